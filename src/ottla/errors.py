@@ -126,7 +126,7 @@ class ErrorCode(IntEnum):
     INVALID_SESSION_TIMEOUT = (
         26,
         FATAL,
-        "The session timeout is outside group.min.session.timeout.ms and group.max.session.timeout.ms.",
+        "The session timeout is outside group.min and group.max.session.timeout.ms.",
     )
     REBALANCE_IN_PROGRESS = (27, FATAL, "The group is rebalancing; join again.")
     INVALID_COMMIT_OFFSET_SIZE = (28, FATAL, "The offset commit is too large to be stored.")

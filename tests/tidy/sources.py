@@ -1,0 +1,56 @@
+"""Where the tidy tests look: every Python file of the house, parsed once."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file, its text and its syntax tree."""
+
+    path: Path
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, filename=str(self.path))
+
+    @property
+    def name(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+    @property
+    def room(self) -> str:
+        """The folder directly below src/ottla, or the module's own name at the top level."""
+        return self.path.relative_to(ROOT / "src" / "ottla").parts[0].removesuffix(".py")
+
+    def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        return [node for node in ast.walk(self.tree) if isinstance(node, kinds)]
+
+    def classes(self) -> list[ast.ClassDef]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
+
+
+def sources(*folders: str) -> list[Source]:
+    """The Python files below the folders, in a stable order."""
+    return [
+        Source(path)
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "__pycache__" not in path.parts
+    ]
+
+
+def house() -> list[Source]:
+    """The files of src/ottla."""
+    return sources("src/ottla")

@@ -1,0 +1,146 @@
+"""Imports point one way (design.md section 2), and calls to the outside world stay in their rooms."""
+
+from __future__ import annotations
+
+import ast
+
+from sources import Source, house
+
+FOUNDATION = {"structs", "errors", "version"}
+BROKER_SIDE = FOUNDATION | {"runtime", "config", "protocol", "record"}
+CLIENT_SIDE = BROKER_SIDE | {"network"}
+USES_CLIENTS = CLIENT_SIDE | {"clients"}
+
+# Which rooms a room may import; a room may always import itself.
+ARROWS = {
+    "structs": set(),
+    "errors": set(),
+    "version": set(),
+    "runtime": FOUNDATION,
+    "config": FOUNDATION | {"runtime"},
+    "protocol": FOUNDATION | {"runtime"},
+    "record": FOUNDATION | {"runtime", "protocol"},
+    "log": BROKER_SIDE,
+    "registry": BROKER_SIDE,
+    "network": BROKER_SIDE,
+    "replication": BROKER_SIDE | {"log", "registry", "network"},
+    "coordinator": BROKER_SIDE | {"log", "registry", "network", "replication"},
+    "controller": BROKER_SIDE | {"log", "registry", "network", "replication"},
+    "server": BROKER_SIDE
+    | {"log", "registry", "network", "replication", "coordinator", "controller"},
+    "clients": CLIENT_SIDE,
+    "spark": USES_CLIENTS,
+    "pipelines": USES_CLIENTS | {"spark"},
+    "testing": BROKER_SIDE | {"log", "registry", "network", "server"},
+    "cli": USES_CLIENTS | {"log", "server", "pipelines"},
+    "__init__": USES_CLIENTS,
+    "__main__": {"cli"},
+}
+
+# A call or module, the rooms that may use it, and what the others use instead.
+BANNED = [
+    ("time", {"runtime", "cli", "testing", "pipelines"}, "runtime.clock"),
+    ("random", {"runtime", "testing", "pipelines"}, "runtime.random"),
+    ("socket", {"runtime", "network", "testing", "cli", "pipelines"}, "runtime.network"),
+    ("threading", {"runtime", "network", "testing", "cli", "pipelines"}, "runtime.background"),
+    ("subprocess", {"cli", "testing", "pipelines"}, "a command"),
+]
+BANNED_OPEN = {"log", "registry", "replication", "coordinator", "controller", "server", "clients"}
+LEFTOVERS = ("TODO", "FIX" + "ME", "XX" + "X", "HA" + "CK", "NotImplemented" + "Error")
+NAMES_THAT_SAY_NOTHING = {"helper", "helpers", "utils", "util", "misc", "impl", "common", "v2"}
+
+
+def imported_modules(source: Source) -> list[tuple[int, str]]:
+    """Line and dotted name of every import, also those inside functions."""
+    found = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [
+                (
+                    node.lineno,
+                    f"{node.module}.{alias.name}" if node.module == "ottla" else node.module,
+                )
+                for alias in node.names
+            ]
+    return found
+
+
+def is_for_types_only(source: Source, lineno: int) -> bool:
+    """Whether the import stands under `if TYPE_CHECKING:`."""
+    return any(
+        isinstance(node, ast.If)
+        and "TYPE_CHECKING" in ast.unparse(node.test)
+        and node.lineno < lineno <= (node.end_lineno or 0)
+        for node in source.tree.body
+    )
+
+
+def test_imports_follow_the_arrows():
+    """A room imports only the rooms below it."""
+    assert not [
+        f"{source.name}:{line} imports {name}"
+        for source in house()
+        for line, name in imported_modules(source)
+        if name.startswith("ottla.")
+        and (room := name.split(".")[1]) != source.room
+        and room not in ARROWS.get(source.room, set())
+        and not (room == "__version__" or is_for_types_only(source, line))
+    ]
+
+
+def test_every_room_has_its_arrows():
+    """A new room says here what it may import."""
+    assert {source.room for source in house()} <= set(ARROWS)
+
+
+def test_the_outside_world_comes_in_through_the_runtime():
+    """Clock, randomness, sockets and threads are used in their own rooms only."""
+    assert not [
+        f"{source.name}:{line} imports {name}; use {instead}"
+        for source in house()
+        for line, name in imported_modules(source)
+        for module, rooms, instead in BANNED
+        if name.split(".")[0] == module and source.room not in rooms
+    ]
+
+
+def test_files_are_opened_by_the_disk():
+    """Rooms that keep state never open a file on their own."""
+    assert not [
+        f"{source.name}:{node.lineno} calls open; use runtime.disk"
+        for source in house()
+        if source.room in BANNED_OPEN
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
+    ]
+
+
+def test_no_work_is_left_over():
+    """Nothing unfinished is marked and left behind."""
+    assert not [
+        f"{source.name}: {word}" for source in house() for word in LEFTOVERS if word in source.text
+    ]
+
+
+def test_names_say_something():
+    """No module or class has a name that says nothing."""
+    assert not [
+        source.name
+        for source in house()
+        if NAMES_THAT_SAY_NOTHING & set(source.path.stem.split("_"))
+    ]
+
+
+def test_modules_and_public_classes_say_what_they_are():
+    """Every module and public class has a docstring."""
+    missing = [source.name for source in house() if not ast.get_docstring(source.tree)]
+    missing += [
+        f"{source.name}:{node.lineno} {node.name}"
+        for source in house()
+        for node in source.classes()
+        if not node.name.startswith("_") and not ast.get_docstring(node)
+    ]
+
+    assert not missing

@@ -1,0 +1,100 @@
+"""The sizes that design.md section 10 sets. A limit may only get tighter."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+
+from sources import house, sources
+
+MODULE_LINES = 500
+CLASS_LINES = 400
+FUNCTION_LINES = 60
+FUNCTION_MEDIAN_LINES = 9
+PARAMETERS = 8
+LINE_LENGTH = 100
+NESTING = 5
+
+BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.AsyncFor, ast.AsyncWith, ast.Match)
+
+
+def lines(node: ast.stmt) -> int:
+    """The lines of a definition, without decorators."""
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def depth(node: ast.AST) -> int:
+    """How deep blocks nest inside a function; an elif counts as its if."""
+    deepest = 0
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        is_elif = (
+            isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse[:1] == [child]
+        )
+        deepest = max(deepest, depth(child) + (isinstance(child, BLOCKS) and not is_elif))
+    return deepest
+
+
+def test_modules_fit_on_a_few_pages():
+    """No module is longer than 500 lines, tests and benchmarks included."""
+    everything = sources("src", "tests", "benchmarks")
+
+    assert not [
+        f"{source.name}: {count} lines"
+        for source in everything
+        if (count := source.text.count("\n")) > MODULE_LINES
+    ]
+
+
+def test_classes_stay_small():
+    """No class is longer than its limit."""
+    assert not [
+        f"{source.name}:{node.lineno} {node.name}: {lines(node)} lines"
+        for source in house()
+        for node in source.classes()
+        if lines(node) > CLASS_LINES
+    ]
+
+
+def test_functions_stay_small():
+    """No function is longer than 60 lines, and half of them have at most nine."""
+    sizes = [(lines(node), source, node) for source in house() for node in source.functions()]
+
+    assert not [
+        f"{source.name}:{node.lineno} {node.name}: {size} lines"
+        for size, source, node in sizes
+        if size > FUNCTION_LINES
+    ]
+    assert statistics.median(size for size, _, _ in sizes) <= FUNCTION_MEDIAN_LINES
+
+
+def test_parameter_lists_stay_short():
+    """More than eight parameters ask for a config or request object."""
+    assert not [
+        f"{source.name}:{node.lineno} {node.name}: {count} parameters"
+        for source in house()
+        for node in source.functions()
+        if (count := len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs))
+        > PARAMETERS
+    ]
+
+
+def test_nesting_stays_flat():
+    """Blocks nest no deeper than the limit."""
+    assert not [
+        f"{source.name}:{node.lineno} {node.name}: {count} deep"
+        for source in house()
+        for node in source.functions()
+        if (count := depth(node)) > NESTING
+    ]
+
+
+def test_lines_fit_the_page():
+    """No line is longer than 100 characters."""
+    assert not [
+        f"{source.name}:{number}"
+        for source in sources("src", "tests", "benchmarks")
+        for number, line in enumerate(source.text.splitlines(), 1)
+        if len(line) > LINE_LENGTH
+    ]

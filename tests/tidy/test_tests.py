@@ -1,0 +1,60 @@
+"""The tests keep rules of their own: a sentence each, and nothing that waits, skips or passes idly."""
+
+from __future__ import annotations
+
+import ast
+
+from sources import ROOT, sources
+
+
+def every_test():
+    """Every test function with its source."""
+    return [
+        (source, node)
+        for source in sources("tests")
+        for node in source.functions()
+        if node.name.startswith("test_") and source.path.name.startswith("test_")
+    ]
+
+
+def calls(node: ast.AST) -> list[str]:
+    """The dotted names of everything called below the node."""
+    return [ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)]
+
+
+def test_each_test_has_its_sentence():
+    """A test says in one docstring what it shows."""
+    assert not [
+        f"{source.name}:{node.lineno} {node.name}"
+        for source, node in every_test()
+        if not ast.get_docstring(node)
+    ]
+
+
+def test_no_test_sleeps():
+    """Waiting is done on a condition with a limit, never by sleeping and hoping."""
+    assert not [
+        f"{source.name}:{node.lineno} {node.name}"
+        for source, node in every_test()
+        if {"time.sleep", "sleep", "asyncio.sleep"} & set(calls(node))
+    ]
+
+
+def test_every_skip_names_what_is_missing():
+    """A skip has a reason."""
+    assert not [
+        f"{source.name}:{call.lineno}"
+        for source in sources("tests")
+        for call in ast.walk(source.tree)
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func) in {"pytest.skip", "pytest.mark.skip", "pytest.mark.skipif"}
+        and not (call.args or call.keywords)
+    ]
+
+
+def test_unit_tests_mirror_the_house():
+    """A folder of unit tests is named after the room that it tests."""
+    rooms = {path.name for path in (ROOT / "src" / "ottla").iterdir() if path.is_dir()}
+    folders = {path.name for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()}
+
+    assert folders - {"__pycache__"} <= rooms
