@@ -1,0 +1,211 @@
+"""The settings of a broker: Kafka's keys and defaults, as far as Ottla acts on them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, ClassVar
+
+from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
+from ottla.config.config_type import BOOLEAN, INT, INT_MAX, LONG, SHORT, STRING
+from ottla.config.known_keys import BROKER_NAMES, BROKER_PREFIXES
+from ottla.config.log_config import LogConfig
+from ottla.config.network_config import NetworkConfig
+from ottla.config.rules import at_least
+from ottla.errors import ConfigError
+
+
+class GroupConfig(ConfigTable, group=True):
+    """Consumer groups and the topic that keeps their offsets."""
+
+    group_min_session_timeout_ms: int = config_key(
+        default=6000,
+        type=INT,
+        doc="The shortest session timeout that a group member may ask for.",
+    )
+    group_max_session_timeout_ms: int = config_key(
+        default=1800000,
+        type=INT,
+        doc="The longest session timeout that a group member may ask for.",
+    )
+    group_initial_rebalance_delay_ms: int = config_key(
+        default=3000,
+        type=INT,
+        doc="How long the first rebalance of an empty group waits for more members.",
+    )
+    group_max_size: int = config_key(
+        default=INT_MAX,
+        type=INT,
+        rule=at_least(1),
+        doc="How many members a group may have.",
+    )
+    offset_metadata_max_bytes: int = config_key(
+        default=4096,
+        type=INT,
+        importance=HIGH,
+        doc="The longest text that may be kept with a committed offset.",
+    )
+    offsets_commit_timeout_ms: int = config_key(
+        default=5000,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How long a commit waits for the replicas of the offsets topic.",
+    )
+    offsets_retention_minutes: int = config_key(
+        default=10080,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How long the offsets of a group without members are kept.",
+    )
+    offsets_retention_check_interval_ms: int = config_key(
+        default=600000,
+        type=LONG,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How often expired offsets are looked for.",
+    )
+    offsets_topic_num_partitions: int = config_key(
+        default=50,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How many partitions the offsets topic gets when it is created.",
+    )
+    offsets_topic_replication_factor: int = config_key(
+        default=3,
+        type=SHORT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="The replication factor of the offsets topic; fewer live brokers make it less.",
+    )
+    offsets_topic_segment_bytes: int = config_key(
+        default=104857600,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="The segment size of the offsets topic, small so that compaction can work.",
+    )
+
+
+class BrokerConfig(GroupConfig, NetworkConfig, LogConfig):
+    """Everything that a broker is set up with."""
+
+    known_to_kafka: ClassVar[Collection[str]] = BROKER_NAMES
+
+    broker_id: int = config_key(
+        default=-1,
+        type=INT,
+        rule=at_least(-1),
+        importance=HIGH,
+        doc="The id of this broker in its cluster; -1 has one generated at the first start.",
+    )
+    broker_id_generation_enable: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        doc="Whether an id may be generated when broker.id is -1.",
+    )
+    reserved_broker_max_id: int = config_key(
+        default=1000,
+        type=INT,
+        rule=at_least(0),
+        doc="The largest id that may be set by hand; generated ids begin above it.",
+    )
+    broker_rack: str | None = config_key(
+        default=None,
+        type=STRING,
+        doc="The rack of this broker, told to clients with the metadata.",
+    )
+    auto_create_topics_enable: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        importance=HIGH,
+        doc="Whether a topic is created when a client first asks for its metadata.",
+    )
+    delete_topic_enable: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        importance=HIGH,
+        doc="Whether topics can be deleted.",
+    )
+    num_partitions: int = config_key(
+        default=1,
+        type=INT,
+        rule=at_least(1),
+        doc="How many partitions a topic gets when its creator does not say.",
+    )
+    default_replication_factor: int = config_key(
+        default=1,
+        type=INT,
+        rule=at_least(1),
+        doc="The replication factor that a topic gets when its creator does not say.",
+    )
+    fetch_max_bytes: int = config_key(
+        default=57671680,
+        type=INT,
+        rule=at_least(1024),
+        doc="The most bytes that the answer to one fetch may carry.",
+    )
+    max_incremental_fetch_session_cache_slots: int = config_key(
+        default=1000,
+        type=INT,
+        rule=at_least(0),
+        doc="How many incremental fetch sessions the broker keeps.",
+    )
+    fetch_purgatory_purge_interval_requests: int = config_key(
+        default=1000,
+        type=INT,
+        rule=at_least(1),
+        doc="After so many completed fetches the waiting lists are cleared of them.",
+    )
+    producer_purgatory_purge_interval_requests: int = config_key(
+        default=1000,
+        type=INT,
+        rule=at_least(1),
+        doc="After so many completed produce requests the waiting lists are cleared of them.",
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = config_key(
+        default=5000,
+        type=LONG,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How often the high watermarks are written to disk.",
+    )
+    transactional_id_expiration_ms: int = config_key(
+        default=604800000,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How long a transactional id without transactions is remembered.",
+    )
+    producer_id_expiration_ms: int = config_key(
+        default=86400000,
+        type=INT,
+        rule=at_least(1),
+        importance=LOW,
+        doc="How long a partition remembers an idempotent producer that has stopped writing.",
+    )
+    producer_id_expiration_check_interval_ms: int = config_key(
+        default=600000,
+        type=INT,
+        rule=at_least(1),
+        importance=LOW,
+        doc="How often expired producer ids are looked for.",
+    )
+
+    @classmethod
+    def is_known_to_kafka(cls, name: str) -> bool:
+        return name in BROKER_NAMES or name.startswith(BROKER_PREFIXES)
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        super().complete(values, given)
+        broker_id = values["broker_id"]
+        largest = values["reserved_broker_max_id"]
+        if broker_id > largest and values["broker_id_generation_enable"]:
+            raise ConfigError(
+                f"broker.id={broker_id}: must be at most reserved.broker.max.id ({largest}), "
+                "because ids above that are generated"
+            )
+        if broker_id < 0 and not values["broker_id_generation_enable"]:
+            raise ConfigError(f"broker.id={broker_id}: must be set; ids are not to be generated")

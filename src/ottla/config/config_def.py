@@ -1,0 +1,200 @@
+"""Tables of settings: a typed class body in, a frozen object and its documentation out.
+
+    class BrokerConfig(ConfigTable):
+        log_segment_bytes: int = config_key(default=1 << 30, type=INT, rule=at_least(14), doc="...")
+
+The key of an attribute is its name with dots: `log_segment_bytes` is Kafka's `log.segment.bytes`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Self, dataclass_transform
+
+from ottla.config.config_type import ConfigType
+from ottla.config.rules import Rule
+from ottla.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+class Importance(Enum):
+    """How likely it is that somebody who sets up a system should think about the setting."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+HIGH = Importance.HIGH
+MEDIUM = Importance.MEDIUM
+LOW = Importance.LOW
+
+
+@dataclass(slots=True)
+class ConfigKey:
+    """One row of a table. `name` and `attribute` are filled in from the class body.
+
+    `broker_keys`, for topic settings, are the broker's settings that give the default: the first
+    one carries the value, all of them are reported as synonyms.
+    """
+
+    default: Any
+    type: ConfigType
+    rule: Rule | None
+    importance: Importance
+    doc: str
+    broker_keys: tuple[str, ...]
+    attribute: str = ""
+    name: str = ""
+
+    def parse(self, value: Any) -> Any:
+        """The typed value of what a file or a caller gave, or ConfigError."""
+        if value is None:
+            if self.default is None:
+                return None
+            raise ConfigError(f"{self.name}=None: must have a value")
+        parsed = self.type.parse(self.name, value)
+        if self.rule is not None and not self.rule.holds(parsed):
+            raise ConfigError(f"{self.name}={value}: must {self.rule.text}")
+        return parsed
+
+    def format(self, value: Any) -> str | None:
+        return self.type.format(value)
+
+
+def config_key(
+    *,
+    default: Any,
+    type: ConfigType,
+    doc: str,
+    rule: Rule | None = None,
+    importance: Importance = MEDIUM,
+    broker_keys: tuple[str, ...] = (),
+) -> Any:
+    """Declare one setting in the body of a ConfigTable."""
+    return ConfigKey(default, type, rule, importance, doc, broker_keys)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(config_key,))
+class ConfigTableType(type):
+    """Turns the rows of a class body into slots and collects them, inherited ones first.
+
+    A class made with `group=True` is a part of a larger table: it has rows but no slots, so that
+    several of them can be put together by inheritance.
+    """
+
+    keys: dict[str, ConfigKey]
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], group: bool = False
+    ) -> ConfigTableType:
+        own = {name: row for name, row in namespace.items() if isinstance(row, ConfigKey)}
+        for attribute, row in own.items():
+            del namespace[attribute]
+            row.attribute = attribute
+            row.name = attribute.replace("_", ".")
+        keys: dict[str, ConfigKey] = {}
+        for base in reversed(bases):
+            keys |= getattr(base, "keys", {})
+        keys |= {row.name: row for row in own.values()}
+        slots = () if group else tuple(row.attribute for row in keys.values())
+        namespace["__slots__"] = (*namespace.get("__slots__", ()), *slots)
+        table = super().__new__(mcs, name, bases, namespace)
+        table.keys = keys
+        return table
+
+
+class ConfigTable(metaclass=ConfigTableType):
+    """A frozen set of values, one per row of the table.
+
+    Invariant: each attribute has the type of its row and keeps its rule. `text_of` gives the value
+    as it was set or, when it was not, the default of the row: `complete` may have made more of it.
+    """
+
+    _given: ClassVar[frozenset[str]]  # both are slots; ClassVar keeps them out of the constructor
+    _raw: ClassVar[dict[str, Any]]
+
+    __slots__ = ("_given", "_raw")
+
+    known_to_kafka: ClassVar[Collection[str]] = frozenset()
+    """Names that Kafka has and Ottla does nothing with: accepted with a warning that says so."""
+
+    def __init__(self, **given: Any) -> None:
+        rows = type(self).keys
+        values = {row.attribute: row.default for row in rows.values()}
+        unknown = given.keys() - values.keys()
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no setting {', '.join(sorted(unknown))}")
+        names = [row for row in rows.values() if row.attribute in given]
+        for row in names:
+            values[row.attribute] = row.parse(given[row.attribute])
+        self._freeze(values, frozenset(row.name for row in names))
+
+    def _freeze(self, values: dict[str, Any], given: frozenset[str]) -> None:
+        raw = dict(values)
+        self.complete(values, given)
+        object.__setattr__(self, "_given", given)
+        object.__setattr__(self, "_raw", raw)
+        for attribute, value in values.items():
+            object.__setattr__(self, attribute, value)
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        """Rules and fallbacks across several settings; changes `values` (by attribute) in place."""
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
+        """From dotted keys, or keywords with underscores, which win; unknown ones are warned of."""
+        merged = dict(settings or {})
+        merged.update((name.replace("_", "."), value) for name, value in keywords.items())
+        known = {}
+        for name, value in merged.items():
+            row = cls.keys.get(name)
+            if row is None:
+                cls.warn_of_unknown(name)
+            else:
+                known[row.attribute] = value
+        return cls(**known)
+
+    @classmethod
+    def is_known_to_kafka(cls, name: str) -> bool:
+        return name in cls.known_to_kafka
+
+    @classmethod
+    def warn_of_unknown(cls, name: str) -> None:
+        """Say once per process that the setting `name` has no effect."""
+        if (cls.__name__, name) in _warned:
+            return
+        _warned.add((cls.__name__, name))
+        known = cls.is_known_to_kafka(name)
+        reason = "known to Kafka, not used by Ottla" if known else "not a setting that is known"
+        logger.warning("%s: %s %s", name, reason, f"({cls.__name__})")
+
+    def is_given(self, name: str) -> bool:
+        """Whether the setting was set, not left at its default."""
+        return name in self._given
+
+    def text_of(self, name: str) -> str | None:
+        """The setting as a properties file would hold it; None where it has no value."""
+        row = type(self).keys[name]
+        return row.format(self._raw[row.attribute])
+
+    def replace(self, **changes: Any) -> Self:
+        """The same settings but for `changes` (by attribute)."""
+        given = [type(self).keys[name].attribute for name in self._given]
+        return type(self)(**{attribute: self._raw[attribute] for attribute in given} | changes)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen; {name} cannot be set")
+
+    def __repr__(self) -> str:
+        rows = [type(self).keys[name] for name in sorted(self._given)]
+        given = ", ".join(f"{row.name}={self._raw[row.attribute]}" for row in rows)
+        return f"{type(self).__name__}({given})"
+
+
+_warned: set[tuple[str, str]] = set()

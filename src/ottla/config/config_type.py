@@ -1,0 +1,158 @@
+"""The types a setting can have, how each is read from text and how it is written back.
+
+The numbers are those that DescribeConfigs puts on the wire (KIP-569).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any, Final
+
+from ottla.errors import ConfigError
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+DOUBLE_MAX: Final = 1.7976931348623157e308
+
+
+class Password:
+    """A secret: compares and hashes as its value, never shows it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Password) and other.value == self.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+class ConfigType(IntEnum):
+    """Type of a setting; `parse` accepts what a properties file (text) or Python code gives."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+    def parse(self, key: str, value: Any) -> Any:
+        """The typed value of `value`; ConfigError names the key, the value and the rule."""
+        if self in _BITS:
+            return _parse_integer(key, value, _BITS[self])
+        return _PARSERS[self](key, value)
+
+    def format(self, value: Any) -> str | None:
+        """The value as a properties file would hold it."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if self is ConfigType.LIST:
+            return ",".join(map(_format_item, value))
+        if self is ConfigType.PASSWORD:
+            return str(value.value)
+        return _format_item(value)
+
+
+BOOLEAN: Final = ConfigType.BOOLEAN
+STRING: Final = ConfigType.STRING
+INT: Final = ConfigType.INT
+SHORT: Final = ConfigType.SHORT
+LONG: Final = ConfigType.LONG
+DOUBLE: Final = ConfigType.DOUBLE
+LIST: Final = ConfigType.LIST
+CLASS: Final = ConfigType.CLASS
+PASSWORD: Final = ConfigType.PASSWORD
+
+_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+
+
+def _format_item(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}" if callable(value) else str(value)
+
+
+def _parse_integer(key: str, value: Any, bits: int) -> int:
+    rule = f"{key}={value}: must be a whole number of {bits} bits"
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ConfigError(rule)
+    try:
+        number = int(value)
+    except ValueError:
+        raise ConfigError(rule) from None
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise ConfigError(rule)
+    return number
+
+
+def _parse_boolean(key: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if text not in ("true", "false"):
+        raise ConfigError(f"{key}={value}: must be true or false")
+    return bool(text == "true")
+
+
+def _parse_double(key: str, value: Any) -> float:
+    if not isinstance(value, bool) and isinstance(value, int | float | str):
+        try:
+            return float(value)
+        except ValueError:
+            pass  # falls through to the one message below
+    raise ConfigError(f"{key}={value}: must be a number")
+
+
+def _parse_string(key: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise ConfigError(f"{key}={value}: must be a text")
+
+
+def _parse_list(key: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        return tuple(item.strip() for item in value.split(",")) if value.strip() else ()
+    if isinstance(value, Iterable) and not isinstance(value, bytes | dict):
+        return tuple(value)
+    raise ConfigError(f"{key}={value}: must be a list (text with commas, or a sequence)")
+
+
+def _parse_class(key: str, value: Any) -> Any:
+    """An object is taken as it is; a text names it by its import path, as package.module.Name."""
+    if not isinstance(value, str):
+        return value
+    module, _, name = value.strip().rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError):
+        raise ConfigError(
+            f"{key}={value}: must be importable in Python as package.module.Name"
+        ) from None
+
+
+def _parse_password(key: str, value: Any) -> Password:
+    return value if isinstance(value, Password) else Password(_parse_string(key, value))
+
+
+_PARSERS: Final = {
+    ConfigType.BOOLEAN: _parse_boolean,
+    ConfigType.STRING: _parse_string,
+    ConfigType.DOUBLE: _parse_double,
+    ConfigType.LIST: _parse_list,
+    ConfigType.CLASS: _parse_class,
+    ConfigType.PASSWORD: _parse_password,
+}

@@ -1,0 +1,93 @@
+"""Listeners: `NAME://host:port` as typed values, and the rules that tie their settings together."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.errors import ConfigError
+
+SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT",)
+WILDCARD_HOSTS: Final = ("0.0.0.0", "::")
+_LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^:\[\]]*):(-?[0-9]+)\Z")
+
+
+class EndPoint(NamedTuple):
+    """Where a listener binds or is advertised; an empty host is every address of the machine."""
+
+    listener_name: str
+    security_protocol: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener_name}://{host}:{self.port}"
+
+
+def parse_protocol_map(key: str, entries: Iterable[str]) -> dict[str, str]:
+    """`CLIENT:PLAINTEXT,REPLICATION:PLAINTEXT`: the security protocol of each listener name."""
+    protocols = {}
+    for entry in entries:
+        name, colon, protocol = entry.partition(":")
+        if not (name and colon and protocol):
+            raise ConfigError(f"{key}={entry}: each entry must be LISTENER_NAME:PROTOCOL")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
+
+
+def parse_listeners(
+    key: str, listeners: Sequence[str], protocols: Mapping[str, str]
+) -> tuple[EndPoint, ...]:
+    """The end points of a setting such as `PLAINTEXT://:9092,CLIENT://0.0.0.0:9093`."""
+    end_points = tuple(_parse_listener(key, text, protocols) for text in listeners)
+    if not end_points:
+        raise ConfigError(f"{key}=: must name at least one listener, as PLAINTEXT://:9092")
+    names = [end_point.listener_name for end_point in end_points]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"{key}={','.join(listeners)}: each listener name must be there once")
+    return end_points
+
+
+def _parse_listener(key: str, text: str, protocols: Mapping[str, str]) -> EndPoint:
+    match = _LISTENER.match(text)
+    if match is None:
+        raise ConfigError(f"{key}={text}: must be NAME://host:port, as PLAINTEXT://:9092")
+    name, host, port = match[1].upper(), match[2].strip("[]"), int(match[3])
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"{key}={text}: the port must be from 0 to 65535")
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise ConfigError(
+            f"{key}={text}: no security protocol is given for listener {name}; "
+            f"add {name}:PLAINTEXT to listener.security.protocol.map"
+        )
+    if protocol not in SUPPORTED_PROTOCOLS:
+        raise ConfigError(
+            f"{key}={text}: security protocol {protocol} is not supported; "
+            f"this version serves {', '.join(SUPPORTED_PROTOCOLS)} listeners only"
+        )
+    return EndPoint(name, protocol, host, port)
+
+
+def require_distinct_ports(key: str, end_points: Iterable[EndPoint]) -> None:
+    """Two listeners cannot bind the same port; port 0 (any free one) may be there many times."""
+    seen: dict[int, EndPoint] = {}
+    for end_point in end_points:
+        if end_point.port and end_point.port in seen:
+            raise ConfigError(
+                f"{key}: {seen[end_point.port]} and {end_point} must have different ports"
+            )
+        seen[end_point.port] = end_point
+
+
+def canonical_host_name() -> str:
+    """The name of this machine if it resolves here, else `localhost`."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "localhost"
+    return name

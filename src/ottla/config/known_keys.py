@@ -1,0 +1,86 @@
+"""Names of Kafka settings (2.3 to 3.9) that Ottla accepts and does nothing with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+def _names(*lines: str) -> frozenset[str]:
+    return frozenset(name for line in lines for name in line.split())
+
+
+BROKER_PREFIXES: Final = (
+    "broker.heartbeat.",
+    "broker.session.",
+    "compression.",
+    "controller.",
+    "delegation.token.",
+    "group.consumer.",
+    "group.coordinator.",
+    "group.share.",
+    "listener.name.",
+    "log.cleaner.",
+    "metadata.",
+    "metrics.",
+    "offsets.",
+    "password.encoder.",
+    "quota.",
+    "remote.",
+    "replica.",
+    "replication.quota.",
+    "sasl.",
+    "share.",
+    "socket.connection.setup.",
+    "ssl.",
+    "telemetry.",
+    "transaction.",
+    "zookeeper.",
+)
+"""Families of broker settings; names that the table has are never looked up here."""
+
+BROKER_NAMES: Final = _names(
+    "allow.everyone.if.no.acl.found alter.config.policy.class.name authorizer.class.name",
+    "alter.log.dirs.replication.quota.window.num auto.include.jmx.reporter",
+    "alter.log.dirs.replication.quota.window.size.seconds auto.leader.rebalance.enable",
+    "background.threads client.quota.callback.class connection.failed.authentication.delay.ms",
+    "connections.max.reauth.ms control.plane.listener.name controlled.shutdown.enable",
+    "controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms",
+    "create.topic.policy.class.name delete.records.purgatory.purge.interval.requests",
+    "early.start.listeners eligible.leader.replicas.enable fetch.max.bytes",
+    "follower.replication.throttled.rate initial.broker.registration.timeout.ms",
+    "inter.broker.protocol.version kafka.metrics.polling.interval.secs kafka.metrics.reporters",
+    "leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage",
+    "leader.replication.throttled.rate log.dir.failure.timeout.ms log.local.retention.bytes",
+    "log.local.retention.ms log.message.downconversion.enable log.message.format.version",
+    "max.connection.creation.rate max.request.partition.size.limit metric.reporters node.id",
+    "num.io.threads num.network.threads num.replica.alter.log.dirs.threads num.replica.fetchers",
+    "principal.builder.class process.roles queued.max.request.bytes queued.max.requests",
+    "request.timeout.ms security.inter.broker.protocol security.providers super.users",
+    "server.max.startup.time.ms unstable.api.versions.enable unstable.feature.versions.enable",
+)
+
+TOPIC_NAMES: Final = _names(
+    "compression.gzip.level compression.lz4.level compression.zstd.level delete.retention.ms",
+    "follower.replication.throttled.replicas leader.replication.throttled.replicas",
+    "local.retention.bytes local.retention.ms max.compaction.lag.ms message.downconversion.enable",
+    "message.format.version min.cleanable.dirty.ratio min.compaction.lag.ms",
+    "remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable",
+)
+
+CLIENT_PREFIXES: Final = ("sasl.", "ssl.")
+
+_CLIENT_NAMES: Final = _names(
+    "auto.include.jmx.reporter client.dns.lookup enable.metrics.push metadata.recovery.strategy",
+    "metadata.recovery.rebootstrap.trigger.ms metric.reporters metrics.num.samples",
+    "metrics.recording.level metrics.sample.window.ms security.providers",
+    "socket.connection.setup.timeout.max.ms",
+)
+
+PRODUCER_NAMES: Final = _CLIENT_NAMES | _names(
+    "metadata.max.idle.ms partitioner.adaptive.partitioning.enable transaction.timeout.ms",
+    "partitioner.availability.timeout.ms transaction.two.phase.commit.enable transactional.id",
+)
+
+CONSUMER_NAMES: Final = _CLIENT_NAMES | _names("group.protocol group.remote.assignor")
+
+ADMIN_NAMES: Final = _CLIENT_NAMES | _names("bootstrap.controllers")

@@ -1,0 +1,258 @@
+"""The broker's settings for its logs; most of them are the defaults of topic settings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from ottla.config.config_def import HIGH, ConfigTable, config_key
+from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, LONG_MAX, STRING
+from ottla.config.rules import at_least, each_one_of, not_empty, one_of
+from ottla.errors import ConfigError
+
+MS_PER_MINUTE: Final = 60_000
+MS_PER_HOUR: Final = 3_600_000
+NO_LIMIT: Final = LONG_MAX
+
+
+class LogConfig(ConfigTable, group=True):
+    """Where logs are kept, when segments roll, what is flushed and what is deleted."""
+
+    log_dir: str = config_key(
+        default="/tmp/kafka-logs",
+        type=STRING,
+        rule=not_empty(),
+        importance=HIGH,
+        doc="The directory of the logs, used when log.dirs is not set.",
+    )
+    log_dirs: tuple[str, ...] = config_key(
+        default=None,
+        type=LIST,
+        importance=HIGH,
+        doc="The directories of the logs, with commas between. Unset: log.dir.",
+    )
+    log_segment_bytes: int = config_key(
+        default=1073741824,
+        type=INT,
+        rule=at_least(14),
+        importance=HIGH,
+        doc="A segment file that would grow beyond this size is closed and a new one begun.",
+    )
+    log_roll_ms: int = config_key(
+        default=None,
+        type=LONG,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="A segment is closed at this age even if it is not full. Unset: log.roll.hours.",
+    )
+    log_roll_hours: int = config_key(
+        default=168,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="The age in hours at which a segment is closed, used when log.roll.ms is not set.",
+    )
+    log_roll_jitter_ms: int = config_key(
+        default=None,
+        type=LONG,
+        rule=at_least(0),
+        importance=HIGH,
+        doc="Up to this much is taken off the age of rolling, so that segments do not all roll "
+        "at once. Unset: log.roll.jitter.hours.",
+    )
+    log_roll_jitter_hours: int = config_key(
+        default=0,
+        type=INT,
+        rule=at_least(0),
+        importance=HIGH,
+        doc="The same in hours, used when log.roll.jitter.ms is not set.",
+    )
+    log_retention_bytes: int = config_key(
+        default=-1,
+        type=LONG,
+        importance=HIGH,
+        doc="Oldest segments are deleted while a partition is larger than this; -1: no limit.",
+    )
+    log_retention_ms: int = config_key(
+        default=None,
+        type=LONG,
+        importance=HIGH,
+        doc="Segments whose newest record is older than this are deleted; -1 keeps them for ever. "
+        "Unset: log.retention.minutes.",
+    )
+    log_retention_minutes: int | None = config_key(
+        default=None,
+        type=INT,
+        importance=HIGH,
+        doc="Retention in minutes, used when log.retention.ms is not set. "
+        "Unset: log.retention.hours.",
+    )
+    log_retention_hours: int = config_key(
+        default=168,
+        type=INT,
+        importance=HIGH,
+        doc="Retention in hours, used when neither ms nor minutes are set.",
+    )
+    log_retention_check_interval_ms: int = config_key(
+        default=300000,
+        type=LONG,
+        rule=at_least(1),
+        doc="How often old segments are looked for.",
+    )
+    log_segment_delete_delay_ms: int = config_key(
+        default=60000,
+        type=LONG,
+        rule=at_least(0),
+        importance=HIGH,
+        doc="How long a deleted segment's file stays, so that reads in progress can end.",
+    )
+    log_cleanup_policy: tuple[str, ...] = config_key(
+        default=("delete",),
+        type=LIST,
+        rule=each_one_of("delete", "compact"),
+        doc="What happens to old segments: deletion by age and size, compaction by key, or both.",
+    )
+    log_index_size_max_bytes: int = config_key(
+        default=10485760,
+        type=INT,
+        rule=at_least(4),
+        doc="The largest offset index; a full index closes its segment.",
+    )
+    log_index_interval_bytes: int = config_key(
+        default=4096,
+        type=INT,
+        rule=at_least(0),
+        doc="About every so many bytes of log an entry is added to the indexes.",
+    )
+    log_flush_interval_messages: int = config_key(
+        default=NO_LIMIT,
+        type=LONG,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="After so many unflushed records the log is forced to disk.",
+    )
+    log_flush_interval_ms: int = config_key(
+        default=None,
+        type=LONG,
+        importance=HIGH,
+        doc="A record is forced to disk at this age. Unset: log.flush.scheduler.interval.ms.",
+    )
+    log_flush_scheduler_interval_ms: int = config_key(
+        default=NO_LIMIT,
+        type=LONG,
+        importance=HIGH,
+        doc="How often logs are checked for records that are due to be forced to disk.",
+    )
+    log_flush_offset_checkpoint_interval_ms: int = config_key(
+        default=60000,
+        type=INT,
+        rule=at_least(0),
+        importance=HIGH,
+        doc="How often the points are written from which recovery begins.",
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = config_key(
+        default=60000,
+        type=INT,
+        rule=at_least(0),
+        importance=HIGH,
+        doc="How often the first offsets of the logs are written.",
+    )
+    num_recovery_threads_per_data_dir: int = config_key(
+        default=2,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How many logs of a directory are recovered at once when the broker starts.",
+    )
+    log_message_timestamp_type: str = config_key(
+        default="CreateTime",
+        type=STRING,
+        rule=one_of("CreateTime", "LogAppendTime"),
+        doc="Whether records keep the producer's timestamp or get that of the append.",
+    )
+    log_message_timestamp_difference_max_ms: int = config_key(
+        default=NO_LIMIT,
+        type=LONG,
+        rule=at_least(0),
+        doc="How far a record's timestamp may be from the broker's clock, either way.",
+    )
+    log_message_timestamp_before_max_ms: int = config_key(
+        default=NO_LIMIT,
+        type=LONG,
+        rule=at_least(0),
+        doc="How far a record's timestamp may lie in the past.",
+    )
+    log_message_timestamp_after_max_ms: int = config_key(
+        default=NO_LIMIT,
+        type=LONG,
+        rule=at_least(0),
+        doc="How far a record's timestamp may lie in the future.",
+    )
+    log_preallocate: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        doc="Whether the file of a new segment gets its full size at once.",
+    )
+    message_max_bytes: int = config_key(
+        default=1048588,
+        type=INT,
+        rule=at_least(0),
+        importance=HIGH,
+        doc="The largest record batch that is accepted, after compression.",
+    )
+    compression_type: str = config_key(
+        default="producer",
+        type=STRING,
+        rule=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        importance=HIGH,
+        doc="The codec that batches are stored with; producer keeps them as they came.",
+    )
+    min_insync_replicas: int = config_key(
+        default=1,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How many replicas must be in sync for a write with acks=all.",
+    )
+    unclean_leader_election_enable: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        importance=HIGH,
+        doc="Whether a replica that is not in sync may lead as the last resort, losing records.",
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        super().complete(values, given)
+        values["log_dirs"] = _log_dirs(values)
+        values["log_retention_ms"] = _retention_ms(values)
+        if values["log_roll_ms"] is None:
+            values["log_roll_ms"] = values["log_roll_hours"] * MS_PER_HOUR
+        if values["log_roll_jitter_ms"] is None:
+            values["log_roll_jitter_ms"] = values["log_roll_jitter_hours"] * MS_PER_HOUR
+        if values["log_flush_interval_ms"] is None:
+            values["log_flush_interval_ms"] = values["log_flush_scheduler_interval_ms"]
+
+
+def _log_dirs(values: dict[str, Any]) -> tuple[str, ...]:
+    dirs = tuple(values["log_dirs"] or (values["log_dir"],))
+    if not all(dirs) or len(set(dirs)) != len(dirs):
+        raise ConfigError(
+            f"log.dirs={','.join(dirs)}: must be names of directories, each of them once"
+        )
+    return dirs
+
+
+def _retention_ms(values: dict[str, Any]) -> int:
+    """ms before minutes before hours; any negative number is "for ever", 0 is refused as Kafka."""
+    for attribute, unit_ms in (
+        ("log_retention_ms", 1),
+        ("log_retention_minutes", MS_PER_MINUTE),
+        ("log_retention_hours", MS_PER_HOUR),
+    ):
+        count = values[attribute]
+        if count == 0:
+            raise ConfigError(f"{attribute.replace('_', '.')}=0: must be positive, or -1")
+        if count is not None:
+            return -1 if count < 0 else int(count * unit_ms)
+    raise AssertionError("log.retention.hours has a default")

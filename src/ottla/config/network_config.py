@@ -1,0 +1,190 @@
+"""The broker's settings for listeners, sockets and connections."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
+from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING
+from ottla.config.endpoint import (
+    WILDCARD_HOSTS,
+    EndPoint,
+    parse_listeners,
+    parse_protocol_map,
+    require_distinct_ports,
+)
+from ottla.config.rules import at_least, between
+from ottla.errors import ConfigError
+
+
+class NetworkConfig(ConfigTable, group=True):
+    """Listeners, sockets and connections."""
+
+    listeners: tuple[EndPoint, ...] = config_key(
+        default=("PLAINTEXT://:9092",),
+        type=LIST,
+        importance=HIGH,
+        doc="Where the broker listens, as NAME://host:port; an empty host is every address.",
+    )
+    advertised_listeners: tuple[EndPoint, ...] = config_key(
+        default=None,
+        type=LIST,
+        importance=HIGH,
+        doc="Where clients are told to connect. Unset: the listeners, an empty or wildcard host "
+        "replaced by the name of this machine.",
+    )
+    listener_security_protocol_map: dict[str, str] = config_key(
+        default=(
+            "PLAINTEXT:PLAINTEXT",
+            "SSL:SSL",
+            "SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "SASL_SSL:SASL_SSL",
+        ),
+        type=LIST,
+        doc="The security protocol of each listener name, as CLIENT:PLAINTEXT.",
+    )
+    inter_broker_listener_name: str = config_key(
+        default=None,
+        type=STRING,
+        doc="The listener that brokers use among themselves. Unset: the PLAINTEXT one, "
+        "or the first where no listener has that name.",
+    )
+    host_name: str = config_key(
+        default="",
+        type=STRING,
+        importance=LOW,
+        doc="Old form: the host of the only listener, used when listeners is not set.",
+    )
+    port: int = config_key(
+        default=9092,
+        type=INT,
+        rule=between(0, 65535),
+        importance=LOW,
+        doc="Old form: the port of the only listener, used when listeners is not set.",
+    )
+    advertised_host_name: str | None = config_key(
+        default=None,
+        type=STRING,
+        importance=LOW,
+        doc="Old form: the advertised host, used when advertised.listeners is not set.",
+    )
+    advertised_port: int | None = config_key(
+        default=None,
+        type=INT,
+        rule=between(0, 65535),
+        importance=LOW,
+        doc="Old form: the advertised port, used when advertised.listeners is not set.",
+    )
+    socket_send_buffer_bytes: int = config_key(
+        default=102400,
+        type=INT,
+        rule=at_least(-1),
+        importance=HIGH,
+        doc="SO_SNDBUF of client connections; -1 leaves it to the operating system.",
+    )
+    socket_receive_buffer_bytes: int = config_key(
+        default=102400,
+        type=INT,
+        rule=at_least(-1),
+        importance=HIGH,
+        doc="SO_RCVBUF of client connections; -1 leaves it to the operating system.",
+    )
+    socket_request_max_bytes: int = config_key(
+        default=104857600,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="The largest request; a connection that announces a larger one is closed.",
+    )
+    socket_listen_backlog_size: int = config_key(
+        default=50,
+        type=INT,
+        rule=at_least(1),
+        doc="How many connections may wait to be accepted.",
+    )
+    max_connections: int = config_key(
+        default=INT_MAX,
+        type=INT,
+        rule=at_least(0),
+        doc="How many client connections may be open at once.",
+    )
+    max_connections_per_ip: int = config_key(
+        default=INT_MAX,
+        type=INT,
+        rule=at_least(0),
+        doc="How many connections one address may have open at once.",
+    )
+    max_connections_per_ip_overrides: dict[str, int] = config_key(
+        default=(),
+        type=LIST,
+        doc="Other limits for some addresses, as 10.0.0.7:100,127.0.0.1:200.",
+    )
+    connections_max_idle_ms: int = config_key(
+        default=600000,
+        type=LONG,
+        doc="A connection without a request for this long is closed.",
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        super().complete(values, given)
+        overrides = values["max_connections_per_ip_overrides"]
+        values["max_connections_per_ip_overrides"] = _parse_connection_limits(overrides)
+        key = "listener.security.protocol.map"
+        protocols = parse_protocol_map(key, values["listener_security_protocol_map"])
+        values["listener_security_protocol_map"] = protocols
+        if "listeners" not in given:
+            values["listeners"] = (f"PLAINTEXT://{values['host_name']}:{values['port']}",)
+        values["listeners"] = parse_listeners("listeners", values["listeners"], protocols)
+        require_distinct_ports("listeners", values["listeners"])
+        values["advertised_listeners"] = _advertised_listeners(values, protocols)
+        values["inter_broker_listener_name"] = _inter_broker_listener_name(values)
+
+
+def _parse_connection_limits(entries: Collection[str]) -> dict[str, int]:
+    key = "max.connections.per.ip.overrides"
+    limits = {}
+    for entry in entries:
+        host, _, limit = entry.rpartition(":")
+        if not host:
+            raise ConfigError(f"{key}={entry}: each entry must be address:limit")
+        limits[host.strip("[]")] = int(INT.parse(key, limit))
+    return limits
+
+
+def _advertised_listeners(
+    values: dict[str, Any], protocols: dict[str, str]
+) -> tuple[EndPoint, ...]:
+    """An empty host stays empty here: who registers the broker puts the machine's name there."""
+    key = "advertised.listeners"
+    listeners: tuple[EndPoint, ...] = values["listeners"]
+    if values["advertised_listeners"] is None:
+        host, port = values["advertised_host_name"], values["advertised_port"]
+        return tuple(_advertised(end_point, host, port) for end_point in listeners)
+    advertised = parse_listeners(key, values["advertised_listeners"], protocols)
+    names = {end_point.listener_name for end_point in listeners}
+    for end_point in advertised:
+        if end_point.host in WILDCARD_HOSTS:
+            raise ConfigError(f"{key}={end_point}: must name a host that clients can connect to")
+        if end_point.listener_name not in names:
+            raise ConfigError(f"{key}={end_point}: must have its listener name in listeners")
+    return advertised
+
+
+def _advertised(end_point: EndPoint, host: str | None, port: int | None) -> EndPoint:
+    reachable = "" if end_point.host in WILDCARD_HOSTS else end_point.host
+    return end_point._replace(host=host or reachable, port=port or end_point.port)
+
+
+def _inter_broker_listener_name(values: dict[str, Any]) -> str:
+    names = [end_point.listener_name for end_point in values["advertised_listeners"]]
+    chosen = values["inter_broker_listener_name"]
+    if chosen is None:
+        return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
+    if chosen.upper() not in names:
+        raise ConfigError(
+            f"inter.broker.listener.name={chosen}: must be one of the advertised listeners, "
+            f"{', '.join(names)}"
+        )
+    return str(chosen.upper())

@@ -1,0 +1,43 @@
+"""Rules that values of settings keep: a sentence for people and a predicate for the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Rule(NamedTuple):
+    """`text` completes "the value must ..."; `holds` decides."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+def at_least(minimum: float) -> Rule:
+    return Rule(f"be at least {minimum}", lambda value: value >= minimum)
+
+
+def between(minimum: float, maximum: float) -> Rule:
+    return Rule(f"be from {minimum} to {maximum}", lambda value: minimum <= value <= maximum)
+
+
+def one_of(*choices: str) -> Rule:
+    return Rule(f"be one of {', '.join(choices)}", lambda value: value in choices)
+
+
+def each_one_of(*choices: str) -> Rule:
+    """For lists: every item is one of `choices`, none twice, and there is at least one."""
+    return Rule(
+        f"be a list of {', '.join(choices)}",
+        lambda value: bool(value) and set(value) <= set(choices) and len(set(value)) == len(value),
+    )
+
+
+def not_empty() -> Rule:
+    return Rule("not be empty", bool)
+
+
+def any_of(*rules: Rule) -> Rule:
+    """At least one of `rules` holds."""
+    text = ", or ".join(rule.text for rule in rules)
+    return Rule(text, lambda value: any(rule.holds(value) for rule in rules))

@@ -1,0 +1,190 @@
+"""The settings of a topic; what a topic does not set comes from its broker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Self
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.config_def import ConfigKey, ConfigTable, config_key
+from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, LONG_MAX, STRING
+from ottla.config.known_keys import TOPIC_NAMES
+from ottla.config.rules import at_least, each_one_of, one_of
+from ottla.errors import ConfigError
+
+
+class TopicConfig(ConfigTable):
+    """Everything that one topic is set up with: its own values over those of the broker."""
+
+    known_to_kafka: ClassVar[Collection[str]] = TOPIC_NAMES
+
+    cleanup_policy: tuple[str, ...] = config_key(
+        default=("delete",),
+        type=LIST,
+        rule=each_one_of("delete", "compact"),
+        broker_keys=("log.cleanup.policy",),
+        doc="What happens to old segments: deletion by age and size, compaction by key, or both.",
+    )
+    compression_type: str = config_key(
+        default="producer",
+        type=STRING,
+        rule=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        broker_keys=("compression.type",),
+        doc="The codec that batches are stored with; producer keeps them as they came.",
+    )
+    file_delete_delay_ms: int = config_key(
+        default=60000,
+        type=LONG,
+        rule=at_least(0),
+        broker_keys=("log.segment.delete.delay.ms",),
+        doc="How long the file of a deleted segment stays.",
+    )
+    flush_messages: int = config_key(
+        default=LONG_MAX,
+        type=LONG,
+        rule=at_least(1),
+        broker_keys=("log.flush.interval.messages",),
+        doc="After so many unflushed records the log is forced to disk.",
+    )
+    flush_ms: int = config_key(
+        default=LONG_MAX,
+        type=LONG,
+        rule=at_least(0),
+        broker_keys=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+        doc="A record is forced to disk at this age.",
+    )
+    index_interval_bytes: int = config_key(
+        default=4096,
+        type=INT,
+        rule=at_least(0),
+        broker_keys=("log.index.interval.bytes",),
+        doc="About every so many bytes of log an entry is added to the indexes.",
+    )
+    max_message_bytes: int = config_key(
+        default=1048588,
+        type=INT,
+        rule=at_least(0),
+        broker_keys=("message.max.bytes",),
+        doc="The largest record batch that is accepted, after compression.",
+    )
+    message_timestamp_type: str = config_key(
+        default="CreateTime",
+        type=STRING,
+        rule=one_of("CreateTime", "LogAppendTime"),
+        broker_keys=("log.message.timestamp.type",),
+        doc="Whether records keep the producer's timestamp or get that of the append.",
+    )
+    message_timestamp_difference_max_ms: int = config_key(
+        default=LONG_MAX,
+        type=LONG,
+        rule=at_least(0),
+        broker_keys=("log.message.timestamp.difference.max.ms",),
+        doc="How far a record's timestamp may be from the broker's clock, either way.",
+    )
+    message_timestamp_before_max_ms: int = config_key(
+        default=LONG_MAX,
+        type=LONG,
+        rule=at_least(0),
+        broker_keys=("log.message.timestamp.before.max.ms",),
+        doc="How far a record's timestamp may lie in the past.",
+    )
+    message_timestamp_after_max_ms: int = config_key(
+        default=LONG_MAX,
+        type=LONG,
+        rule=at_least(0),
+        broker_keys=("log.message.timestamp.after.max.ms",),
+        doc="How far a record's timestamp may lie in the future.",
+    )
+    min_insync_replicas: int = config_key(
+        default=1,
+        type=INT,
+        rule=at_least(1),
+        broker_keys=("min.insync.replicas",),
+        doc="How many replicas must be in sync for a write with acks=all.",
+    )
+    preallocate: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        broker_keys=("log.preallocate",),
+        doc="Whether the file of a new segment gets its full size at once.",
+    )
+    retention_bytes: int = config_key(
+        default=-1,
+        type=LONG,
+        broker_keys=("log.retention.bytes",),
+        doc="Oldest segments are deleted while a partition is larger than this; -1: no limit.",
+    )
+    retention_ms: int = config_key(
+        default=604800000,
+        type=LONG,
+        rule=at_least(-1),
+        broker_keys=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        doc="Segments whose newest record is older than this are deleted; -1 keeps them for ever.",
+    )
+    segment_bytes: int = config_key(
+        default=1073741824,
+        type=INT,
+        rule=at_least(14),
+        broker_keys=("log.segment.bytes",),
+        doc="A segment file that would grow beyond this size is closed and a new one begun.",
+    )
+    segment_index_bytes: int = config_key(
+        default=10485760,
+        type=INT,
+        rule=at_least(4),
+        broker_keys=("log.index.size.max.bytes",),
+        doc="The largest offset index; a full index closes its segment.",
+    )
+    segment_jitter_ms: int = config_key(
+        default=0,
+        type=LONG,
+        rule=at_least(0),
+        broker_keys=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        doc="Up to this much is taken off segment.ms, so that segments do not all roll at once.",
+    )
+    segment_ms: int = config_key(
+        default=604800000,
+        type=LONG,
+        rule=at_least(1),
+        broker_keys=("log.roll.ms", "log.roll.hours"),
+        doc="A segment is closed at this age even if it is not full.",
+    )
+    unclean_leader_election_enable: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        broker_keys=("unclean.leader.election.enable",),
+        doc="Whether a replica that is not in sync may lead as the last resort, losing records.",
+    )
+
+    @classmethod
+    def of(cls, broker_config: BrokerConfig, overrides: Mapping[str, str]) -> Self:
+        """The settings of a topic with these overrides (dotted keys) on this broker.
+
+        Overrides have been through `validate` when they were set; names without effect are passed
+        over in silence here, because this runs at every start and for every topic.
+        """
+        values = {row.attribute: _broker_default(row, broker_config) for row in cls.keys.values()}
+        given = [row for name, row in cls.keys.items() if name in overrides]
+        for row in given:
+            values[row.attribute] = row.parse(overrides[row.name])
+        config = cls.__new__(cls)
+        config._freeze(values, frozenset(row.name for row in given))
+        return config
+
+    @classmethod
+    def validate(cls, overrides: Mapping[str, str | None]) -> None:
+        """ConfigError for a name that is no topic setting and for a value that breaks its rule."""
+        for name, value in overrides.items():
+            row = cls.keys.get(name)
+            if row is not None:
+                if value is None:
+                    raise ConfigError(f"{name}=null: must have a value")
+                row.parse(value)
+            elif cls.is_known_to_kafka(name):
+                cls.warn_of_unknown(name)
+            else:
+                raise ConfigError(f"{name}={value}: there is no topic setting of this name")
+
+
+def _broker_default(row: ConfigKey, broker_config: BrokerConfig) -> Any:
+    return getattr(broker_config, row.broker_keys[0].replace(".", "_"))
