@@ -1,0 +1,6 @@
+"""Records and record batches: what a record is, and how batches of them look as bytes.
+
+`record_batch` reads a batch, `batch_builder` writes one, `compression` holds the codecs, `columnar`
+decodes many batches to Arrow columns. `kernel` has the loops that touch every record, compiled
+where that is possible. Nothing here does I/O or keeps state between calls.
+"""

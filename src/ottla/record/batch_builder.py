@@ -1,0 +1,155 @@
+"""Building record batches: one record after the other, or from a list in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
+
+from crc32c import crc32c
+
+from ottla.record import kernel
+from ottla.record.compression import CompressionType, compress
+from ottla.record.plain_kernel import NewRecord
+from ottla.record.record import RecordHeaders
+from ottla.record.record_batch import (
+    BATCH_OVERHEAD,
+    CONTROL_FLAG,
+    CRC_START,
+    HEADER,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
+)
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
+
+# The most that a record takes beside its key, value and headers: three varints of its own, one
+# varlong, the attributes, and the sizes of key and value.
+_MAX_RECORD_OVERHEAD = 36
+# The same for a short record early in a batch that is not stretched over many seconds.
+_SHORT_RECORD_OVERHEAD = 12
+_SHORT = 8000
+_MAX_HEADER_OVERHEAD = 10
+
+
+class BatchHeader(TypedDict, total=False):
+    """The fields of a batch's header that its writer chooses; all have a default."""
+
+    base_offset: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool
+    is_control: bool
+
+
+class BatchBuilder:
+    """Collects the records of one batch; `build` makes its bytes.
+
+    The records are kept as they were given, and encoded and compressed at the end in one go, which
+    is what the kernel is fast at. The bytes handed over must not change before `build`.
+    """
+
+    __slots__ = ("_base_timestamp", "_records", "compression", "header", "level", "size_in_bytes")
+
+    def __init__(
+        self,
+        compression: CompressionType = CompressionType.NONE,
+        *,
+        level: int | None = None,
+        **header: Unpack[BatchHeader],
+    ) -> None:
+        self.compression = compression
+        self.level = level
+        self.header = header
+        self.size_in_bytes = BATCH_OVERHEAD
+        self._records: list[NewRecord] = []
+        self._base_timestamp = 0
+
+    @property
+    def record_count(self) -> int:
+        return len(self._records)
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: RecordHeaders = (),
+    ) -> int:
+        """Add a record and return its offset delta."""
+        offset_delta = len(self._records)
+        if not offset_delta:
+            self._base_timestamp = timestamp_ms
+        size = (0 if key is None else len(key)) + (0 if value is None else len(value))
+        if (
+            size < _SHORT
+            and not headers
+            and offset_delta < _SHORT
+            and -_SHORT < timestamp_ms - self._base_timestamp < _SHORT
+        ):
+            size += _SHORT_RECORD_OVERHEAD
+        else:
+            size += _MAX_RECORD_OVERHEAD + _size_of_headers(headers)
+        self.size_in_bytes += size
+        self._records.append((timestamp_ms, key, value, headers))
+        return offset_delta
+
+    def set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
+    ) -> None:
+        """Name the producer, which is done when the batch is about to go out (KIP-98)."""
+        self.header["producer_id"] = producer_id
+        self.header["producer_epoch"] = producer_epoch
+        self.header["base_sequence"] = base_sequence
+        self.header["is_transactional"] = is_transactional
+
+    def build(self) -> bytes:
+        """The bytes of the batch. The builder stays as it is."""
+        return build_batch(self._records, self.compression, level=self.level, **self.header)
+
+
+def build_batch(
+    records: Sequence[NewRecord],
+    compression: CompressionType = CompressionType.NONE,
+    *,
+    level: int | None = None,
+    **header: Unpack[BatchHeader],
+) -> bytes:
+    """A batch of `(timestamp_ms, key, value, headers)` tuples."""
+    payload, base_timestamp, max_timestamp = kernel.encode_records(records)
+    if compression is not CompressionType.NONE:
+        payload = compress(compression, payload, level)
+    attributes = (
+        compression
+        | (TRANSACTIONAL_FLAG if header.get("is_transactional") else 0)
+        | (CONTROL_FLAG if header.get("is_control") else 0)
+    )
+    head = bytearray(BATCH_OVERHEAD)
+    HEADER.pack_into(
+        head,
+        0,
+        header.get("base_offset", 0),
+        BATCH_OVERHEAD - LOG_OVERHEAD + len(memoryview(payload)),
+        NO_EPOCH,
+        MAGIC,
+        0,
+        attributes,
+        len(records) - 1,
+        base_timestamp,
+        max_timestamp,
+        header.get("producer_id", NO_PRODUCER_ID),
+        header.get("producer_epoch", NO_EPOCH),
+        header.get("base_sequence", NO_SEQUENCE),
+        len(records),
+    )
+    crc = crc32c(payload, crc32c(memoryview(head)[CRC_START:]))
+    head[CRC_START - 4 : CRC_START] = crc.to_bytes(4, "big")
+    return b"".join((head, payload))
+
+
+def _size_of_headers(headers: RecordHeaders) -> int:
+    return sum(
+        _MAX_HEADER_OVERHEAD + 4 * len(key) + (0 if value is None else len(value))
+        for key, value in headers
+    )

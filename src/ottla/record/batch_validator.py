@@ -1,0 +1,46 @@
+"""What a leader checks of a batch that a producer sent, before it goes into the log.
+
+`validate_batch` reads nothing but the header, and the bytes once for the CRC. `validate_records`
+goes through the records, decompressed if need be, for the topics that ask for it.
+"""
+
+from __future__ import annotations
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.record.compression import MAX_DECOMPRESSED_BYTES
+from ottla.record.record_batch import NO_SEQUENCE, RecordBatch
+from ottla.structs import NO_PRODUCER_ID
+
+
+def validate_batch(batch: RecordBatch) -> None:
+    """Raise KafkaError unless the batch is whole, of a known codec, and one a client may send."""
+    batch.verify()
+    if batch.record_count < 1 or batch.last_offset_delta != batch.record_count - 1:
+        raise _invalid(
+            batch,
+            f"{batch.record_count} records do not fit last offset delta {batch.last_offset_delta}",
+        )
+    if batch.is_control:
+        raise _invalid(batch, "control batches are not for clients to send")
+    if batch.producer_id != NO_PRODUCER_ID and batch.base_sequence <= NO_SEQUENCE:
+        raise _invalid(
+            batch,
+            f"producer id {batch.producer_id} needs a sequence number, not {batch.base_sequence}",
+        )
+    _ = batch.compression
+
+
+def validate_records(
+    batch: RecordBatch, *, require_keys: bool = False, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> int:
+    """Check every record, and with `require_keys` for a key; return their largest timestamp."""
+    largest = batch.base_timestamp
+    for record in batch.records(max_bytes=max_bytes):
+        if require_keys and record.key is None:
+            raise _invalid(batch, "a compacted topic needs a key in every record")
+        largest = max(largest, record.timestamp_ms)
+    return largest
+
+
+def _invalid(batch: RecordBatch, what: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, f"the batch at offset {batch.base_offset}: {what}")

@@ -1,0 +1,249 @@
+"""The codecs of record batches: compress, and decompress within a limit.
+
+Each codec's library is imported when the codec is first used. What is to be decompressed came from
+a peer, so the caller says how many bytes it may become: more of them raise `CorruptRecordError`
+before memory is spent on them, however small the input and whatever size it declares.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ottla.errors import ConfigError
+from ottla.record.record import CorruptRecordError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+
+# Snappy as snappy-java frames it ("xerial" is the name of its author): a magic, two versions, then
+# blocks of at most 32 KiB of input, each behind its compressed size.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+
+# What follows a finished gzip or lz4 frame is fed in pieces: the libraries copy the unused rest of
+# their input at the end of each frame, and a batch may consist of thousands of tiny frames.
+_PIECE_BYTES = 16 * 1024
+_FIRST_READ_BYTES = 64 * 1024
+_MAX_FRAMES = 4096
+_GZIP_WBITS = 31
+# Java's lz4 writer takes its fast compressor for the default level of compression.lz4.level.
+_LZ4_DEFAULT_LEVEL = 9
+_ZSTD_MIN_WINDOW_BYTES = 8 * 1024 * 1024
+_ZSTD_MAX_WINDOW_BYTES = 128 * 1024 * 1024
+
+
+class CompressionType(IntEnum):
+    """The codec in bits 0-2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def of(cls, name: str) -> CompressionType:
+        """The codec that `compression.type` calls `name`."""
+        for codec in cls:
+            if codec.label == name:
+                return codec
+        names = ", ".join(codec.label for codec in cls)
+        raise ConfigError(f"compression type {name!r} is not one of {names}")
+
+    @property
+    def label(self) -> str:
+        """Its name as configurations and tools write it."""
+        return self.name.lower()
+
+
+def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> bytes:
+    """`data` in the framing that Kafka's writers use; without a level the codec's usual one."""
+    if codec is CompressionType.NONE:
+        return bytes(data)
+    return _COMPRESS[codec](data, level)
+
+
+def decompress(
+    codec: CompressionType, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> bytes:
+    """What was compressed into `data`; CorruptRecordError if malformed or above `max_bytes`."""
+    if codec is CompressionType.NONE:
+        return bytes(data)
+    out = _Output(codec, max_bytes)
+    _DECOMPRESS[codec](memoryview(data), out)
+    return out.join()
+
+
+class _Output:
+    """What one call of `decompress` has made so far: never more than `max_bytes`."""
+
+    def __init__(self, codec: CompressionType, max_bytes: int) -> None:
+        self.codec = codec
+        self.max_bytes = max_bytes
+        self.left = max_bytes
+        self.pieces: list[Buffer] = []
+        self.frame_count = 0
+
+    def begin_frame(self) -> None:
+        self.frame_count += 1
+        if self.frame_count > _MAX_FRAMES:
+            raise self.malformed(f"more than {_MAX_FRAMES} frames")
+
+    def reserve(self, size: int) -> None:
+        if size > self.left:
+            raise self.too_large()
+
+    def append(self, piece: Buffer, size: int) -> None:
+        self.reserve(size)
+        self.left -= size
+        self.pieces.append(piece)
+
+    def join(self) -> bytes:
+        if len(self.pieces) == 1:
+            return bytes(self.pieces[0])
+        return b"".join(self.pieces)
+
+    def too_large(self) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"{self.codec.label} data that decompress to more than the limit of "
+            f"{self.max_bytes} bytes"
+        )
+
+    def malformed(self, what: object) -> CorruptRecordError:
+        return CorruptRecordError(f"malformed {self.codec.label} data: {what}")
+
+
+def _compress_gzip(data: Buffer, level: int | None) -> bytes:
+    return zlib.compress(data, -1 if level is None else level, _GZIP_WBITS)
+
+
+def _decompress_gzip(data: memoryview, out: _Output) -> None:
+    position = 0
+    size = len(data)  # the first frame gets everything: there is rarely another
+    try:
+        while position < len(data) or not out.frame_count:
+            out.begin_frame()
+            frame = zlib.decompressobj(_GZIP_WBITS)
+            while not frame.eof:
+                piece = data[position : position + size]
+                if not piece:
+                    raise out.malformed("they end in the middle of a frame")
+                made = frame.decompress(piece, out.left + 1)
+                out.append(made, len(made))
+                position += len(piece) - len(frame.unused_data)
+                size = _PIECE_BYTES
+    except zlib.error as error:
+        raise out.malformed(error) from None
+
+
+def _compress_snappy(data: Buffer, level: int | None) -> bytes:
+    import cramjam
+
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: memoryview, out: _Output) -> None:
+    # librdkafka and others write one raw block without a frame.
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        _decompress_snappy_block(data, out)
+        return
+    position = len(_XERIAL_HEADER)
+    if len(data) < position:
+        raise out.malformed("they end in the middle of the header")
+    while position < len(data):
+        size = int.from_bytes(data[position : position + 4], "big")
+        start, position = position + 4, position + 4 + size
+        if position > len(data):
+            raise out.malformed(f"a block of {size} bytes in the last {len(data) - start} bytes")
+        _decompress_snappy_block(data[start:position], out)
+
+
+def _decompress_snappy_block(block: memoryview, out: _Output) -> None:
+    import cramjam
+
+    try:
+        out.reserve(cramjam.snappy.decompress_raw_len(block))
+        made = cramjam.snappy.decompress_raw(block)
+    except cramjam.DecompressionError as error:
+        raise out.malformed(error) from None
+    out.append(made, len(made))
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    import lz4.frame
+
+    fast = level is None or level == _LZ4_DEFAULT_LEVEL
+    # Java refuses frames whose blocks are linked.
+    compressed: bytes = lz4.frame.compress(data, 0 if fast else level, block_linked=False)
+    return compressed
+
+
+def _decompress_lz4(data: memoryview, out: _Output) -> None:
+    import lz4.frame
+
+    position = 0
+    size = len(data)
+    try:
+        while position < len(data) or not out.frame_count:
+            out.begin_frame()
+            out.reserve(lz4.frame.get_frame_info(data[position:])["content_size"])
+            frame = lz4.frame.LZ4FrameDecompressor()
+            room = _FIRST_READ_BYTES
+            while not frame.eof:
+                piece = data[position : position + size] if frame.needs_input else b""
+                if not piece and frame.needs_input:
+                    raise out.malformed("they end in the middle of a frame")
+                made = frame.decompress(piece, min(out.left + 1, room))
+                out.append(made, len(made))
+                position += len(piece) - len(frame.unused_data or b"")
+                size, room = _PIECE_BYTES, room * 2
+    except RuntimeError as error:
+        raise out.malformed(error) from None
+
+
+def _compress_zstd(data: Buffer, level: int | None) -> bytes:
+    import zstandard
+
+    return zstandard.ZstdCompressor(3 if level is None else level).compress(memoryview(data))
+
+
+def _decompress_zstd(data: memoryview, out: _Output) -> None:
+    import zstandard
+
+    window = min(max(out.max_bytes, _ZSTD_MIN_WINDOW_BYTES), _ZSTD_MAX_WINDOW_BYTES)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=window)
+    position = 0
+    while position < len(data) or not out.frame_count:
+        out.begin_frame()
+        try:
+            made = decompressor.decompress(data[position:], out.left)
+        except zstandard.ZstdError as error:
+            raise out.malformed(error) from None
+        out.append(made, len(made))
+        position = len(data)
+
+
+_COMPRESS: dict[CompressionType, Callable[[Buffer, int | None], bytes]] = {
+    CompressionType.GZIP: _compress_gzip,
+    CompressionType.SNAPPY: _compress_snappy,
+    CompressionType.LZ4: _compress_lz4,
+    CompressionType.ZSTD: _compress_zstd,
+}
+_DECOMPRESS: dict[CompressionType, Callable[[memoryview, _Output], None]] = {
+    CompressionType.GZIP: _decompress_gzip,
+    CompressionType.SNAPPY: _decompress_snappy,
+    CompressionType.LZ4: _decompress_lz4,
+    CompressionType.ZSTD: _decompress_zstd,
+}
