@@ -35,6 +35,10 @@ _MAX_FRAMES = 4096
 _GZIP_WBITS = 31
 # Java's lz4 writer takes its fast compressor for the default level of compression.lz4.level.
 _LZ4_DEFAULT_LEVEL = 9
+_ZSTD_DEFAULT_LEVEL = 3
+_ZSTD_MAX_HEADER_BYTES = 18
+_ZSTD_BLOCK_BYTES = 128 * 1024
+_ZSTD_RUN_BLOCK, _ZSTD_COMPRESSED_BLOCK = 1, 2
 _ZSTD_MIN_WINDOW_BYTES = 8 * 1024 * 1024
 _ZSTD_MAX_WINDOW_BYTES = 128 * 1024 * 1024
 
@@ -198,14 +202,15 @@ def _decompress_lz4(data: memoryview, out: _Output) -> None:
     try:
         while position < len(data) or not out.frame_count:
             out.begin_frame()
-            out.reserve(lz4.frame.get_frame_info(data[position:])["content_size"])
+            declared = lz4.frame.get_frame_info(data[position:])["content_size"]
+            out.reserve(declared)
+            room = declared + 1 if declared else max(_FIRST_READ_BYTES, 4 * size)
             frame = lz4.frame.LZ4FrameDecompressor()
-            room = _FIRST_READ_BYTES
             while not frame.eof:
                 piece = data[position : position + size] if frame.needs_input else b""
-                if not piece and frame.needs_input:
-                    raise out.malformed("they end in the middle of a frame")
                 made = frame.decompress(piece, min(out.left + 1, room))
+                if not piece and not made:
+                    raise out.malformed("they end in the middle of a frame")
                 out.append(made, len(made))
                 position += len(piece) - len(frame.unused_data or b"")
                 size, room = _PIECE_BYTES, room * 2
@@ -216,7 +221,8 @@ def _decompress_lz4(data: memoryview, out: _Output) -> None:
 def _compress_zstd(data: Buffer, level: int | None) -> bytes:
     import zstandard
 
-    return zstandard.ZstdCompressor(3 if level is None else level).compress(memoryview(data))
+    compressor = zstandard.ZstdCompressor(_ZSTD_DEFAULT_LEVEL if level is None else level)
+    return compressor.compress(memoryview(data))
 
 
 def _decompress_zstd(data: memoryview, out: _Output) -> None:
@@ -225,14 +231,50 @@ def _decompress_zstd(data: memoryview, out: _Output) -> None:
     window = min(max(out.max_bytes, _ZSTD_MIN_WINDOW_BYTES), _ZSTD_MAX_WINDOW_BYTES)
     decompressor = zstandard.ZstdDecompressor(max_window_size=window)
     position = 0
-    while position < len(data) or not out.frame_count:
-        out.begin_frame()
-        try:
-            made = decompressor.decompress(data[position:], out.left)
-        except zstandard.ZstdError as error:
-            raise out.malformed(error) from None
-        out.append(made, len(made))
-        position = len(data)
+    try:
+        while position < len(data) or not out.frame_count:
+            out.begin_frame()
+            start = position
+            position, declared, at_most = _measure_zstd_frame(data, position, out)
+            if declared:
+                out.reserve(at_most)
+            room = max(1, min(at_most, out.left))
+            made = decompressor.decompress(data[start:position], room)
+            out.append(made, len(made))
+    except zstandard.ZstdError as error:
+        if "full frame" in str(error) and at_most > out.left:
+            raise out.too_large() from None
+        raise out.malformed(error) from None
+
+
+def _measure_zstd_frame(data: memoryview, position: int, out: _Output) -> tuple[int, bool, int]:
+    """Where the frame ends, whether it declares its content's size, and that or an upper bound.
+
+    Java's writers stream and declare nothing. The library gives a frame that does not say its size
+    all the room that it is allowed, and does not tell where a frame ends, so the blocks are counted
+    here: each makes 128 KiB at most.
+    """
+    import zstandard
+
+    frame = zstandard.get_frame_parameters(data[position : position + _ZSTD_MAX_HEADER_BYTES])
+    position += zstandard.frame_header_size(data[position : position + _ZSTD_MAX_HEADER_BYTES])
+    is_last = False
+    at_most = 0
+    while not is_last:
+        if position + 3 > len(data):
+            raise out.malformed("they end in the middle of a frame")
+        block = int.from_bytes(data[position : position + 3], "little")
+        is_last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
+        at_most += _ZSTD_BLOCK_BYTES if kind == _ZSTD_COMPRESSED_BLOCK else size
+        position += 3 + (1 if kind == _ZSTD_RUN_BLOCK else size)
+    position += 4 if frame.has_checksum else 0
+    if position > len(data):
+        raise out.malformed("they end in the middle of a frame")
+    if frame.content_size == zstandard.CONTENTSIZE_UNKNOWN:
+        return position, False, at_most
+    if frame.content_size > at_most:
+        raise out.malformed(f"{at_most} bytes at most declared to be {frame.content_size}")
+    return position, True, frame.content_size
 
 
 _COMPRESS: dict[CompressionType, Callable[[Buffer, int | None], bytes]] = {

@@ -212,7 +212,7 @@ class RecordBatch:
             raise self._corrupt(error.message) from None
 
     def records(self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-        """Every record, markers of control batches included; raises before the first or not at all."""
+        """Every record, control markers included; raises before the first or not at all."""
         return iter(kernel.decode_records(self, self.payload(max_bytes)))
 
     def _corrupt(self, what: str) -> CorruptRecordError:
