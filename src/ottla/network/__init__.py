@@ -1,0 +1,1 @@
+"""Sockets: the processor that serves clients, and the channel to other brokers and servers."""

@@ -1,0 +1,66 @@
+"""One request, as its handler sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.errors import LocalProtocolError
+from ottla.network.connection import Connection
+
+if TYPE_CHECKING:
+    from ottla.protocol.header import RequestHeader
+    from ottla.protocol.message import Response
+
+
+class RequestContext:
+    """What a handler gets beside the decoded body: who asks, and how to answer.
+
+    Invariant: a request ends once, by `respond`, `no_response` or `close_connection`.
+    """
+
+    __slots__ = ("_is_ended", "connection", "header", "received_ms")
+
+    def __init__(self, connection: Connection, header: RequestHeader, received_ms: int) -> None:
+        self.connection = connection
+        self.header = header
+        self.received_ms = received_ms
+        self._is_ended = False
+
+    @property
+    def api_version(self) -> int:
+        return self.header.api_version
+
+    @property
+    def client_id(self) -> str:
+        """The name that the client gives itself; empty when it gives none."""
+        return self.header.client_id or ""
+
+    @property
+    def client_host(self) -> str:
+        return self.connection.client_host
+
+    @property
+    def listener_name(self) -> str:
+        return self.connection.listener_name
+
+    def respond(self, response: Response) -> None:
+        """Send the answer. It may come in a later turn than the request."""
+        from ottla.protocol.header import encode_response
+
+        self._end()
+        self.connection.send(encode_response(self.header, response))
+
+    def no_response(self) -> None:
+        """End the request without an answer, as a produce with acks=0 wants it."""
+        self._end()
+        self.connection.no_response()
+
+    def close_connection(self, reason: str) -> None:
+        """Hang up instead of answering."""
+        self._end()
+        self.connection.close(reason)
+
+    def _end(self) -> None:
+        if self._is_ended:
+            raise LocalProtocolError(f"the request {self.header} was answered twice")
+        self._is_ended = True

@@ -1,0 +1,36 @@
+"""What the broker needs from outside: time, timers, threads, files, network and chance."""
+
+from ottla.runtime.background import Background, ThreadBackground
+from ottla.runtime.clock import Clock, SystemClock
+from ottla.runtime.disk import Buffer, Disk, DiskLock, File, FileRegion
+from ottla.runtime.local_disk import LocalDisk, LocalFile
+from ottla.runtime.network import Network, SocketNetwork
+from ottla.runtime.purgatory import DelayedOperation, DelayedOperationPurgatory
+from ottla.runtime.runtime import Runtime, real_runtime
+from ottla.runtime.scheduler import LoopScheduler, Scheduler, Timer
+from ottla.runtime.timing_wheel import SystemTimer, TimingWheel
+
+__all__ = [
+    "Background",
+    "Buffer",
+    "Clock",
+    "DelayedOperation",
+    "DelayedOperationPurgatory",
+    "Disk",
+    "DiskLock",
+    "File",
+    "FileRegion",
+    "LocalDisk",
+    "LocalFile",
+    "LoopScheduler",
+    "Network",
+    "Runtime",
+    "Scheduler",
+    "SocketNetwork",
+    "SystemClock",
+    "SystemTimer",
+    "ThreadBackground",
+    "Timer",
+    "TimingWheel",
+    "real_runtime",
+]

@@ -1,0 +1,136 @@
+"""Where connections come from: listening sockets inwards, streams outwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+USE_SYSTEM_DEFAULT = -1
+PORT_ATTEMPTS = 16
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class Network(Protocol):
+    """The way out of the process; only `ottla.network` uses it."""
+
+    def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        backlog: int,
+        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+    ) -> list[socket.socket]:
+        """Listen on every address of `host` ("" means all interfaces), all on the same port."""
+        ...
+
+    async def connect(
+        self,
+        protocol_factory: Callable[[], P],
+        host: str,
+        port: int,
+        *,
+        send_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+    ) -> tuple[asyncio.BaseTransport, P]:
+        """Open a stream to `host:port` and put a new protocol on it."""
+        ...
+
+
+class SocketNetwork:
+    """`Network` on the machine's TCP sockets, for one asyncio loop."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        backlog: int,
+        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+    ) -> list[socket.socket]:
+        addresses = _addresses_of(host)
+        for _ in range(PORT_ATTEMPTS):
+            try:
+                return _listen_on_all(addresses, port, backlog, receive_buffer_bytes)
+            except OSError as error:
+                # Port 0: the port that the first address got may be in use on the second one.
+                if port or error.errno != errno.EADDRINUSE:
+                    raise OSError(
+                        error.errno, f"cannot listen on {host}:{port}: {error.strerror}"
+                    ) from error
+        raise OSError(errno.EADDRINUSE, f"no port is free on all addresses of {host!r}")
+
+    async def connect(
+        self,
+        protocol_factory: Callable[[], P],
+        host: str,
+        port: int,
+        *,
+        send_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+    ) -> tuple[asyncio.BaseTransport, P]:
+        transport, protocol = await self._loop.create_connection(protocol_factory, host, port)
+        endpoint = transport.get_extra_info("socket")
+        if endpoint is not None:
+            set_buffer_sizes(endpoint, send_buffer_bytes, receive_buffer_bytes)
+        return transport, protocol
+
+
+def set_buffer_sizes(endpoint: socket.socket, send_bytes: int, receive_bytes: int) -> None:
+    """Set the kernel's buffers of a socket; USE_SYSTEM_DEFAULT leaves them to the kernel."""
+    if send_bytes != USE_SYSTEM_DEFAULT:
+        endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
+    if receive_bytes != USE_SYSTEM_DEFAULT:
+        endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+
+
+def _addresses_of(host: str) -> list[tuple[int, str]]:
+    """Family and address of everything that `host` stands for, in the resolver's order."""
+    if not host:
+        return [(socket.AF_INET6, "::")] if socket.has_dualstack_ipv6() else [(socket.AF_INET, "")]
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((int(family), str(address[0])) for family, _, _, _, address in found))
+
+
+def _listen_on_all(
+    addresses: list[tuple[int, str]], port: int, backlog: int, receive_buffer_bytes: int
+) -> list[socket.socket]:
+    with contextlib.ExitStack() as opened:
+        listeners: list[socket.socket] = []
+        for family, address in addresses:
+            listener = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            try:
+                _bind(listener, family, address, port)
+            except OSError as error:
+                # A name such as localhost may have an IPv6 address on a machine without IPv6.
+                if error.errno == errno.EADDRNOTAVAIL and len(addresses) > 1:
+                    continue
+                raise
+            # Before listen: the window scale of accepted connections is fixed at the handshake.
+            set_buffer_sizes(listener, USE_SYSTEM_DEFAULT, receive_buffer_bytes)
+            listener.listen(backlog)
+            listener.setblocking(False)
+            listeners.append(listener)
+            port = port or listener.getsockname()[1]
+        if not listeners:
+            raise OSError(errno.EADDRNOTAVAIL, f"none of {addresses} is an address of this machine")
+        opened.pop_all()
+        return listeners
+
+
+def _bind(listener: socket.socket, family: int, address: str, port: int) -> None:
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:
+        # "::" alone stands for all interfaces of both families; a named address only for itself.
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address == "::" else 1)
+    listener.bind((address, port))

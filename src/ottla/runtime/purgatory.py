@@ -1,0 +1,178 @@
+"""Operations that cannot be answered yet, and what may complete them.
+
+A produce with acks=all waits for replicas, a fetch for data, a join for the other members. Such
+an operation is watched under the keys of whatever can complete it, and has a time limit on the
+timing wheel. It ends exactly once: completed by a check, forced, or expired.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+from ottla.runtime.scheduler import Scheduler, Timer
+
+logger = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+
+class CompletionListener(Protocol):
+    """Who wants to know that an operation has ended: the purgatory that holds it."""
+
+    def forget(self, operation: DelayedOperation) -> None: ...
+
+
+class DelayedOperation:
+    """Something to be done as soon as it can be, or when its time is up.
+
+    Invariant: `on_complete` runs exactly once, in whatever way the operation ends;
+    `on_expiration` runs after it if time ended it.
+    """
+
+    __slots__ = ("_listener", "_timer", "delay_ms", "is_completed", "watch_count")
+
+    def __init__(self, delay_ms: int) -> None:
+        self.delay_ms = delay_ms
+        self.is_completed = False
+        self.watch_count = 0
+        self._listener: CompletionListener | None = None
+        self._timer: Timer | None = None
+
+    def try_complete(self) -> bool:
+        """If it can be done now, call `force_complete` and return its result; else False."""
+        raise NotImplementedError
+
+    def on_complete(self) -> None:
+        """Do it, with everything that was waited for or with what there is when the wait ends."""
+        raise NotImplementedError
+
+    def on_expiration(self) -> None:
+        """Note that time ended the wait, as metrics want to know. Nothing by default."""
+
+    def force_complete(self) -> bool:
+        """Complete it now whatever is missing; False if it was completed before."""
+        if self.is_completed:
+            return False
+        self.is_completed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._listener is not None:
+            self._listener.forget(self)
+        self.on_complete()
+        return True
+
+    def begin_wait(self, scheduler: Scheduler, listener: CompletionListener) -> None:
+        """Let time end the wait after `delay_ms`, and tell `listener` how it ends."""
+        self._listener = listener
+        self._timer = scheduler.call_later(self.delay_ms, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        if self.force_complete():
+            self.on_expiration()
+
+
+class DelayedOperationPurgatory(Generic[K]):
+    """Delayed operations by the keys that may complete them.
+
+    `watched` counts entries in the lists of the keys, `delayed` the operations that still wait.
+    An operation under several keys leaves its other lists only when they are checked or purged;
+    all lists are purged when more than `purge_interval` such leftovers have gathered.
+    """
+
+    __slots__ = (
+        "_leftover_count",
+        "_purge_interval",
+        "_scheduler",
+        "_watchers",
+        "delayed",
+        "name",
+        "watched",
+    )
+
+    def __init__(self, name: str, scheduler: Scheduler, purge_interval: int = 1000) -> None:
+        self.name = name
+        self.watched = 0
+        self.delayed = 0
+        self._scheduler = scheduler
+        self._purge_interval = purge_interval
+        self._leftover_count = 0
+        self._watchers: dict[K, list[DelayedOperation]] = {}
+
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[K]) -> bool:
+        """Complete the operation, or keep it under each key; was it completed?"""
+        if operation.is_completed or operation.try_complete():
+            return True
+        for key in keys:
+            self._watchers.setdefault(key, []).append(operation)
+            operation.watch_count += 1
+        self.watched += operation.watch_count
+        self.delayed += 1
+        operation.begin_wait(self._scheduler, self)
+        return False
+
+    def check_and_complete(self, key: K) -> int:
+        """`key` has changed: try its operations; returns how many were completed."""
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            return 0
+        completed_count = 0
+        # A copy: completing one operation may lead to checks and watches of the same key.
+        for operation in tuple(watchers):
+            if not operation.is_completed and self._try(operation):
+                completed_count += 1
+        self._sweep(key)
+        return completed_count
+
+    def cancel_for_key(self, key: K) -> list[DelayedOperation]:
+        """Take the operations that still wait out of the list of `key`, and return them."""
+        self._sweep(key)
+        operations = self._watchers.pop(key, [])
+        self.watched -= len(operations)
+        for operation in operations:
+            operation.watch_count -= 1
+        return operations
+
+    def forget(self, operation: DelayedOperation) -> None:
+        """An operation has ended; its entries are leftovers from now on."""
+        self.delayed -= 1
+        self._leftover_count += operation.watch_count
+        if self._leftover_count > self._purge_interval:
+            for key in list(self._watchers):
+                self._sweep(key)
+
+    def complete_all(self) -> None:
+        """Force every operation that still waits, as at shutdown."""
+        for key in list(self._watchers):
+            for operation in self.cancel_for_key(key):
+                operation.force_complete()
+
+    def _try(self, operation: DelayedOperation) -> bool:
+        try:
+            return operation.try_complete()
+        except Exception:
+            # The others must not suffer. This one stays if it did not get as far as completing.
+            logger.exception("%s: %r failed to complete", self.name, operation)
+            return operation.is_completed
+
+    def _sweep(self, key: K) -> None:
+        """Drop the completed operations from the list of `key`, and the list if it is empty."""
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            return
+        waiting = []
+        for operation in watchers:
+            if operation.is_completed:
+                operation.watch_count -= 1
+            else:
+                waiting.append(operation)
+        dropped_count = len(watchers) - len(waiting)
+        self._leftover_count -= dropped_count
+        self.watched -= dropped_count
+        if waiting:
+            self._watchers[key] = waiting
+        else:
+            del self._watchers[key]

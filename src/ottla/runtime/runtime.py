@@ -1,0 +1,50 @@
+"""The five things that come into the broker from outside, in one value."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from ottla.runtime.background import Background, ThreadBackground
+from ottla.runtime.clock import Clock, SystemClock
+from ottla.runtime.disk import Disk
+from ottla.runtime.local_disk import LocalDisk
+from ottla.runtime.network import Network, SocketNetwork
+from ottla.runtime.scheduler import LoopScheduler, Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Clock, scheduler, background workers, disk, network and chance.
+
+    Whoever builds the broker chooses them; nothing inside it reaches for the real ones on its
+    own. So a test can run all of it in virtual time on a disk in memory.
+    """
+
+    clock: Clock
+    scheduler: Scheduler
+    background: Background
+    disk: Disk
+    network: Network
+    random: random.Random
+
+    async def close(self) -> None:
+        """End timers and tasks, then wait for the background jobs that are under way."""
+        for part in (self.scheduler, self.background):
+            close = getattr(part, "close", None)
+            if close is not None:
+                await close()
+
+
+def real_runtime(loop: asyncio.AbstractEventLoop, background_workers: int = 2) -> Runtime:
+    """The runtime of the machine, on an asyncio loop (uvloop's is as good)."""
+    clock = SystemClock()
+    return Runtime(
+        clock=clock,
+        scheduler=LoopScheduler(loop, clock),
+        background=ThreadBackground(loop, background_workers),
+        disk=LocalDisk(),
+        network=SocketNetwork(loop),
+        random=random.Random(),
+    )

@@ -1,0 +1,148 @@
+"""Work for later on the one thread that owns the broker's state."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from ottla.runtime.clock import Clock
+from ottla.runtime.timing_wheel import SystemTimer, TimerTask
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Timer(Protocol):
+    """Something that will run later unless it is cancelled."""
+
+    def cancel(self) -> None: ...
+
+
+class Scheduler(Protocol):
+    """Runs callbacks on the loop's thread; what a callback raises is logged, nothing more."""
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Run it in the next turn of the loop."""
+        ...
+
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Timer: ...
+
+    def call_every(self, period_ms: int, callback: Callable[[], object]) -> Timer:
+        """Run it first after one period; turns that were missed are not made up for."""
+        ...
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Run a coroutine as a task of its own; a task that dies of an exception is logged."""
+        ...
+
+
+class PeriodicTimer:
+    """A callback that is scheduled again before each run, one period after the last due time."""
+
+    __slots__ = ("_callback", "_clock", "_due_ms", "_period_ms", "_scheduler", "_timer")
+
+    def __init__(
+        self, scheduler: Scheduler, clock: Clock, period_ms: int, callback: Callable[[], object]
+    ) -> None:
+        if period_ms <= 0:
+            raise ValueError(f"the period of a timer is {period_ms} ms: it must be positive")
+        self._scheduler = scheduler
+        self._clock = clock
+        self._period_ms = period_ms
+        self._callback = callback
+        self._due_ms = clock.monotonic_ms() + period_ms
+        self._timer: Timer = scheduler.call_later(period_ms, self._run)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _run(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self._due_ms = max(self._due_ms + self._period_ms, now_ms + 1)
+        self._timer = self._scheduler.call_later(self._due_ms - now_ms, self._run)
+        self._callback()
+
+
+class LoopScheduler:
+    """The scheduler of an asyncio loop: timers share one timing wheel, the wheel one loop timer.
+
+    Invariant: while a task waits, the loop timer is armed for the wheel's next expiration or
+    earlier. A loop timer that turns out to be too early, because tasks were cancelled, is simply
+    armed again.
+    """
+
+    __slots__ = ("_armed_ms", "_clock", "_handle", "_loop", "_tasks", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._timer = SystemTimer(clock.monotonic_ms())
+        self._handle: asyncio.TimerHandle | None = None
+        self._armed_ms = 0
+        # The loop itself holds tasks only weakly: a task that nobody awaits could be collected.
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self._loop.call_soon(callback)
+
+    def call_later(self, delay_ms: int, callback: Callable[[], object]) -> Timer:
+        now_ms = self._clock.monotonic_ms()
+        if delay_ms <= 0:
+            task = TimerTask(now_ms, callback)
+            self._loop.call_soon(task.run)
+            return task
+        task = self._timer.add(now_ms, delay_ms, callback)
+        if self._handle is None or task.expiration_ms < self._armed_ms:
+            self._arm(now_ms)
+        return task
+
+    def call_every(self, period_ms: int, callback: Callable[[], object]) -> Timer:
+        return PeriodicTimer(self, self._clock, period_ms, callback)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        task = self._loop.create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    async def close(self) -> None:
+        """Cancel what is still waiting or running, and wait until the tasks are gone."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        log_task_death(task)
+
+    def _arm(self, now_ms: int) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        expiration_ms = self._timer.next_expiration_ms()
+        if expiration_ms is not None:
+            self._armed_ms = expiration_ms
+            delay_ms = max(0, expiration_ms - now_ms)
+            self._handle = self._loop.call_later(delay_ms / 1000, self._advance)
+
+    def _advance(self) -> None:
+        self._handle = None
+        self._timer.advance(self._clock.monotonic_ms())
+        # A callback may have armed the loop timer for a task of its own: the earliest one counts.
+        self._arm(self._clock.monotonic_ms())
+
+
+def log_task_death(task: asyncio.Task[Any]) -> None:
+    """Log the exception that ended a task, with its traceback; being cancelled is no death."""
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None:
+        logger.error("The task %s died", task.get_name(), exc_info=error)

@@ -1,0 +1,362 @@
+"""A disk in memory that loses, tears and refuses as real ones do.
+
+It promises what POSIX promises: bytes survive a crash once their file was synced, names once
+their directory was. A crash drops the rest, or keeps a random part of it, the last write torn at
+any byte.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import random
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from ottla.runtime.disk import Buffer, DiskLock, File
+
+
+class PendingWrite(NamedTuple):
+    """A change that no fsync has made durable: bytes at a position, or (data None) a new size."""
+
+    position: int
+    data: bytes | None
+
+
+class Inode:
+    """The contents of a file: as processes see it, and as the platters would give it back."""
+
+    __slots__ = ("data", "durable", "pending")
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.durable = bytearray(data)
+        self.pending: list[PendingWrite] = []
+
+    def write(self, position: int, data: bytes) -> None:
+        change = PendingWrite(position, data)
+        self.pending.append(change)
+        _apply(self.data, change)
+
+    def truncate(self, size: int) -> None:
+        change = PendingWrite(size, None)
+        self.pending.append(change)
+        _apply(self.data, change)
+
+    def sync(self) -> None:
+        for change in self.pending:
+            _apply(self.durable, change)
+        self.pending.clear()
+
+    def crash(self, chance: random.Random | None) -> None:
+        if chance is not None and self.pending:
+            kept = self.pending[: chance.randrange(len(self.pending) + 1)]
+            if kept:
+                position, data = kept[-1]
+                if data is not None:
+                    torn = data[: chance.randrange(len(data) + 1)]
+                    kept[-1] = PendingWrite(position, torn)
+            for change in kept:
+                _apply(self.durable, change)
+        self.pending.clear()
+        self.data = bytearray(self.durable)
+
+
+class Directory:
+    """Names and what they stand for: now, and after a crash."""
+
+    __slots__ = ("durable", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Inode | Directory] = {}
+        self.durable: dict[str, Inode | Directory] = {}
+
+    def sync(self) -> None:
+        self.durable = dict(self.entries)
+
+    def sync_all(self) -> None:
+        self.sync()
+        for node in self.entries.values():
+            if isinstance(node, Directory):
+                node.sync_all()
+            else:
+                node.sync()
+
+    def crash(self, chance: random.Random | None) -> None:
+        if chance is not None and chance.random() < 0.5:
+            self.sync()  # the kernel happened to write the directory back in time
+        self.entries = dict(self.durable)
+        for node in self.entries.values():
+            node.crash(chance)
+
+    def size(self) -> int:
+        return sum(
+            node.size() if isinstance(node, Directory) else len(node.data)
+            for node in self.entries.values()
+        )
+
+
+def _apply(data: bytearray, change: PendingWrite) -> None:
+    position, written = change
+    if written is None:
+        del data[position:]
+    end = position + len(written or b"")
+    if len(data) < end:
+        data.extend(bytes(end - len(data)))
+    if written:
+        data[position:end] = written
+
+
+@dataclass(slots=True)
+class Fault:
+    """The next `times` calls of `operation` on a matching path fail, after `skip` that do not."""
+
+    operation: str
+    path_pattern: str
+    error: int
+    times: int
+    skip: int
+
+    def strikes(self, operation: str, path: str) -> bool:
+        """Whether this call fails; counts it."""
+        if self.times <= 0 or operation != self.operation:
+            return False
+        if not fnmatchcase(path, self.path_pattern):
+            return False
+        if self.skip > 0:
+            self.skip -= 1
+            return False
+        self.times -= 1
+        return True
+
+
+class MemoryFile:
+    """An open file of a `MemoryDisk`; a crash makes it unusable, as it ends the process."""
+
+    __slots__ = ("_closed", "_disk", "_inode", "_life", "path")
+
+    def __init__(self, disk: MemoryDisk, path: str, inode: Inode) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+        self._life = disk.crash_count
+        self._closed = False
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._check("pread")
+        return bytes(self._inode.data[position : position + length])
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        self._check("pwrite")
+        content = bytes(data)
+        growth = position + len(content) - len(self._inode.data)
+        room = self._disk.room_in_bytes()
+        if growth > room:
+            # What the kernel does: a short write of what fits, then the error.
+            self._inode.write(position, content[: max(0, len(content) - (growth - room))])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        self._inode.write(position, content)
+
+    def truncate(self, size: int) -> None:
+        self._check("truncate")
+        self._inode.truncate(size)
+
+    def fsync(self) -> None:
+        self._check("fsync")
+        self._inode.sync()
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _check(self, operation: str) -> None:
+        if self._closed:
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        if self._life != self._disk.crash_count:
+            raise OSError(errno.EIO, "the file was opened before the crash", self.path)
+        self._disk.check(operation, self.path)
+
+
+class MemoryDiskLock:
+    """A lock of a `MemoryDisk`; a crash drops it."""
+
+    __slots__ = ("_locked", "_path")
+
+    def __init__(self, locked: set[str], path: str) -> None:
+        self._locked = locked
+        self._path = path
+
+    def release(self) -> None:
+        self._locked.discard(self._path)
+
+
+@dataclass(slots=True)
+class MemoryDisk:
+    """`Disk` in memory, with crashes, faults by operation and path, and an end to its room."""
+
+    capacity_in_bytes: int | None = None
+    crash_count: int = 0
+    root: Directory = field(default_factory=Directory)
+    faults: list[Fault] = field(default_factory=list)
+    locked: set[str] = field(default_factory=set)
+
+    # What a test does to it
+
+    def fail(
+        self,
+        operation: str,
+        path_pattern: str = "*",
+        *,
+        error: int = errno.EIO,
+        times: int = 1,
+        skip: int = 0,
+    ) -> Fault:
+        """Let calls of a method of `Disk` or `File` fail; the path is matched as by fnmatch."""
+        fault = Fault(operation, path_pattern, error, times, skip)
+        self.faults.append(fault)
+        return fault
+
+    def crash(self, chance: random.Random | None = None) -> None:
+        """Lose what was not synced: all of it, or with `chance` a part, the last write torn."""
+        self.root.crash(chance)
+        self.locked = set()
+        self.crash_count += 1
+
+    def sync_all(self) -> None:
+        """Make everything durable that is there now."""
+        self.root.sync_all()
+
+    def check(self, operation: str, path: str) -> None:
+        """Raise the OSError that a fault has in store for this call, if any."""
+        for fault in self.faults:
+            if fault.strikes(operation, path):
+                raise OSError(fault.error, os.strerror(fault.error), path)
+
+    def room_in_bytes(self) -> int:
+        if self.capacity_in_bytes is None:
+            return 1 << 62
+        return max(0, self.capacity_in_bytes - self.root.size())
+
+    # Disk
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self.check("open", path)
+        directory, name = self._parent(path)
+        node = directory.entries.get(name)
+        if isinstance(node, Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            node = directory.entries[name] = Inode()
+        return MemoryFile(self, path, node)
+
+    def read_bytes(self, path: str) -> bytes:
+        self.check("read_bytes", path)
+        return bytes(self._inode(path).data)
+
+    def replace(self, path: str, data: Buffer) -> None:
+        self.check("replace", path)
+        if len(data) > self.room_in_bytes():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        directory, name = self._parent(path)
+        directory.entries[name] = Inode(bytes(data))
+        directory.sync()
+
+    def rename(self, src: str, dst: str) -> None:
+        self.check("rename", src)
+        node = self._node(src)
+        old_directory, old_name = self._parent(src)
+        new_directory, new_name = self._parent(dst)
+        target = new_directory.entries.get(new_name)
+        if isinstance(target, Directory) and target.entries:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), dst)
+        del old_directory.entries[old_name]
+        new_directory.entries[new_name] = node
+
+    def unlink(self, path: str) -> None:
+        self.check("unlink", path)
+        self._inode(path)
+        directory, name = self._parent(path)
+        del directory.entries[name]
+
+    def remove_tree(self, path: str) -> None:
+        self.check("remove_tree", path)
+        self._directory(path)
+        parent, name = self._parent(path)
+        del parent.entries[name]
+
+    def make_dirs(self, path: str) -> None:
+        self.check("make_dirs", path)
+        directory = self.root
+        for name in _names(path):
+            node = directory.entries.setdefault(name, Directory())
+            if not isinstance(node, Directory):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            directory = node
+
+    def list_dir(self, path: str) -> list[str]:
+        self.check("list_dir", path)
+        return sorted(self._directory(path).entries)
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        return isinstance(self._find(path), Directory)
+
+    def file_size(self, path: str) -> int:
+        return len(self._inode(path).data)
+
+    def fsync_dir(self, path: str) -> None:
+        self.check("fsync_dir", path)
+        self._directory(path).sync()
+
+    def lock(self, path: str) -> DiskLock:
+        self.check("lock", path)
+        self.open(path, create=True)
+        if path in self.locked:
+            raise BlockingIOError(errno.EAGAIN, "another process holds the lock", path)
+        self.locked.add(path)
+        return MemoryDiskLock(self.locked, path)
+
+    def _find(self, path: str) -> Inode | Directory | None:
+        node: Inode | Directory | None = self.root
+        for name in _names(path):
+            if not isinstance(node, Directory):
+                return None
+            node = node.entries.get(name)
+        return node
+
+    def _node(self, path: str) -> Inode | Directory:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return node
+
+    def _inode(self, path: str) -> Inode:
+        node = self._node(path)
+        if isinstance(node, Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return node
+
+    def _directory(self, path: str) -> Directory:
+        node = self._node(path)
+        if not isinstance(node, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return node
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        head, name = posixpath.split(posixpath.normpath(path))
+        return self._directory(head), name
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in posixpath.normpath(path).split("/") if name not in ("", ".")]

@@ -1,0 +1,112 @@
+"""A network in memory for outbound channels: a test plays the server."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import TypeVar
+
+from ottla.runtime.network import USE_SYSTEM_DEFAULT
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end of a stream: what is written here arrives at the peer's protocol in a later step."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.BaseProtocol) -> None:
+        super().__init__()
+        self._loop = loop
+        self._protocol = protocol
+        self._peer: MemoryTransport | None = None
+        self._is_closing = False
+
+    def join(self, peer: MemoryTransport) -> None:
+        """Make the two the ends of one stream."""
+        self._peer = peer
+        peer._peer = self
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._peer is not None and not self._is_closing:
+            self._loop.call_soon(self._peer._receive, bytes(data))
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        self._lose(None)
+
+    def abort(self) -> None:
+        self._lose(None)
+
+    def _receive(self, data: bytes) -> None:
+        protocol = self._protocol
+        if self._is_closing:
+            return
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            while data:
+                target = memoryview(protocol.get_buffer(len(data))).cast("B")
+                count = min(len(target), len(data))
+                target[:count] = data[:count]
+                protocol.buffer_updated(count)
+                data = data[count:]
+        elif isinstance(protocol, asyncio.Protocol):
+            protocol.data_received(data)
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._loop.call_soon(self._protocol.connection_lost, error)
+        if self._peer is not None:
+            self._loop.call_soon(self._peer._lose, None)
+
+
+class MemoryNetwork:
+    """`Network` for channels only: connects to the protocols that `serve` has put on addresses."""
+
+    def __init__(self) -> None:
+        self._servers: dict[tuple[str, int], Callable[[], asyncio.BaseProtocol]] = {}
+
+    def serve(
+        self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        """From now on, a connection to `host:port` meets a new protocol of this kind."""
+        self._servers[host, port] = protocol_factory
+
+    def stop_serving(self, host: str, port: int) -> None:
+        """Refuse new connections; those that are open stay open."""
+        del self._servers[host, port]
+
+    def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        backlog: int,
+        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+    ) -> list[socket.socket]:
+        raise OSError(errno.EOPNOTSUPP, "a network in memory has no sockets to listen on")
+
+    async def connect(
+        self,
+        protocol_factory: Callable[[], P],
+        host: str,
+        port: int,
+        *,
+        send_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+    ) -> tuple[asyncio.BaseTransport, P]:
+        await asyncio.sleep(0)
+        server_factory = self._servers.get((host, port))
+        if server_factory is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
+        loop = asyncio.get_running_loop()
+        client, server = protocol_factory(), server_factory()
+        client_end, server_end = MemoryTransport(loop, client), MemoryTransport(loop, server)
+        client_end.join(server_end)
+        server.connection_made(server_end)
+        client.connection_made(client_end)
+        return client_end, client

@@ -1,0 +1,41 @@
+"""The whole runtime in virtual time and memory."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from ottla.runtime.runtime import Runtime
+from ottla.testing.clock import MockClock
+from ottla.testing.memory_disk import MemoryDisk
+from ottla.testing.network import MemoryNetwork
+from ottla.testing.scheduler import MockBackground, MockScheduler
+
+
+@dataclass(frozen=True, slots=True)
+class MockRuntime(Runtime):
+    """A `Runtime` whose parts a test can get at under their own types."""
+
+    clock: MockClock
+    scheduler: MockScheduler
+    background: MockBackground
+    disk: MemoryDisk
+    network: MemoryNetwork
+
+    def advance(self, ms: int) -> None:
+        """Let `ms` milliseconds pass, with everything that they bring."""
+        self.scheduler.advance(ms)
+
+
+def mock_runtime(seed: int = 0) -> MockRuntime:
+    """A new world: time stands still, the disk is empty, chance is seeded."""
+    clock = MockClock()
+    scheduler = MockScheduler(clock)
+    return MockRuntime(
+        clock=clock,
+        scheduler=scheduler,
+        background=MockBackground(scheduler),
+        disk=MemoryDisk(),
+        network=MemoryNetwork(),
+        random=random.Random(seed),
+    )
