@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -81,13 +80,3 @@ def require_distinct_ports(key: str, end_points: Iterable[EndPoint]) -> None:
                 f"{key}: {seen[end_point.port]} and {end_point} must have different ports"
             )
         seen[end_point.port] = end_point
-
-
-def canonical_host_name() -> str:
-    """The name of this machine if it resolves here, else `localhost`."""
-    name = socket.gethostname()
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return "localhost"
-    return name

@@ -1,0 +1,157 @@
+"""The registry inside the broker's own process, kept in a directory of its first log dir.
+
+It serves one broker and needs nothing else. The session of that broker is the life of this
+object: ephemeral nodes are in memory only and are gone after a restart, however it came about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.registry.journal import Journal, encode_snapshot
+from ottla.registry.node_tree import NodeTree, Write, WriteKind, split_path
+from ottla.registry.tree import ANY_VERSION, NoNodeError, RegistryFailedError, Stat, Watch
+from ottla.runtime import DiskLock, Runtime
+
+ROUND_BITS: Final = 32
+"""Ids are (round << 32) + count; each start is a new round, so that no id is given out twice."""
+
+
+class _CallbackWatch:
+    """A callback in the list of its path."""
+
+    __slots__ = ("_watches", "callback")
+
+    def __init__(self, watches: list[_CallbackWatch], callback: Callable[[], object]) -> None:
+        self.callback = callback
+        self._watches = watches
+        watches.append(self)
+
+    def cancel(self) -> None:
+        if self in self._watches:
+            self._watches.remove(self)
+
+
+class EmbeddedRegistry:
+    """The tree in memory and its journal: a write is seen at once, acknowledged when durable."""
+
+    def __init__(self, runtime: Runtime, directory: str) -> None:
+        self.runtime = runtime
+        self.directory = directory
+        self._tree = NodeTree()
+        self._last_id = 0
+        self._lock: DiskLock | None = None
+        self._journal = Journal(runtime, directory, self._encode_snapshot)
+        self._data_watches: dict[str, list[_CallbackWatch]] = {}
+        self._children_watches: dict[str, list[_CallbackWatch]] = {}
+
+    async def start(self) -> None:
+        """Load what was acknowledged; KafkaError where another process has it, or it is damaged."""
+        disk = self.runtime.disk
+        disk.make_dirs(self.directory)
+        disk.fsync_dir(self.directory.rpartition("/")[0])
+        try:
+            self._lock = disk.lock(f"{self.directory}/.lock")
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{self.directory} is in use by another process: {error}",
+            ) from error
+        try:
+            self._tree, last_id = self._journal.load()
+            self._last_id = ((last_id >> ROUND_BITS) + 1) << ROUND_BITS
+            await self._journal.append(
+                Write(WriteKind.OPEN, self._last_id, self.runtime.clock.now_ms(), "/")
+            )
+        except BaseException:
+            self._lock.release()
+            self._lock = None
+            raise
+
+    async def close(self) -> None:
+        """Wait for writes under way and give the directory up; ephemeral nodes are gone."""
+        await self._journal.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        self._require_open()
+        if sequential:
+            parent = self._tree.find(split_path(path)[0])
+            path = f"{path}{parent.children_version:010d}"
+        self._tree.check_create(path)
+        await _settle(self._apply(WriteKind.CREATE, path, data, ephemeral))
+        return path
+
+    async def get(self, path: str) -> tuple[bytes, Stat]:
+        self._require_open()
+        node = self._tree.find(path)
+        return node.data, node.stat()
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        self._require_open()
+        node = self._tree.check_write(path, version)
+        durable = self._apply(WriteKind.SET, path, data, node.is_ephemeral)
+        stat = node.stat()
+        await _settle(durable)
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        self._require_open()
+        node = self._tree.check_delete(path, version)
+        await _settle(self._apply(WriteKind.DELETE, path, b"", node.is_ephemeral))
+
+    async def exists(self, path: str) -> Stat | None:
+        self._require_open()
+        try:
+            return self._tree.find(path).stat()
+        except NoNodeError:
+            return None
+
+    async def children(self, path: str) -> list[str]:
+        self._require_open()
+        return sorted(self._tree.find(path).children)
+
+    def watch_data(self, path: str, callback: Callable[[], object]) -> Watch:
+        return _CallbackWatch(self._data_watches.setdefault(path, []), callback)
+
+    def watch_children(self, path: str, callback: Callable[[], object]) -> Watch:
+        return _CallbackWatch(self._children_watches.setdefault(path, []), callback)
+
+    def _apply(
+        self, kind: WriteKind, path: str, data: bytes, is_ephemeral: bool
+    ) -> asyncio.Future[None] | None:
+        """Change the tree now; the future is done when the change is durable.
+
+        Ephemeral nodes never are: there is nothing to wait for.
+        """
+        self._last_id += 1
+        write = Write(kind, self._last_id, self.runtime.clock.now_ms(), path, data)
+        self._tree.apply(write, is_ephemeral)
+        durable = None if is_ephemeral else self._journal.append(write)
+        self._notify(self._data_watches, path)
+        if kind is not WriteKind.SET:
+            self._notify(self._children_watches, split_path(path)[0])
+        return durable
+
+    def _notify(self, watches: dict[str, list[_CallbackWatch]], path: str) -> None:
+        for watch in watches.get(path, ()):
+            self.runtime.scheduler.call_soon(watch.callback)
+
+    def _require_open(self) -> None:
+        if self._lock is None:
+            raise RegistryFailedError(f"the registry in {self.directory} is not open")
+
+    def _encode_snapshot(self) -> bytes:
+        return encode_snapshot(self._tree, self._last_id)
+
+
+async def _settle(durable: asyncio.Future[None] | None) -> None:
+    if durable is not None:
+        await durable

@@ -1,0 +1,165 @@
+"""The tree in memory: nodes by path, and the writes that change them.
+
+A `Write` that has been checked always applies; the same writes in the same order make the same
+tree. That is what lets a journal of writes stand for the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.registry.tree import (
+    ANY_VERSION,
+    BadVersionError,
+    EphemeralParentError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RegistryError,
+    Stat,
+)
+
+
+class WriteKind(IntEnum):
+    """What a write does; the numbers are those of the journal."""
+
+    OPEN = 0
+    CREATE = 1
+    SET = 2
+    DELETE = 3
+
+
+class Write(NamedTuple):
+    """One change of the tree. `id` numbers the writes in their order."""
+
+    kind: WriteKind
+    id: int
+    time_ms: int
+    path: str
+    data: bytes = b""
+
+
+class Node:
+    """A node and its children by name."""
+
+    __slots__ = (
+        "children",
+        "children_version",
+        "created_id",
+        "created_ms",
+        "data",
+        "is_ephemeral",
+        "modified_id",
+        "modified_ms",
+        "version",
+    )
+
+    def __init__(self, write: Write, is_ephemeral: bool = False) -> None:
+        self.data = write.data
+        self.version = 0
+        self.children_version = 0
+        self.created_id = self.modified_id = write.id
+        self.created_ms = self.modified_ms = write.time_ms
+        self.is_ephemeral = is_ephemeral
+        self.children: dict[str, Node] = {}
+
+    def stat(self) -> Stat:
+        return Stat(
+            self.version,
+            self.children_version,
+            self.created_id,
+            self.modified_id,
+            self.created_ms,
+            self.modified_ms,
+            self.is_ephemeral,
+            len(self.data),
+            len(self.children),
+        )
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Parent and name; RegistryError for what is not a path below the root."""
+    parent, slash, name = path.rpartition("/")
+    names = path.split("/")
+    if not slash or names[0] or "\0" in path or any(part in ("", ".", "..") for part in names[1:]):
+        raise RegistryError(f"{path!r} is not a path: it must be as /brokers/ids/0")
+    return parent or "/", name
+
+
+class NodeTree:
+    """All nodes, reached from the root."""
+
+    def __init__(self) -> None:
+        self.root = Node(Write(WriteKind.OPEN, 0, 0, "/"))
+
+    def find(self, path: str) -> Node:
+        """The node, or NoNodeError."""
+        if path == "/":
+            return self.root
+        split_path(path)
+        node: Node | None = self.root
+        for name in path.split("/")[1:]:
+            node = node.children.get(name) if node is not None else None
+        if node is None:
+            raise NoNodeError(f"there is no node {path}")
+        return node
+
+    def check_create(self, path: str) -> None:
+        parent_path, name = split_path(path)
+        parent = self.find(parent_path)
+        if name in parent.children:
+            raise NodeExistsError(f"there is a node {path} already")
+        if parent.is_ephemeral:
+            raise EphemeralParentError(f"{parent_path} is ephemeral and cannot have children")
+
+    def check_write(self, path: str, version: int) -> Node:
+        node = self.find(path)
+        if version not in (ANY_VERSION, node.version):
+            raise BadVersionError(f"{path} has version {node.version}, not {version}")
+        return node
+
+    def check_delete(self, path: str, version: int) -> Node:
+        split_path(path)
+        node = self.check_write(path, version)
+        if node.children:
+            raise NotEmptyError(f"{path} has {len(node.children)} children")
+        return node
+
+    def apply(self, write: Write, is_ephemeral: bool = False) -> None:
+        """Change the tree; the write has been checked, or comes from the journal."""
+        if write.kind is WriteKind.SET:
+            node = self.find(write.path)
+            node.data = write.data
+            node.version += 1
+            node.modified_id, node.modified_ms = write.id, write.time_ms
+        elif write.kind is not WriteKind.OPEN:
+            parent_path, name = split_path(write.path)
+            parent = self.find(parent_path)
+            parent.children_version += 1
+            if write.kind is WriteKind.CREATE:
+                parent.children[name] = Node(write, is_ephemeral)
+            else:
+                del parent.children[name]
+
+    def walk(self) -> Iterator[tuple[str, Node]]:
+        """Every node that is not ephemeral, each after its parent; the root is the first."""
+        pending = [("/", self.root)]
+        while pending:
+            path, node = pending.pop()
+            yield path, node
+            prefix = "" if path == "/" else path
+            pending += [
+                (f"{prefix}/{name}", child)
+                for name, child in node.children.items()
+                if not child.is_ephemeral
+            ]
+
+    def restore(self, path: str, node: Node) -> None:
+        """Put a node of a snapshot in its place."""
+        if path == "/":
+            self.root = node
+            return
+        parent_path, name = split_path(path)
+        self.find(parent_path).children[name] = node

@@ -1,0 +1,71 @@
+"""Where things are in the tree: the paths that Kafka uses in ZooKeeper."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote, unquote
+
+BROKER_IDS: Final = "/brokers/ids"
+BROKER_SEQUENCE: Final = "/brokers/seqid"
+TOPICS: Final = "/brokers/topics"
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+CLUSTER_ID: Final = "/cluster/id"
+CONFIG_TOPICS: Final = "/config/topics"
+CONFIG_BROKERS: Final = "/config/brokers"
+CONFIG_CHANGES: Final = "/config/changes"
+CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+
+DEFAULT_ENTITY: Final = "<default>"
+
+PERSISTENT: Final = (
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_TOPICS,
+    CONFIG_BROKERS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    "/cluster",
+    BROKER_SEQUENCE,
+)
+"""What is made when a cluster starts for the first time."""
+
+
+def broker(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic(name: str) -> str:
+    return f"{TOPICS}/{name}"
+
+
+def topic_partitions(name: str) -> str:
+    return f"{TOPICS}/{name}/partitions"
+
+
+def partition(name: str, index: int) -> str:
+    return f"{TOPICS}/{name}/partitions/{index}"
+
+
+def partition_state(name: str, index: int) -> str:
+    return f"{TOPICS}/{name}/partitions/{index}/state"
+
+
+def delete_topic(name: str) -> str:
+    return f"{DELETE_TOPICS}/{name}"
+
+
+def config(entity_type: str, entity_name: str) -> str:
+    """The overrides of a topic, broker, client or user; names are sanitised as Kafka does."""
+    return f"/config/{entity_type}/{sanitize(entity_name)}"
+
+
+def sanitize(entity_name: str) -> str:
+    """A name as it is written in a path; `<default>` stays as it is."""
+    return entity_name if entity_name == DEFAULT_ENTITY else quote(entity_name, safe="*-._~")
+
+
+def desanitize(node_name: str) -> str:
+    return node_name if node_name == DEFAULT_ENTITY else unquote(node_name)

@@ -1,0 +1,135 @@
+"""The interface of the registry: a tree of nodes with versions, ephemeral nodes and watches.
+
+It is ZooKeeper's data model, so that a real ensemble can stand behind it. Paths begin with `/` and
+have no empty names. Every write is acknowledged only once it survives the loss of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from ottla.errors import ErrorCode, KafkaError
+
+ANY_VERSION: Final = -1
+
+
+class Stat(NamedTuple):
+    """What is known of a node beside its data.
+
+    `version` counts the writes of the data since its creation (0), `children_version` the changes
+    of the list of children. `created_id` and `modified_id` number the writes of the whole tree in
+    their order; Kafka takes the first of a broker's node as the broker's epoch (KIP-380).
+    """
+
+    version: int
+    children_version: int
+    created_id: int
+    modified_id: int
+    created_ms: int
+    modified_ms: int
+    is_ephemeral: bool
+    data_length: int
+    children_count: int
+
+
+class RegistryError(KafkaError):
+    """The registry refused an operation; the text names the path."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
+class NoNodeError(RegistryError):
+    """There is no node at the path, or its parent is missing."""
+
+
+class NodeExistsError(RegistryError):
+    """There is a node at the path already."""
+
+
+class BadVersionError(RegistryError):
+    """The node has been written since the version that the caller knows."""
+
+
+class NotEmptyError(RegistryError):
+    """The node has children and cannot be deleted."""
+
+
+class EphemeralParentError(RegistryError):
+    """Ephemeral nodes cannot have children."""
+
+
+class RegistryFailedError(RegistryError):
+    """The registry cannot be reached or written any more, or it was closed."""
+
+
+class Watch(Protocol):
+    """A callback that runs on the loop after each change until it is cancelled."""
+
+    def cancel(self) -> None: ...
+
+
+class Registry(Protocol):
+    """The tree. Reads see every write that was acknowledged before them."""
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        """Make a node below an existing parent; returns its path, numbered if `sequential`."""
+        ...
+
+    async def get(self, path: str) -> tuple[bytes, Stat]: ...
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        """Write the data of an existing node, if it still has this version."""
+        ...
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Delete a node that has no children, if it still has this version."""
+        ...
+
+    async def exists(self, path: str) -> Stat | None: ...
+
+    async def children(self, path: str) -> list[str]:
+        """The names of the children, sorted."""
+        ...
+
+    def watch_data(self, path: str, callback: Callable[[], object]) -> Watch:
+        """Call back after the node is created, written or deleted."""
+        ...
+
+    def watch_children(self, path: str, callback: Callable[[], object]) -> Watch:
+        """Call back after a child of the node is created or deleted."""
+        ...
+
+
+async def ensure_path(registry: Registry, path: str) -> None:
+    """Make the node with empty data, and those above it, where they are missing."""
+    if await registry.exists(path) is not None:
+        return
+    parent = path.rpartition("/")[0]
+    if parent:
+        await ensure_path(registry, parent)
+    try:
+        await registry.create(path, b"")
+    except NodeExistsError:
+        pass  # another caller was faster: that is as good
+
+
+async def create_or_set(registry: Registry, path: str, data: bytes) -> None:
+    """Write the node, making it (below an existing parent) if it is not there."""
+    try:
+        await registry.set(path, data)
+    except NoNodeError:
+        await registry.create(path, data)
+
+
+async def delete_tree(registry: Registry, path: str) -> None:
+    """Delete the node and everything below it; nothing happens if it is not there."""
+    try:
+        for name in await registry.children(path):
+            await delete_tree(registry, f"{path}/{name}")
+        await registry.delete(path)
+    except NoNodeError:
+        pass  # gone already: that is what was wanted
