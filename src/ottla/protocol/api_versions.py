@@ -1,0 +1,62 @@
+"""ApiVersions (18): the first thing a client asks, so that both sides speak the same versions."""
+
+from __future__ import annotations
+
+from ottla.protocol.message import Request, Response, Struct
+from ottla.protocol.types import Array, Boolean, Int16, Int32, Int64, String, field
+
+
+class ApiVersionsRequest(Request, api_key=18, versions="0-4", flexible="3+"):
+    """Ask for the versions of every API.
+
+    v3 flexible, name and version of the client's software (KIP-511) · v4 can read a feature whose
+    lowest version is 0.
+    """
+
+    client_software_name: str = field(String, versions="3+", ignorable=True)
+    client_software_version: str = field(String, versions="3+", ignorable=True)
+
+
+class ApiVersion(Struct):
+    """The versions of one API that the broker serves."""
+
+    api_key: int = field(Int16)
+    min_version: int = field(Int16)
+    max_version: int = field(Int16)
+
+
+class SupportedFeatureKey(Struct):
+    """A feature of the broker and the levels that it can work at (KIP-584)."""
+
+    name: str = field(String)
+    min_version: int = field(Int16)
+    max_version: int = field(Int16)
+
+
+class FinalizedFeatureKey(Struct):
+    """A feature of the cluster and the levels that are in force (KIP-584)."""
+
+    name: str = field(String)
+    max_version_level: int = field(Int16)
+    min_version_level: int = field(Int16)
+
+
+class ApiVersionsResponse(
+    Response, api_key=18, versions="0-4", flexible="3+", answers_unknown_versions=True
+):
+    """What the broker serves. A version that it does not know is answered in v0 (KIP-511).
+
+    v1 throttle time · v3 flexible body, but never a flexible header; features (KIP-584).
+    """
+
+    error_code: int = field(Int16)
+    api_keys: list[ApiVersion] = field(Array(ApiVersion))
+    throttle_time_ms: int = field(Int32, versions="1+", ignorable=True)
+    supported_features: list[SupportedFeatureKey] = field(
+        Array(SupportedFeatureKey), versions="3+", tag=0, ignorable=True
+    )
+    finalized_features_epoch: int = field(Int64, versions="3+", tag=1, default=-1, ignorable=True)
+    finalized_features: list[FinalizedFeatureKey] = field(
+        Array(FinalizedFeatureKey), versions="3+", tag=2, ignorable=True
+    )
+    zk_migration_ready: bool = field(Boolean, versions="3+", tag=3, ignorable=True)

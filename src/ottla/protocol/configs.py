@@ -1,0 +1,199 @@
+"""Settings of topics and brokers: DescribeConfigs (32), AlterConfigs (33) and
+IncrementalAlterConfigs (44).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from ottla.protocol.message import Request, Response, Struct
+from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, String, field
+
+
+class ConfigResourceType(IntEnum):
+    """Whose settings they are."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from (v1 and newer of DescribeConfigs)."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+
+class ConfigType(IntEnum):
+    """The type of a value (v3 and newer of DescribeConfigs)."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class ConfigOperation(IntEnum):
+    """What IncrementalAlterConfigs does with a value."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class DescribeConfigsResource(Struct):
+    """A topic or broker to describe; null keys ask for all."""
+
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    configuration_keys: list[str] | None = field(Array(String), nullable="0+")
+
+
+class DescribeConfigsRequest(Request, api_key=32, versions="0-4", flexible="4+"):
+    """Ask for settings (KIP-133). v1 synonyms (KIP-226) · v3 type, documentation · v4 flexible."""
+
+    resources: list[DescribeConfigsResource] = field(Array(DescribeConfigsResource))
+    include_synonyms: bool = field(Boolean, versions="1+")
+    include_documentation: bool = field(Boolean, versions="3+")
+
+
+class DescribeConfigsSynonym(Struct):
+    """Another place where the setting has a value; the first of them is in force."""
+
+    name: str = field(String)
+    value: str | None = field(String, nullable="0+")
+    source: int = field(Int8)
+
+
+class DescribeConfigsResourceResult(Struct):
+    """One setting; the value of a sensitive one is null."""
+
+    name: str = field(String)
+    value: str | None = field(String, nullable="0+")
+    read_only: bool = field(Boolean)
+    # From v1 on the source says it better (KIP-226), so those versions may go without it.
+    is_default: bool = field(Boolean, versions="0", ignorable=True)
+    config_source: int = field(Int8, versions="1+", default=-1, ignorable=True)
+    is_sensitive: bool = field(Boolean)
+    synonyms: list[DescribeConfigsSynonym] = field(
+        Array(DescribeConfigsSynonym), versions="1+", ignorable=True
+    )
+    config_type: int = field(Int8, versions="3+", ignorable=True)
+    documentation: str | None = field(String, versions="3+", nullable="3+", ignorable=True)
+
+
+class DescribeConfigsResult(Struct):
+    """The settings of one topic or broker."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable="0+")
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    configs: list[DescribeConfigsResourceResult] = field(Array(DescribeConfigsResourceResult))
+
+
+class DescribeConfigsResponse(Response, api_key=32, versions="0-4", flexible="4+"):
+    """One result per resource.
+
+    v1 source in place of is_default, synonyms (KIP-226) · v3 type and documentation · v4 flexible.
+    """
+
+    throttle_time_ms: int = field(Int32, ignorable=True)
+    results: list[DescribeConfigsResult] = field(Array(DescribeConfigsResult))
+
+
+class AlterableConfig(Struct):
+    """A setting and its new value."""
+
+    name: str = field(String)
+    value: str | None = field(String, nullable="0+")
+
+
+class AlterConfigsResource(Struct):
+    """All that one topic or broker shall have set; what is not named loses its value."""
+
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    configs: list[AlterableConfig] = field(Array(AlterableConfig))
+
+
+class AlterConfigsRequest(Request, api_key=33, versions="0-2", flexible="2+"):
+    """Replace all settings of resources (KIP-133). v2 flexible."""
+
+    resources: list[AlterConfigsResource] = field(Array(AlterConfigsResource))
+    validate_only: bool = field(Boolean)
+
+
+class AlterConfigsResourceResponse(Struct):
+    """What became of one resource."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable="0+")
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+
+
+class AlterConfigsResponse(Response, api_key=33, versions="0-2", flexible="2+"):
+    """One result per resource. v2 flexible."""
+
+    throttle_time_ms: int = field(Int32, ignorable=True)
+    responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))
+
+
+class IncrementalAlterableConfig(Struct):
+    """A setting, what to do with it (`ConfigOperation`), and a value to do it with."""
+
+    name: str = field(String)
+    config_operation: int = field(Int8)
+    value: str | None = field(String, nullable="0+")
+
+
+class IncrementalAlterConfigsResource(Struct):
+    """The changes to one topic or broker."""
+
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    configs: list[IncrementalAlterableConfig] = field(Array(IncrementalAlterableConfig))
+
+
+class IncrementalAlterConfigsRequest(Request, api_key=44, versions="0-1", flexible="1+"):
+    """Change some settings of resources (KIP-339). v1 flexible."""
+
+    resources: list[IncrementalAlterConfigsResource] = field(Array(IncrementalAlterConfigsResource))
+    validate_only: bool = field(Boolean)
+
+
+class IncrementalAlterConfigsResourceResponse(Struct):
+    """What became of one resource."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable="0+")
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+
+
+class IncrementalAlterConfigsResponse(Response, api_key=44, versions="0-1", flexible="1+"):
+    """One result per resource. v1 flexible."""
+
+    throttle_time_ms: int = field(Int32, ignorable=True)
+    responses: list[IncrementalAlterConfigsResourceResponse] = field(
+        Array(IncrementalAlterConfigsResourceResponse)
+    )

@@ -1,0 +1,213 @@
+"""Generates the function that reads one version of a message.
+
+It leans on two facts. Reading a fixed-size value past the end raises by itself, and positions only
+grow: so a slice that ends short need not be checked, as the position after it lies past the end,
+where the next read raises or the caller's final comparison fails. Counts are checked before the
+first element is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ottla.protocol import wire
+from ottla.protocol.codegen import Source
+from ottla.protocol.types import Array, Bytes, Field, Fixed, Records, Sized, String, Uuid
+
+if TYPE_CHECKING:
+    from ottla.protocol.message import Message, Struct
+
+
+def smallest(type: Any, version: int, flexible: bool) -> int:
+    """The least number of bytes that a value of `type` takes."""
+    if isinstance(type, Fixed):
+        return type.size
+    if isinstance(type, Sized):
+        return 1 if flexible else (2 if type is String else 4)
+    if isinstance(type, Array):
+        return 1 if flexible else 4
+    return sum(
+        smallest(field.type, version, flexible)
+        for field in type.fields
+        if version in field.versions and field.tag is None
+    ) + (1 if flexible else 0)
+
+
+class DecoderSource(Source):
+    """`decode(data, pos)`: `run` collects fixed-size values to be unpacked in one go."""
+
+    def __init__(self, cls: type[Message], version: int) -> None:
+        super().__init__("decode", "data, pos")
+        self.version = version
+        self.flexible = version in cls.flexible
+        self.run: list[tuple[str, str, str]] = []
+        self.after: list[str] = []
+        for function in (wire.refuse_length, wire.refuse_count, wire.refuse_tag_size, wire.uuid_of):
+            self.constant(function.__name__, function)
+        for reader in (wire.long_uvarint, wire.long_string_length, wire.tag_count, wire.tag_header):
+            self.constant(reader.__name__, reader)
+        self.constant("skip_tags", wire.skip_tags)
+        self.constant("new", object.__new__)
+        self.line("end = len(data)")
+        self.struct(cls, "m")
+        self.flush()
+        self.line("return m, pos")
+
+    def fixed(self, code: str, target: str) -> None:
+        self.run.append((code, target, self.label))
+
+    def flush(self) -> None:
+        """Unpack the run that has been collected."""
+        if not self.run:
+            return
+        codes = "".join(code for code, _, _ in self.run)
+        targets = [target for _, target, _ in self.run]
+        label = ", ".join(dict.fromkeys(label for _, _, label in self.run if label))
+        if codes == "B":
+            self.line(f"{targets[0]} = data[pos]", label)
+            self.line("pos += 1", label)
+        else:
+            unpack = self.layout("unpack_from", codes)
+            comma = "," if len(targets) == 1 else ""
+            self.line(f"{', '.join(targets)}{comma} = {unpack}(data, pos)", label)
+            self.line(f"pos += {sum(SIZES[code] for code, _, _ in self.run)}", label)
+        for text in self.after:
+            self.line(text, label)
+        self.run, self.after = [], []
+
+    def struct(self, cls: type[Struct], target: str) -> None:
+        self.line(f"{target} = new({self.constant(cls.__name__, cls)})")
+        tagged = []
+        for field in cls.fields:
+            place = f"{target}.{field.name}"
+            if self.version not in field.versions:
+                self.default(field, place)
+            elif field.tag is not None:
+                self.default(field, place)
+                tagged.append(field)
+            else:
+                with self.inside(field.name):
+                    self.value(field.type, place, self.version in field.nullable)
+        if self.flexible:
+            self.tagged_section(tagged, target)
+
+    def default(self, field: Field, place: str) -> None:
+        value = field.default
+        if field.is_list:
+            self.line(f"{place} = []")
+        elif field.type is Uuid:
+            self.line(f"{place} = {self.constant('NO_UUID', value)}")
+        else:
+            self.line(f"{place} = {value!r}")
+
+    def value(self, type: Any, place: str, nullable: bool) -> None:
+        if type is Uuid:
+            raw = self.fresh("raw")
+            self.fixed(type.code, raw)
+            self.after.append(f"{place} = uuid_of({raw})")
+        elif isinstance(type, Fixed):
+            self.fixed(type.code, place)
+        elif isinstance(type, Sized):
+            self.sized(type, place, nullable)
+        elif isinstance(type, Array):
+            self.array(type.element, place, nullable)
+        else:
+            self.struct(type, self.fresh("m"))
+            self.line(f"{place} = m{self.counters['m']}")
+
+    def length(self, code: str, long_form: str) -> str:
+        """Read a length or count, -1 for null, into a new local name."""
+        n = self.fresh("n")
+        self.fixed("B" if self.flexible else code, n)
+        self.flush()
+        if self.flexible:
+            with self.block(f"if {n} > 127"):
+                self.line(f"{n}, pos = {long_form}(data, pos)")
+            self.line(f"{n} -= 1")
+        return n
+
+    @contextmanager
+    def unless_null(self, n: str, place: str, nullable: bool) -> Iterator[None]:
+        """What follows is for a value that is there; null is refused, or taken as None."""
+        with self.block(f"if {n} < 0"):
+            if not nullable:
+                self.line(f"raise refuse_length({n})")
+            elif not self.flexible:
+                with self.block(f"if {n} != -1"):
+                    self.line(f"raise refuse_length({n})")
+            if nullable:
+                self.line(f"{place} = None")
+        if not nullable:
+            yield
+            return
+        with self.block("else"):
+            yield
+
+    def sized(self, type: Sized, place: str, nullable: bool) -> None:
+        long_form = "long_string_length" if type is String else "long_uvarint"
+        n = self.length(type.length_code, long_form)
+        with self.unless_null(n, place, nullable):
+            self.line(f"stop = pos + {n}")
+            if type is String:
+                self.line(f"{place} = str(data[pos:stop], 'utf-8')")
+            elif type is Bytes:
+                self.line(f"{place} = bytes(data[pos:stop])")
+            elif type is Records:
+                self.line(f"{place} = data[pos:stop]")
+            self.line("pos = stop")
+
+    def array(self, element: Any, place: str, nullable: bool) -> None:
+        n = self.length("i", "long_uvarint")
+        with self.unless_null(n, place, nullable):
+            least = smallest(element, self.version, self.flexible)
+            assert least > 0, f"elements of {self.label} may take no bytes"
+            with self.block(f"if {n} * {least} > end - pos"):
+                self.line(f"raise refuse_count({n}, end - pos)")
+            if isinstance(element, Fixed) and element is not Uuid:
+                self.constant("unpack_from", __import__("struct").unpack_from)
+                self.line(f"{place} = list(unpack_from(f'>{{{n}}}{element.code}', data, pos))")
+                self.line(f"pos += {n} * {element.size}")
+                return
+            items, item = self.fresh("items"), self.fresh("item")
+            self.line(f"{items} = {place} = []")
+            with self.block(f"for _ in range({n})"):
+                self.value_of(element, item)
+                self.flush()
+                self.line(f"{items}.append({item})")
+
+    def value_of(self, element: Any, item: str) -> None:
+        """Read an element into a local name."""
+        if isinstance(element, type):
+            self.struct(element, item)
+        else:
+            self.value(element, item, False)
+
+    def tagged_section(self, fields: list[Field], target: str) -> None:
+        """Read the tags that are known here, skip the others (KIP-482)."""
+        n = self.fresh("n")
+        self.fixed("B", n)
+        self.flush()
+        with self.block(f"if {n}"):
+            if not fields:
+                self.line(f"pos = skip_tags(data, pos, {n}, end)")
+                return
+            tag, stop = self.fresh("tag"), self.fresh("stop")
+            self.line(f"{n}, pos = tag_count(data, pos, {n}, end)")
+            with self.block(f"for _ in range({n})"):
+                self.line(f"{tag}, pos, {stop} = tag_header(data, pos, end)")
+                word = "if"
+                for field in fields:
+                    with self.block(f"{word} {tag} == {field.tag}"), self.inside(field.name):
+                        nullable = self.version in field.nullable
+                        self.value(field.type, f"{target}.{field.name}", nullable)
+                        self.flush()
+                        with self.block(f"if pos != {stop}"):
+                            self.line(f"raise refuse_tag_size({tag}, pos, {stop})")
+                    word = "elif"
+                with self.block("else"):
+                    self.line(f"pos = {stop}")
+
+
+SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "i": 4, "q": 8, "16s": 16}

@@ -1,0 +1,262 @@
+"""What a message is: the class bodies of this folder become slotted objects with codecs.
+
+A `Struct` is a part of messages; a `Message` stands alone and knows its versions; a `Request` has
+an API key and a `Response` that answers it. Objects are mutable and compare by value. `encode`
+and `decode` refuse what the version has no words for: the first with LocalProtocolError (our
+fault), the second with RemoteProtocolError (the peer's).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from struct import Struct as Layout
+from struct import error as LayoutError  # noqa: N812 - a class in all but name
+from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
+
+from ottla.errors import ErrorCode, LocalProtocolError, ProtocolError, RemoteProtocolError
+from ottla.protocol.api_keys import MODULES, ApiKey
+from ottla.protocol.types import NONE, Array, Buffer, Field, Part, Records, Versions
+
+# What generated code raises when it meets bytes, or values, that do not fit.
+DECODE_FAULTS: Final = (ValueError, IndexError, LayoutError, OverflowError, MemoryError)
+ENCODE_FAULTS: Final = (ValueError, LayoutError, OverflowError, AttributeError, TypeError)
+VERSION: Final = Layout(">h")
+
+
+@dataclass_transform(kw_only_default=True)
+class StructType(type):
+    """Turns the `field(...)` declarations of a class body into slots; `fields` keeps them."""
+
+    fields: tuple[Field, ...]
+    holds_records: bool
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> StructType:
+        declared = {key: value for key, value in namespace.items() if isinstance(value, Field)}
+        for key in declared:
+            del namespace[key]
+        namespace["__slots__"] = tuple(declared)
+        namespace["fields"] = tuple(field.named(key) for key, field in declared.items())
+        namespace["holds_records"] = any(_holds_records(f.type) for f in declared.values())
+        return super().__new__(mcs, name, bases, namespace, **options)
+
+
+def _holds_records(type: Any) -> bool:
+    if isinstance(type, Array):
+        return _holds_records(type.element)
+    return type is Records or getattr(type, "holds_records", False)
+
+
+class Struct(metaclass=StructType):
+    """A group of fields that occurs inside messages."""
+
+    def __init__(self, **values: Any) -> None:
+        # Compiling a constructor for each class would double the time that importing takes, so
+        # the first object of a class brings its constructor into being.
+        from ottla.protocol.codegen import constructor
+
+        cls = type(self)
+        cls.__init__ = constructor(cls)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if self.__class__ is not other.__class__:
+            return NotImplemented
+        names = (field.name for field in type(self).fields)
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = []
+        for field in type(self).fields:
+            value = getattr(self, field.name)
+            if field.type is Records and value is not None:
+                shown.append(f"{field.name}=<records>")
+            elif value != ([] if field.is_list else field.default):
+                shown.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class Codecs(dict[int, Any]):
+    """The codec functions of a message in one direction by version, made when first asked for."""
+
+    def __init__(self, message: type[Message], direction: str) -> None:
+        super().__init__()
+        self.message = message
+        self.direction = direction
+
+    def __missing__(self, version: int) -> Any:
+        message = self.message
+        if version not in message.versions:
+            error = LocalProtocolError if self.direction == "encode" else RemoteProtocolError
+            raise error(
+                f"{message.__name__} has versions {message.versions}, not {version}",
+                ErrorCode.UNSUPPORTED_VERSION,
+            )
+        from ottla.protocol import codegen
+
+        generate = codegen.encoder if self.direction == "encode" else codegen.decoder
+        self[version] = codec = generate(message, version)
+        return codec
+
+
+class Message(Struct):
+    """A struct that stands alone, with the range of its versions and of its flexible ones.
+
+    With `reads_newer` a reader takes the fields that it knows of a newer version and ignores what
+    follows them, as the consumer protocol demands.
+    """
+
+    versions: ClassVar[Versions] = NONE
+    flexible: ClassVar[Versions] = NONE
+    min_version: ClassVar[int]
+    max_version: ClassVar[int]
+    reads_newer: ClassVar[bool] = False
+    encoders: ClassVar[Codecs]
+    decoders: ClassVar[Codecs]
+
+    def __init_subclass__(
+        cls, *, versions: str = "none", flexible: str = "none", reads_newer: bool = False
+    ) -> None:
+        super().__init_subclass__()
+        cls.versions = Versions.parse(versions)
+        cls.flexible = Versions.parse(flexible)
+        cls.min_version, cls.max_version = cls.versions
+        cls.reads_newer = reads_newer
+        cls.encoders = Codecs(cls, "encode")
+        cls.decoders = Codecs(cls, "decode")
+
+
+class Request(Message):
+    """What a client asks, under an API key."""
+
+    api_key: ClassVar[ApiKey]
+    response_class: ClassVar[type[Response]]
+
+    def __init_subclass__(cls, *, api_key: int | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if api_key is not None:
+            cls.api_key = ApiKey(api_key)
+            REQUESTS[api_key] = cls
+
+
+class Response(Message):
+    """What a broker answers to the request of the same API key; defined after it.
+
+    ApiVersions `answers_unknown_versions`: in v0, and never behind a flexible header, so that a
+    client can read the answer whatever it knows (KIP-511).
+    """
+
+    api_key: ClassVar[ApiKey]
+    answers_unknown_versions: ClassVar[bool]
+    flexible_header: ClassVar[Versions]
+
+    def __init_subclass__(
+        cls, *, api_key: int | None = None, answers_unknown_versions: bool = False, **options: Any
+    ) -> None:
+        super().__init_subclass__(**options)
+        cls.answers_unknown_versions = answers_unknown_versions
+        cls.flexible_header = NONE if answers_unknown_versions else cls.flexible
+        if api_key is not None:
+            cls.api_key = ApiKey(api_key)
+            REQUESTS[api_key].response_class = cls
+
+
+REQUESTS: Final[dict[int, type[Request]]] = {}
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+def request_class(api_key: int) -> type[Request]:
+    """The request of an API key; the module that defines it is imported when first needed."""
+    found = REQUESTS.get(api_key)
+    if found is not None:
+        return found
+    if api_key not in MODULES:
+        raise RemoteProtocolError(
+            f"no request has the API key {api_key}", ErrorCode.UNSUPPORTED_VERSION
+        )
+    import_module(f"ottla.protocol.{MODULES[api_key]}")
+    return REQUESTS[api_key]
+
+
+def decode(cls: type[MessageT], version: int, buffer: Buffer, position: int = 0) -> MessageT:
+    """The message that fills `buffer` from `position` on; records are views of the buffer."""
+    message, position = decode_some(cls, version, buffer, position)
+    if position != len(buffer):
+        raise refusal(cls, version, f"{len(buffer) - position} bytes too many")
+    return message
+
+
+def decode_some(
+    cls: type[MessageT], version: int, buffer: Buffer, position: int = 0
+) -> tuple[MessageT, int]:
+    """The message at `position` of `buffer`, and the position after it."""
+    codec = cls.decoders[version]
+    # Text comes faster out of bytes; only where records are must the buffer not be copied.
+    data = memoryview(buffer) if cls.holds_records else bytes(buffer)
+    try:
+        message, position = codec(data, position)
+    except DECODE_FAULTS as fault:
+        raise refusal(cls, version, fault) from fault
+    if position > len(data):
+        raise refusal(cls, version, "it ends too early")
+    return message, position
+
+
+def refusal(
+    cls: type[Message],
+    version: int,
+    fault: Exception | str,
+    error: type[ProtocolError] = RemoteProtocolError,
+) -> ProtocolError:
+    """The error to raise for `fault`: names message, version, field and rule."""
+    if isinstance(fault, str):
+        return error(f"{cls.__name__} v{version}: {fault}")
+    from ottla.protocol.codegen import field_at_fault
+
+    ends = error is RemoteProtocolError and isinstance(fault, IndexError | LayoutError)
+    rule = "it ends too early" if ends else str(fault)
+    place = field_at_fault(fault)
+    return error(f"{cls.__name__} v{version}{': ' if place else ''}{place}: {rule}")
+
+
+def encode_parts(message: Message, version: int, out: bytearray) -> list[Part]:
+    """The message after what `out` has already, in parts to be sent in order."""
+    parts: list[Part] = []
+    try:
+        last = type(message).encoders[version](message, out, parts)
+    except ENCODE_FAULTS as fault:
+        raise refusal(type(message), version, fault, LocalProtocolError) from fault
+    if last:
+        parts.append(last)
+    return parts
+
+
+def encode(message: Message, version: int) -> bytes:
+    """The bytes of the message; file regions in it are read."""
+    return join(encode_parts(message, version, bytearray()))
+
+
+def join(parts: list[Part]) -> bytes:
+    """The parts in one piece; file regions are read."""
+    return b"".join(
+        part if isinstance(part, bytes | bytearray | memoryview) else part.read() for part in parts
+    )
+
+
+def encode_versioned(message: Message, version: int) -> bytes:
+    """The message with its version in front, as it is embedded in other data."""
+    return join(encode_parts(message, version, bytearray(VERSION.pack(version))))
+
+
+def decode_versioned(cls: type[MessageT], buffer: Buffer) -> MessageT:
+    """The message behind the version that `buffer` begins with."""
+    if len(buffer) < VERSION.size:
+        raise RemoteProtocolError(f"{cls.__name__}: it ends before its version")
+    (version,) = VERSION.unpack_from(buffer)
+    if not cls.reads_newer:
+        return decode(cls, version, buffer, VERSION.size)
+    return decode_some(cls, min(version, cls.max_version), buffer, VERSION.size)[0]

@@ -1,0 +1,145 @@
+"""The parts of reading and writing that generated codecs call: varints, tagged sections, UUIDs.
+
+Readers get the position where to read and give back the position after it. They may run past the
+end of the data by slicing, which raises nothing; the position is compared with the end at last,
+and nothing is ever allocated for more elements than there are bytes left.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+from uuid import UUID
+
+from ottla.protocol.types import MAX_STRING_BYTES, Buffer, RecordsData
+
+MAX_UVARINT: Final = 0xFFFFFFFF
+# Records up to this size are copied beside their neighbours: cheaper than one more part to send.
+SMALL_RECORDS_BYTES: Final = 1024
+
+
+class RefusedError(ValueError):
+    """A value that the protocol has no place for; the text gives the rule and the value."""
+
+
+def refuse_length(length: int) -> RefusedError:
+    if length == -1:
+        return RefusedError("null where a value is needed")
+    return RefusedError(f"length {length} is negative")
+
+
+def refuse_count(count: int, left: int) -> RefusedError:
+    if count < 0:
+        return refuse_length(count)
+    return RefusedError(f"{count} elements announced, but only {left} bytes follow")
+
+
+def uvarint(data: Buffer, position: int) -> tuple[int, int]:
+    """The unsigned varint at `position`: at most 5 bytes, below 2**32."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise RefusedError("a varint is longer than 5 bytes")
+    if value > MAX_UVARINT:
+        raise RefusedError(f"the varint {value} is larger than 32 bits")
+    return value, position
+
+
+def long_uvarint(data: Buffer, position: int) -> tuple[int, int]:
+    """The varint whose first byte, already read, is just before `position`."""
+    return uvarint(data, position - 1)
+
+
+def long_string_length(data: Buffer, position: int) -> tuple[int, int]:
+    """As `long_uvarint`, for the length plus one of a string, which Kafka limits."""
+    length, position = uvarint(data, position - 1)
+    if length > MAX_STRING_BYTES + 1:
+        raise RefusedError(f"a string of {length - 1} bytes is longer than {MAX_STRING_BYTES}")
+    return length, position
+
+
+def tag_count(data: Buffer, position: int, count: int, end: int) -> tuple[int, int]:
+    """How many tagged fields follow; `count` is the byte just before `position`."""
+    if count > 0x7F:
+        count, position = uvarint(data, position - 1)
+    if count * 2 > end - position:
+        raise refuse_count(count, end - position)
+    return count, position
+
+
+def tag_header(data: Buffer, position: int, end: int) -> tuple[int, int, int]:
+    """Tag, position of the payload, position after it."""
+    tag, position = uvarint(data, position)
+    size, position = uvarint(data, position)
+    if size > end - position:
+        raise RefusedError(f"tag {tag} has {size} bytes, but only {end - position} follow")
+    return tag, position, position + size
+
+
+def skip_tags(data: Buffer, position: int, count: int, end: int) -> int:
+    """The position after a section none of whose tags is known."""
+    count, position = tag_count(data, position, count, end)
+    for _ in range(count):
+        _, _, position = tag_header(data, position, end)
+    return position
+
+
+def refuse_tag_size(tag: int, position: int, stop: int) -> RefusedError:
+    return RefusedError(f"tag {tag} is {abs(stop - position)} bytes off its announced size")
+
+
+@lru_cache(maxsize=4096)
+def uuid_of(raw: bytes) -> UUID:
+    """A UUID from its bytes; cached, since topic ids come again with each request."""
+    return UUID(bytes=raw)
+
+
+def uvarint_bytes(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def string_length_bytes(length: int) -> bytes:
+    """The compact form of the length plus one of a string, which Kafka limits."""
+    if length > MAX_STRING_BYTES + 1:
+        raise RefusedError(f"a string of {length - 1} bytes is longer than {MAX_STRING_BYTES}")
+    return uvarint_bytes(length)
+
+
+def records_size(records: RecordsData) -> int:
+    """How many bytes the records have: bytes-like, a file region, or a list of these."""
+    if isinstance(records, list | tuple):
+        return sum(map(records_size, records))
+    if isinstance(records, memoryview):
+        return records.nbytes
+    if isinstance(records, bytes | bytearray):
+        return len(records)
+    return int(records.size)
+
+
+def append_records(out: bytearray, parts: list[object], records: RecordsData) -> bytearray:
+    """Send `records` after `out` without copying them; what follows goes to the result.
+
+    `parts` has whatever is complete, in order.
+    """
+    if isinstance(records, list | tuple):
+        for part in records:
+            out = append_records(out, parts, part)
+        return out
+    if isinstance(records, bytes | bytearray | memoryview) and len(records) <= SMALL_RECORDS_BYTES:
+        out += records
+        return out
+    if out:
+        parts.append(out)
+    parts.append(records)
+    return bytearray()
