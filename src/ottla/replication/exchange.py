@@ -1,0 +1,96 @@
+"""What is asked of the replica manager and what it answers, partition by partition.
+
+These are the words between the request handlers and the logs; they know no protocol version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ottla.errors import ErrorCode
+from ottla.runtime import FileRegion
+from ottla.structs import NO_EPOCH, TopicPartition
+
+UNKNOWN_OFFSET: Final = -1
+NO_TIMESTAMP: Final = -1
+CONSUMER_REPLICA_ID: Final = -1
+
+ACKS_NONE: Final = 0
+ACKS_LEADER: Final = 1
+ACKS_ALL: Final = -1
+
+
+class IsolationLevel(IntEnum):
+    """How far a consumer may read: to the high watermark, or to the last stable offset."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+@dataclass(slots=True)
+class PartitionAppendResult:
+    """Where a batch was appended, or why it was not."""
+
+    error: ErrorCode
+    base_offset: int = UNKNOWN_OFFSET
+    last_offset: int = UNKNOWN_OFFSET
+    log_append_time_ms: int = NO_TIMESTAMP
+    log_start_offset: int = UNKNOWN_OFFSET
+    error_message: str | None = None
+
+
+@dataclass(slots=True)
+class FetchParams:
+    """The limits of one fetch: who reads, how long it may wait, and for how many bytes."""
+
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: IsolationLevel
+
+
+@dataclass(slots=True)
+class FetchPartition:
+    """What one partition is asked for; `max_bytes` is the partition's own limit."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = NO_EPOCH
+
+
+@dataclass(slots=True)
+class FetchPartitionResult:
+    """What one partition answers: whole batches as they lie in the segment file, or an error."""
+
+    error: ErrorCode
+    high_watermark: int = UNKNOWN_OFFSET
+    last_stable_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    records: FileRegion | None = None
+
+    @property
+    def size_in_bytes(self) -> int:
+        return 0 if self.records is None else self.records.size
+
+
+@dataclass(slots=True)
+class OffsetResult:
+    """The answer to a look-up by time: timestamp and offset of the record, and its epoch."""
+
+    error: ErrorCode
+    timestamp_ms: int = NO_TIMESTAMP
+    offset: int = UNKNOWN_OFFSET
+    leader_epoch: int = NO_EPOCH
+
+
+class DeleteRecordsResult(NamedTuple):
+    """The log start offset after records were deleted, or why they were not."""
+
+    low_watermark: int
+    error: ErrorCode

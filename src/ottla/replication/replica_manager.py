@@ -1,0 +1,225 @@
+"""The replica manager: every partition of this broker, and the requests that wait for them.
+
+One call appends the batches of a produce request, one reads for a fetch. What cannot be answered
+at once becomes a delayed operation, watched under the partitions that can complete it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_manager import LogManager
+from ottla.replication.delayed_fetch import DelayedFetch, FetchResults, is_satisfied
+from ottla.replication.delayed_produce import AppendResults, DelayedProduce
+from ottla.replication.exchange import (
+    ACKS_ALL,
+    UNKNOWN_OFFSET,
+    DeleteRecordsResult,
+    FetchParams,
+    FetchPartition,
+    FetchPartitionResult,
+    IsolationLevel,
+    OffsetResult,
+    PartitionAppendResult,
+)
+from ottla.replication.partition import Partition
+from ottla.runtime import DelayedOperationPurgatory, Runtime
+from ottla.structs import PartitionState, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+class ReplicaManager:
+    """Owns the partitions of one broker; the handlers' only way to their logs."""
+
+    def __init__(self, runtime: Runtime, log_manager: LogManager, broker_id: int) -> None:
+        self.runtime = runtime
+        self.log_manager = log_manager
+        self.broker_id = broker_id
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.delayed_fetches = DelayedOperationPurgatory[TopicPartition]("Fetch", runtime.scheduler)
+        self.delayed_produces = DelayedOperationPurgatory[TopicPartition](
+            "Produce", runtime.scheduler
+        )
+        self._appended: set[TopicPartition] = set()
+
+    def partition(self, topic_partition: TopicPartition) -> Partition:
+        """The partition, or UNKNOWN_TOPIC_OR_PARTITION."""
+        partition = self.partitions.get(topic_partition)
+        if partition is None:
+            raise KafkaError.of(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not on this broker"
+            )
+        return partition
+
+    def append_records(
+        self,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicPartition, memoryview],
+        respond: Callable[[AppendResults], object],
+        *,
+        internal_topics_allowed: bool = False,
+    ) -> None:
+        """Append one batch to each partition; `respond` is called once `required_acks` have it.
+
+        The memoryviews are written to (offset and epoch are stamped in place) and are not kept.
+        """
+        now_ms = self.runtime.clock.now_ms()
+        results = {
+            tp: self._append(tp, records, required_acks, now_ms, internal_topics_allowed)
+            for tp, records in entries.items()
+        }
+        if required_acks == ACKS_ALL and self._awaits_replication(results):
+            operation = DelayedProduce(timeout_ms, results, self, respond)
+            self.delayed_produces.try_complete_else_watch(operation, list(results))
+        else:
+            respond(results)
+
+    def _append(
+        self,
+        topic_partition: TopicPartition,
+        records: memoryview,
+        required_acks: int,
+        now_ms: int,
+        internal_topics_allowed: bool,
+    ) -> PartitionAppendResult:
+        try:
+            if topic_partition.topic in INTERNAL_TOPICS and not internal_topics_allowed:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"{topic_partition.topic} is written by the broker only",
+                )
+            partition = self.partition(topic_partition)
+            info = partition.append_records_to_leader(records, required_acks, now_ms)
+        except KafkaError as error:
+            if not error.retriable:
+                logger.info("refused a batch for %s: %s", topic_partition, error)
+            return PartitionAppendResult(error.error, error_message=error.message)
+        self._appended.add(topic_partition)
+        return PartitionAppendResult(
+            ErrorCode.NONE,
+            info.first_offset,
+            info.last_offset,
+            info.log_append_time_ms,
+            info.log_start_offset,
+        )
+
+    def _awaits_replication(self, results: AppendResults) -> bool:
+        return any(
+            result.error is ErrorCode.NONE
+            and result.last_offset >= self.partitions[tp].high_watermark
+            for tp, result in results.items()
+        )
+
+    def complete_delayed(self) -> None:
+        """Serve what waits for the partitions appended to since the last call.
+
+        The processor calls this once a turn, after all requests of the turn were handled, so that
+        one answer to a long poll carries all that arrived, and no handler runs inside another.
+        """
+        if not self._appended:
+            return
+        appended, self._appended = self._appended, set()
+        for topic_partition in appended:
+            self.delayed_produces.check_and_complete(topic_partition)
+            self.delayed_fetches.check_and_complete(topic_partition)
+
+    def fetch_records(
+        self,
+        params: FetchParams,
+        partitions: Sequence[FetchPartition],
+        respond: Callable[[FetchResults], object],
+    ) -> None:
+        """Read from the partitions; waits up to `max_wait_ms` while there is too little."""
+        results = self.read_from_logs(params, partitions)
+        if params.max_wait_ms <= 0 or not partitions or is_satisfied(params, results):
+            respond(results)
+            return
+        operation = DelayedFetch(params, partitions, self, respond)
+        keys = [request.topic_partition for request in partitions]
+        self.delayed_fetches.try_complete_else_watch(operation, keys)
+
+    def read_from_logs(
+        self, params: FetchParams, partitions: Sequence[FetchPartition]
+    ) -> FetchResults:
+        """Read each partition in the order asked for, within the limits of the request.
+
+        The first partition with data gives at least one whole batch, whatever its size (KIP-74).
+        """
+        results: FetchResults = {}
+        left = params.max_bytes
+        for request in partitions:
+            max_bytes = min(request.max_bytes, left)
+            minimum_served = left < params.max_bytes
+            result = self._read(request, params, max_bytes, not minimum_served)
+            left = max(0, left - result.size_in_bytes)
+            results[request.topic_partition] = result
+        return results
+
+    def _read(
+        self, request: FetchPartition, params: FetchParams, max_bytes: int, min_one_message: bool
+    ) -> FetchPartitionResult:
+        try:
+            partition = self.partition(request.topic_partition)
+            return partition.read_records(request, max_bytes, params.replica_id, min_one_message)
+        except KafkaError as error:
+            return FetchPartitionResult(error.error)
+
+    def fetch_offset(
+        self,
+        topic_partition: TopicPartition,
+        timestamp_ms: int,
+        isolation: IsolationLevel,
+        current_leader_epoch: int,
+    ) -> OffsetResult:
+        """The offset of the first record at or after a time (ListOffsets)."""
+        try:
+            partition = self.partition(topic_partition)
+            return partition.fetch_offset_for_timestamp(
+                timestamp_ms, isolation, current_leader_epoch
+            )
+        except KafkaError as error:
+            return OffsetResult(error.error)
+
+    def delete_records(
+        self,
+        timeout_ms: int,
+        offsets: Mapping[TopicPartition, int],
+        respond: Callable[[dict[TopicPartition, DeleteRecordsResult]], object],
+    ) -> None:
+        """Move log start offsets up; answered at once, for there are no followers to wait for."""
+        results = {}
+        for topic_partition, offset in offsets.items():
+            try:
+                low_watermark = self.partition(topic_partition).delete_records(offset)
+                results[topic_partition] = DeleteRecordsResult(low_watermark, ErrorCode.NONE)
+            except KafkaError as error:
+                results[topic_partition] = DeleteRecordsResult(UNKNOWN_OFFSET, error.error)
+        respond(results)
+
+    def become_leader_or_follower(self, states: Iterable[PartitionState]) -> None:
+        """Take over the leadership that the controller gives; logs are created where missing."""
+        for state in states:
+            topic_partition = state.topic_partition
+            partition = self.partitions.get(topic_partition)
+            if partition is None:
+                log = self.log_manager.get_or_create_log(topic_partition, state.topic_id)
+                partition = Partition(topic_partition, log, self.broker_id)
+                self.partitions[topic_partition] = partition
+            if state.leader_epoch > partition.leader_epoch:
+                partition.make_leader(state)
+
+    def stop_replica(self, partitions: Iterable[TopicPartition], delete: bool) -> None:
+        """Give partitions up; whoever waits for one of them is told so."""
+        for topic_partition in partitions:
+            if self.partitions.pop(topic_partition, None) is None:
+                continue
+            self.delayed_produces.check_and_complete(topic_partition)
+            self.delayed_fetches.check_and_complete(topic_partition)
+            if delete:
+                self.log_manager.delete_log(topic_partition)

@@ -1,0 +1,143 @@
+"""Which handler serves which API, and the way of a request from its frame to the handler.
+
+ApiVersions says exactly what is registered here. A handler is called with the request's context
+and its decoded body. What it returns is the answer; a handler that answers later (or never)
+returns None and uses the context; a coroutine is awaited on the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
+from ottla.network.connection import Connection
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.header import (
+    RequestHeader,
+    decode_request,
+    decode_request_header,
+)
+from ottla.protocol.message import Request, Response, request_class
+from ottla.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+Answer = Response | None | Coroutine[Any, Any, Response | None]
+Handler = Callable[[RequestContext, Any], Answer]
+
+
+class Api(NamedTuple):
+    """A handler and the versions that it serves: all that the message has, unless narrowed."""
+
+    handler: Handler
+    min_version: int
+    max_version: int
+
+
+class ApiFamily(Protocol):
+    """A group of handlers that share their collaborators."""
+
+    def apis(self) -> Mapping[ApiKey, Handler | tuple[Handler, int, int]]:
+        """The handlers of the family, each alone or with the versions that it serves."""
+
+
+class Apis:
+    """The table of APIs of one broker."""
+
+    def __init__(self, runtime: Runtime, families: Iterable[ApiFamily] = ()) -> None:
+        self.runtime = runtime
+        self._apis: dict[int, Api] = {}
+        for family in families:
+            self.register(family)
+
+    def register(self, family: ApiFamily) -> None:
+        """Add a family's handlers to the table."""
+        for key, entry in family.apis().items():
+            if isinstance(entry, tuple):
+                self._apis[int(key)] = Api(*entry)
+            else:
+                message = request_class(key)
+                self._apis[int(key)] = Api(entry, message.min_version, message.max_version)
+
+    def supported(self) -> list[tuple[int, int, int]]:
+        """Key, lowest and highest version of each API, by key."""
+        return [(key, api.min_version, api.max_version) for key, api in sorted(self._apis.items())]
+
+    def on_request(self, connection: Connection, frame: memoryview) -> None:
+        """Decode one request and hand it to its handler; bad bytes close the connection."""
+        try:
+            header, position = decode_request_header(frame)
+            api = self._apis.get(header.api_key)
+            if api is None or not api.min_version <= header.api_version <= api.max_version:
+                self._refuse_version(connection, header)
+                return
+            body = decode_request(header, frame, position)
+        except RemoteProtocolError as error:
+            connection.close(f"malformed request: {error.message}")
+            return
+        context = RequestContext(connection, header, self.runtime.clock.now_ms())
+        self._call(api.handler, context, body)
+
+    def _call(self, handler: Handler, context: RequestContext, body: Request) -> None:
+        try:
+            answer = handler(context, body)
+        except Exception as error:
+            self._fail(context, body, error)
+            return
+        if answer is None:
+            return
+        if isinstance(answer, Response):
+            context.respond(answer)
+        else:
+            awaiting = self._await(answer, context, body)
+            self.runtime.scheduler.spawn(awaiting, name=type(body).__name__)
+
+    async def _await(
+        self,
+        answer: Coroutine[Any, Any, Response | None],
+        context: RequestContext,
+        body: Request,
+    ) -> None:
+        try:
+            response = await answer
+        except Exception as error:
+            self._fail(context, body, error)
+            return
+        if response is not None:
+            context.respond(response)
+
+    def _fail(self, context: RequestContext, body: Request, error: Exception) -> None:
+        """Answer with the error where the response has a place for one, else close."""
+        if isinstance(error, KafkaError):
+            code, message = error.error, error.message
+        else:
+            logger.error("%s failed: %r", type(body).__name__, error, exc_info=error)
+            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        response = body.response_class()
+        if not hasattr(response, "error_code"):
+            context.close_connection(f"{type(body).__name__} failed: {code.name}")
+            return
+        response.error_code = int(code)
+        if hasattr(response, "error_message"):
+            response.error_message = message
+        context.respond(response)
+
+    def _refuse_version(self, connection: Connection, header: RequestHeader) -> None:
+        """ApiVersions is answered in its oldest form, so that any client can read it (KIP-511)."""
+        if header.api_key != ApiKey.API_VERSIONS:
+            connection.close(f"unsupported API key {header.api_key} version {header.api_version}")
+            return
+        oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
+        context = RequestContext(connection, oldest, self.runtime.clock.now_ms())
+        api = self._apis[int(ApiKey.API_VERSIONS)]
+        refusal = api.handler(context, ApiVersionsRequest())
+        assert isinstance(refusal, ApiVersionsResponse), "ApiVersions is answered at once"
+        refusal.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+        refusal.api_keys = [
+            entry for entry in refusal.api_keys if entry.api_key == ApiKey.API_VERSIONS
+        ]
+        context.respond(refusal)

@@ -1,0 +1,228 @@
+"""Incremental fetch sessions (KIP-227): a reader names its partitions once, then only changes.
+
+| id, epoch of the request | meaning                                   |
+|--------------------------|-------------------------------------------|
+| 0, -1                    | full fetch without a session              |
+| 0, 0                     | full fetch, please make a session         |
+| id, 0                    | close that session and make a new one     |
+| id, n > 0                | the n-th incremental fetch of the session |
+| id, -1                   | close that session, full fetch            |
+
+An incremental answer leaves out partitions that have no data and no news. The cache is bounded:
+when it is full the session unused for longest gives way, if it was idle for long enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+from uuid import UUID
+
+from ottla.errors import ErrorCode
+from ottla.protocol.fetch import FetchPartition as RequestedPartition
+from ottla.protocol.fetch import FetchRequest
+from ottla.protocol.fetch import FetchTopic as RequestedTopic
+from ottla.replication.delayed_fetch import FetchResults
+from ottla.replication.exchange import FetchPartition, FetchPartitionResult
+from ottla.runtime import Runtime
+from ottla.structs import NO_UUID, TopicPartition
+
+INVALID_SESSION_ID: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+MAX_EPOCH: Final = 2**31 - 1
+MIN_EVICTION_MS: Final = 120_000
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+
+TopicName = Callable[[UUID], str | None]
+
+
+def unresolved_name(topic_id: UUID) -> str:
+    """Stands for the name of a topic whose id is unknown; no topic can have this name."""
+    return f"(topic id {topic_id})"
+
+
+class SessionPartition:
+    """A partition in a session, with what its reader was last told of it."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "request")
+
+    def __init__(self, request: FetchPartition) -> None:
+        self.request = request
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def has_news(self, result: FetchPartitionResult) -> bool:
+        """Whether an incremental answer must name the partition."""
+        return (
+            result.size_in_bytes > 0
+            or result.error is not ErrorCode.NONE
+            or result.high_watermark != self.high_watermark
+            or result.log_start_offset != self.log_start_offset
+        )
+
+    def told(self, result: FetchPartitionResult) -> None:
+        """Remember what the answer says; after an error the partition is named again."""
+        failed = result.error is not ErrorCode.NONE
+        self.high_watermark = -1 if failed else result.high_watermark
+        self.log_start_offset = -1 if failed else result.log_start_offset
+
+
+class FetchSession:
+    """The partitions that one reader follows, and the epoch of its next request."""
+
+    __slots__ = ("epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
+
+    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.epoch = 1
+        self.uses_topic_ids = uses_topic_ids
+        self.last_used_ms = now_ms
+        self.partitions: dict[TopicPartition, SessionPartition] = {}
+
+
+class FetchContext:
+    """One fetch: what it reads, and which of the results its answer names."""
+
+    __slots__ = ("error", "incremental", "partitions", "session")
+
+    def __init__(
+        self,
+        partitions: list[FetchPartition],
+        session: FetchSession | None = None,
+        incremental: bool = False,
+        error: ErrorCode = ErrorCode.NONE,
+    ) -> None:
+        self.partitions = partitions
+        self.session = session
+        self.incremental = incremental
+        self.error = error
+
+    @property
+    def session_id(self) -> int:
+        return INVALID_SESSION_ID if self.session is None else self.session.id
+
+    def answer(
+        self, results: FetchResults
+    ) -> Iterator[tuple[FetchPartition, FetchPartitionResult]]:
+        """The partitions that the answer names; those with data go to the end of the session,
+        so that the others are read first next time.
+        """
+        if self.session is None:
+            for request in self.partitions:
+                yield request, results[request.topic_partition]
+            return
+        cached = self.session.partitions
+        for request in self.partitions:
+            topic_partition = request.topic_partition
+            partition = cached.get(topic_partition)
+            result = results[topic_partition]
+            if partition is None:
+                continue
+            if not self.incremental or partition.has_news(result):
+                partition.told(result)
+                if result.size_in_bytes:
+                    cached[topic_partition] = cached.pop(topic_partition)
+                yield request, result
+
+
+class FetchSessionCache:
+    """The sessions of one broker, at most `max_sessions` of them."""
+
+    def __init__(self, runtime: Runtime, max_sessions: int, topic_name: TopicName) -> None:
+        self.runtime = runtime
+        self.max_sessions = max_sessions
+        self.topic_name = topic_name
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def context_for(self, body: FetchRequest, api_version: int) -> FetchContext:
+        """What this request reads, by the rules of the table above."""
+        uses_topic_ids = api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+        if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(body.session_id, None)
+            session = None
+            if body.session_epoch == INITIAL_EPOCH:
+                session = self._create(uses_topic_ids)
+            return self._full(body, session, uses_topic_ids)
+        return self._incremental(body, uses_topic_ids)
+
+    def _full(
+        self, body: FetchRequest, session: FetchSession | None, uses_topic_ids: bool
+    ) -> FetchContext:
+        partitions = list(self._requested(body, uses_topic_ids))
+        if session is not None:
+            for request in partitions:
+                session.partitions[request.topic_partition] = SessionPartition(request)
+        return FetchContext(partitions, session)
+
+    def _incremental(self, body: FetchRequest, uses_topic_ids: bool) -> FetchContext:
+        session = self._sessions.get(body.session_id)
+        if session is None:
+            return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.uses_topic_ids != uses_topic_ids:
+            return FetchContext([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if session.epoch != body.session_epoch:
+            return FetchContext([], error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
+        self._touch(session)
+        cached = session.partitions
+        for request in self._requested(body, uses_topic_ids):
+            partition = cached.get(request.topic_partition)
+            if partition is None:
+                cached[request.topic_partition] = SessionPartition(request)
+            else:
+                partition.request = request
+        for topic in body.forgotten_topics_data:
+            name = self._name(topic.topic, topic.topic_id, uses_topic_ids)
+            for index in topic.partitions:
+                cached.pop(TopicPartition(name, index), None)
+        partitions = [partition.request for partition in cached.values()]
+        return FetchContext(partitions, session, incremental=True)
+
+    def _requested(self, body: FetchRequest, uses_topic_ids: bool) -> Iterator[FetchPartition]:
+        for topic in body.topics:
+            name = self._name(topic.topic, topic.topic_id, uses_topic_ids)
+            for partition in topic.partitions:
+                yield fetch_partition(name, topic, partition)
+
+    def _name(self, name: str, topic_id: UUID, uses_topic_ids: bool) -> str:
+        if not uses_topic_ids:
+            return name
+        return self.topic_name(topic_id) or unresolved_name(topic_id)
+
+    def _create(self, uses_topic_ids: bool) -> FetchSession | None:
+        now_ms = self.runtime.clock.monotonic_ms()
+        if len(self._sessions) >= self.max_sessions and not self._evict(now_ms):
+            return None
+        session_id = INVALID_SESSION_ID
+        while session_id == INVALID_SESSION_ID or session_id in self._sessions:
+            session_id = self.runtime.random.randrange(1, 2**31)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
+        return session
+
+    def _touch(self, session: FetchSession) -> None:
+        session.last_used_ms = self.runtime.clock.monotonic_ms()
+        self._sessions[session.id] = self._sessions.pop(session.id)
+
+    def _evict(self, now_ms: int) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.last_used_ms < MIN_EVICTION_MS:
+            return False
+        del self._sessions[oldest.id]
+        return True
+
+
+def fetch_partition(
+    name: str, topic: RequestedTopic, partition: RequestedPartition
+) -> FetchPartition:
+    """A partition as the replica manager is asked for it."""
+    return FetchPartition(
+        TopicPartition(name, partition.partition),
+        topic.topic_id or NO_UUID,
+        partition.fetch_offset,
+        partition.partition_max_bytes,
+        partition.current_leader_epoch,
+    )

@@ -1,0 +1,117 @@
+"""Fetch (1), v4-17: read record batches as they lie in the log.
+
+Behaviour: the answer names regions of segment files, which the network sends with sendfile; a
+fetch that finds fewer than min_bytes waits up to max_wait_ms in the purgatory.
+
+Version notes: v4 isolation level · v5 log start offset · v7 fetch sessions (KIP-227) · v9 leader
+epoch (KIP-320) · v10 zstd · v11 rack · v12 flexible · v13 topic ids (KIP-516) · v15 replica state
+(KIP-903) · v16 leader endpoints (KIP-951) · v17 directory ids. v0-3 read the old message sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ottla.errors import ErrorCode
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from ottla.replication.delayed_fetch import FetchResults
+from ottla.replication.exchange import (
+    CONSUMER_REPLICA_ID,
+    FetchParams,
+    FetchPartition,
+    FetchPartitionResult,
+    IsolationLevel,
+)
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.server.apis import Handler
+from ottla.server.fetch_session import (
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    FetchSessionCache,
+    unresolved_name,
+)
+
+MIN_VERSION = 4
+MAX_VERSION = 17
+FIRST_VERSION_WITH_REPLICA_STATE = 15
+NO_RECORDS = b""
+
+
+class FetchHandler:
+    """Reads through the replica manager, within fetch sessions."""
+
+    def __init__(
+        self, replica_manager: ReplicaManager, sessions: FetchSessionCache, fetch_max_bytes: int
+    ) -> None:
+        self.replica_manager = replica_manager
+        self.sessions = sessions
+        self.fetch_max_bytes = fetch_max_bytes
+
+    def apis(self) -> Mapping[ApiKey, tuple[Handler, int, int]]:
+        return {ApiKey.FETCH: (self.handle_fetch, MIN_VERSION, MAX_VERSION)}
+
+    def handle_fetch(self, context: RequestContext, body: FetchRequest) -> FetchResponse | None:
+        fetch = self.sessions.context_for(body, context.api_version)
+        if fetch.error is not ErrorCode.NONE:
+            return FetchResponse(error_code=int(fetch.error), session_id=fetch.session_id)
+
+        def respond(results: FetchResults) -> None:
+            topics = topic_responses(fetch.answer(results), context.api_version)
+            context.respond(FetchResponse(session_id=fetch.session_id, responses=topics))
+
+        params = FetchParams(
+            replica_id(body, context.api_version),
+            body.max_wait_ms,
+            min(body.min_bytes, body.max_bytes),
+            min(body.max_bytes, self.fetch_max_bytes),
+            IsolationLevel(1 if body.isolation_level == 1 else 0),
+        )
+        self.replica_manager.fetch_records(params, fetch.partitions, respond)
+        return None
+
+
+def replica_id(body: FetchRequest, api_version: int) -> int:
+    """Who reads. No broker follows this one, so a client that poses as one stays a consumer."""
+    claimed = body.replica_id
+    if api_version >= FIRST_VERSION_WITH_REPLICA_STATE and body.replica_state is not None:
+        claimed = body.replica_state.replica_id
+    return min(claimed, CONSUMER_REPLICA_ID)
+
+
+def topic_responses(
+    results: Iterable[tuple[FetchPartition, FetchPartitionResult]], api_version: int
+) -> list[FetchableTopicResponse]:
+    """The partitions of the answer, grouped by topic in the order they were read."""
+    uses_topic_ids = api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    topics: list[FetchableTopicResponse] = []
+    current = None
+    for request, result in results:
+        name = request.topic_partition.topic
+        if name != current:
+            current = name
+            topics.append(FetchableTopicResponse(topic=name, topic_id=request.topic_id))
+        error = result.error
+        if (
+            error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            and uses_topic_ids
+            and name == unresolved_name(request.topic_id)
+        ):
+            error = ErrorCode.UNKNOWN_TOPIC_ID
+        topics[-1].partitions.append(
+            PartitionData(
+                partition_index=request.topic_partition.partition,
+                error_code=int(error),
+                high_watermark=result.high_watermark,
+                last_stable_offset=result.last_stable_offset,
+                log_start_offset=result.log_start_offset,
+                aborted_transactions=None,
+                records=result.records if result.records is not None else NO_RECORDS,
+            )
+        )
+    return topics

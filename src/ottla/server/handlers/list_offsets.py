@@ -1,0 +1,101 @@
+"""ListOffsets (2), v1-9: the offset of the first record at or after a time, or of either end.
+
+Special times: -1 latest, -2 earliest, -3 the record with the largest timestamp (v7, KIP-734), -4
+earliest local (v8) and -5 latest tiered (v9, KIP-405), which here, without tiered storage, are
+the earliest offset and none. v0 lists segment offsets and belongs to the old message formats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from ottla.errors import ErrorCode
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.replication.exchange import IsolationLevel, OffsetResult
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.server.apis import Handler
+from ottla.structs import TopicPartition
+
+MIN_VERSION = 1
+MAX_VERSION = 9
+
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+FIRST_VERSIONS = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+}
+
+
+class ListOffsetsHandler:
+    """Looks offsets up through the replica manager."""
+
+    def __init__(self, replica_manager: ReplicaManager) -> None:
+        self.replica_manager = replica_manager
+
+    def apis(self) -> Mapping[ApiKey, tuple[Handler, int, int]]:
+        return {ApiKey.LIST_OFFSETS: (self.handle_list_offsets, MIN_VERSION, MAX_VERSION)}
+
+    def handle_list_offsets(
+        self, context: RequestContext, body: ListOffsetsRequest
+    ) -> ListOffsetsResponse:
+        isolation = IsolationLevel(1 if body.isolation_level == 1 else 0)
+        named = Counter(
+            TopicPartition(topic.name, partition.partition_index)
+            for topic in body.topics
+            for partition in topic.partitions
+        )
+        response = ListOffsetsResponse()
+        for topic in body.topics:
+            answer = ListOffsetsTopicResponse(name=topic.name)
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if named[topic_partition] > 1:
+                    result = OffsetResult(ErrorCode.INVALID_REQUEST)
+                else:
+                    result = self._look_up(topic_partition, partition, isolation, context)
+                answer.partitions.append(partition_response(partition.partition_index, result))
+            response.topics.append(answer)
+        return response
+
+    def _look_up(
+        self,
+        topic_partition: TopicPartition,
+        partition: ListOffsetsPartition,
+        isolation: IsolationLevel,
+        context: RequestContext,
+    ) -> OffsetResult:
+        timestamp_ms = partition.timestamp
+        lowest = min(FIRST_VERSIONS)
+        if timestamp_ms < lowest or context.api_version < FIRST_VERSIONS.get(timestamp_ms, 0):
+            return OffsetResult(ErrorCode.UNSUPPORTED_VERSION)
+        if timestamp_ms == EARLIEST_LOCAL_TIMESTAMP:
+            timestamp_ms = EARLIEST_TIMESTAMP
+        if timestamp_ms == LATEST_TIERED_TIMESTAMP:
+            return OffsetResult(ErrorCode.NONE)
+        return self.replica_manager.fetch_offset(
+            topic_partition, timestamp_ms, isolation, partition.current_leader_epoch
+        )
+
+
+def partition_response(index: int, result: OffsetResult) -> ListOffsetsPartitionResponse:
+    """One partition's line of the answer."""
+    return ListOffsetsPartitionResponse(
+        partition_index=index,
+        error_code=int(result.error),
+        timestamp=result.timestamp_ms,
+        offset=result.offset,
+        leader_epoch=result.leader_epoch,
+    )

@@ -1,0 +1,211 @@
+"""Metadata (3), v0-12 and DescribeCluster (60), v0-1: brokers, topics and who leads what.
+
+Behaviour: an unknown topic that may be created is created first and answered with its leaders,
+so that a new topic costs its first producer no retry.
+
+Version notes: v0 no topics = all · v1 null = all, none = none · v4 the client may forbid automatic
+creation · v5 offline replicas · v7 leader epochs · v8 authorized operations (KIP-430) · v9
+flexible · v10 topic ids (KIP-516) · v11 cluster operations moved to DescribeCluster · v12 look-up
+by topic id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from ottla.protocol.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.replication.replica_manager import INTERNAL_TOPICS
+from ottla.server.apis import Handler
+from ottla.server.metadata_cache import MetadataCache, TopicMetadata
+from ottla.structs import NO_LEADER, NO_UUID, PartitionState
+
+MAX_METADATA_VERSION = 12
+MAX_CLUSTER_VERSION = 1
+FIRST_VERSION_WITH_NULL_FOR_ALL = 1
+FIRST_VERSION_WITH_CREATION_FLAG = 4
+BROKER_ENDPOINT_TYPE = 1
+
+# Bit n is Kafka's AclOperation with code n. Without an authorizer everything is permitted.
+TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+OPERATIONS_NOT_REQUESTED = -(2**31)
+
+
+class TopicCreator(Protocol):
+    """Creates a topic that a client named (auto.create.topics.enable)."""
+
+    def __call__(self, name: str, /) -> Coroutine[Any, Any, None]: ...
+
+
+class MetadataHandler:
+    """Answers from the metadata cache."""
+
+    def __init__(
+        self,
+        cache: MetadataCache,
+        auto_create: bool,
+        create_topic: TopicCreator,
+        validate_name: Callable[[str], object],
+    ) -> None:
+        self.cache = cache
+        self.auto_create = auto_create
+        self.create_topic = create_topic
+        self.validate_name = validate_name
+
+    def apis(self) -> Mapping[ApiKey, tuple[Handler, int, int]]:
+        return {
+            ApiKey.METADATA: (self.handle_metadata, 0, MAX_METADATA_VERSION),
+            ApiKey.DESCRIBE_CLUSTER: (self.handle_describe_cluster, 0, MAX_CLUSTER_VERSION),
+        }
+
+    def handle_metadata(
+        self, context: RequestContext, body: MetadataRequest
+    ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+        missing = self._creatable(context, body)
+        if missing:
+            return self._create_then_answer(context, body, missing)
+        return self._answer(context, body, {})
+
+    def _creatable(self, context: RequestContext, body: MetadataRequest) -> list[str]:
+        allowed = self.auto_create and (
+            body.allow_auto_topic_creation or context.api_version < FIRST_VERSION_WITH_CREATION_FLAG
+        )
+        if not allowed or not body.topics:
+            return []
+        names = {topic.name for topic in body.topics if topic.name and topic.topic_id == NO_UUID}
+        return sorted(name for name in names if self.cache.topic(name) is None)
+
+    async def _create_then_answer(
+        self, context: RequestContext, body: MetadataRequest, missing: list[str]
+    ) -> MetadataResponse:
+        errors: dict[str, ErrorCode] = {}
+        for name in missing:
+            try:
+                await self.create_topic(name)
+            except KafkaError as error:
+                if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    errors[name] = error.error
+        return self._answer(context, body, errors)
+
+    def _answer(
+        self, context: RequestContext, body: MetadataRequest, errors: Mapping[str, ErrorCode]
+    ) -> MetadataResponse:
+        operations = (
+            TOPIC_OPERATIONS
+            if body.include_topic_authorized_operations
+            else OPERATIONS_NOT_REQUESTED
+        )
+        wanted = body.topics
+        if wanted is None or (not wanted and context.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL):
+            topics = [topic_response(topic, operations) for topic in self.cache.topics()]
+        else:
+            topics = [self._topic_response(topic, operations, errors) for topic in wanted]
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(
+                    node_id=node.id, host=node.host, port=node.port, rack=node.rack
+                )
+                for node in self.cache.alive_brokers(context.listener_name)
+            ],
+            cluster_id=self.cache.cluster_id,
+            controller_id=self.cache.controller_id,
+            topics=topics,
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS
+                if body.include_cluster_authorized_operations
+                else OPERATIONS_NOT_REQUESTED
+            ),
+        )
+
+    def _topic_response(
+        self, wanted: MetadataRequestTopic, operations: int, errors: Mapping[str, ErrorCode]
+    ) -> MetadataResponseTopic:
+        if wanted.topic_id != NO_UUID:
+            name = self.cache.topic_name(wanted.topic_id)
+            topic = self.cache.topic(name) if name is not None else None
+            if topic is None:
+                return MetadataResponseTopic(
+                    error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=wanted.topic_id
+                )
+            return topic_response(topic, operations)
+        name = wanted.name or ""
+        topic = self.cache.topic(name)
+        if topic is not None:
+            return topic_response(topic, operations)
+        return MetadataResponseTopic(error_code=int(self._why_missing(name, errors)), name=name)
+
+    def _why_missing(self, name: str, errors: Mapping[str, ErrorCode]) -> ErrorCode:
+        if name in errors:
+            return errors[name]
+        try:
+            self.validate_name(name)
+        except KafkaError as error:
+            return error.error
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def handle_describe_cluster(
+        self, context: RequestContext, body: DescribeClusterRequest
+    ) -> DescribeClusterResponse:
+        if body.endpoint_type != BROKER_ENDPOINT_TYPE:
+            return DescribeClusterResponse(
+                error_code=int(ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+                error_message=f"endpoint type {body.endpoint_type} was asked of a broker, "
+                f"whose type is {BROKER_ENDPOINT_TYPE}",
+            )
+        return DescribeClusterResponse(
+            endpoint_type=BROKER_ENDPOINT_TYPE,
+            cluster_id=self.cache.cluster_id,
+            controller_id=self.cache.controller_id,
+            brokers=[
+                DescribeClusterBroker(
+                    broker_id=node.id, host=node.host, port=node.port, rack=node.rack
+                )
+                for node in self.cache.alive_brokers(context.listener_name)
+            ],
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS
+                if body.include_cluster_authorized_operations
+                else OPERATIONS_NOT_REQUESTED
+            ),
+        )
+
+
+def topic_response(topic: TopicMetadata, operations: int) -> MetadataResponseTopic:
+    """A topic and the leader of each of its partitions."""
+    return MetadataResponseTopic(
+        error_code=int(ErrorCode.NONE),
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[partition_response(state) for _, state in sorted(topic.partitions.items())],
+        topic_authorized_operations=operations,
+    )
+
+
+def partition_response(state: PartitionState) -> MetadataResponsePartition:
+    """A partition as its clients need it."""
+    leaderless = state.leader == NO_LEADER
+    return MetadataResponsePartition(
+        error_code=int(ErrorCode.LEADER_NOT_AVAILABLE if leaderless else ErrorCode.NONE),
+        partition_index=state.topic_partition.partition,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.leader_and_isr.isr),
+    )

@@ -1,0 +1,142 @@
+"""Produce (0), v3-11: append record batches.
+
+Behaviour: one batch of magic 2 for each partition; the broker checks its header and CRC, stamps
+offset and leader epoch in place, and never looks at single records unless the topic asks for it.
+With acks=0 nothing is answered, and an error closes the connection, for it is the only sign left.
+
+Version notes: v3 record batches · v7 zstd (KIP-110) · v8 record errors (KIP-467) · v9 flexible ·
+v10 current leader in the answer (KIP-951) · v11 as v10 (KIP-890). v0-2 carry the old message sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+
+from ottla.errors import ErrorCode
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.record.compression import CompressionType
+from ottla.record.record_batch import BATCH_OVERHEAD, LOG_OVERHEAD
+from ottla.replication.delayed_produce import AppendResults
+from ottla.replication.exchange import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
+    PartitionAppendResult,
+)
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.server.apis import Handler
+from ottla.structs import TopicPartition
+
+MIN_VERSION = 3
+MAX_VERSION = 11
+FIRST_VERSION_WITH_ZSTD = 7
+BATCH_LENGTH = Struct(">8xi")
+ATTRIBUTES = Struct(">21xh")
+CODEC_MASK = 0x07
+
+
+class ProduceHandler:
+    """Appends through the replica manager."""
+
+    def __init__(self, replica_manager: ReplicaManager) -> None:
+        self.replica_manager = replica_manager
+
+    def apis(self) -> Mapping[ApiKey, tuple[Handler, int, int]]:
+        return {ApiKey.PRODUCE: (self.handle_produce, MIN_VERSION, MAX_VERSION)}
+
+    def handle_produce(self, context: RequestContext, body: ProduceRequest) -> None:
+        refusal = refuse_request(body)
+        entries: dict[TopicPartition, memoryview] = {}
+        refused: AppendResults = {}
+        for topic in body.topic_data:
+            for data in topic.partition_data:
+                topic_partition = TopicPartition(topic.name, data.index)
+                problem = refusal or refuse_records(data.records, context.api_version)
+                if problem is not None:
+                    refused[topic_partition] = problem
+                else:
+                    entries[topic_partition] = data.records
+
+        def respond(appended: AppendResults) -> None:
+            answer(context, body, {**refused, **appended} if refused else appended)
+
+        self.replica_manager.append_records(body.timeout_ms, body.acks, entries, respond)
+
+
+def refuse_request(body: ProduceRequest) -> PartitionAppendResult | None:
+    """Why nothing of the request can be appended, if so."""
+    if body.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
+        return PartitionAppendResult(ErrorCode.INVALID_REQUIRED_ACKS)
+    if body.transactional_id is not None:
+        return PartitionAppendResult(
+            ErrorCode.INVALID_TXN_STATE, error_message="this broker has no transactions"
+        )
+    return None
+
+
+def refuse_records(records: memoryview | None, api_version: int) -> PartitionAppendResult | None:
+    """Why these bytes are not one batch that a producer of this version may send, if so."""
+    if records is None or len(records) < BATCH_OVERHEAD:
+        return PartitionAppendResult(
+            ErrorCode.CORRUPT_MESSAGE,
+            error_message=f"{len(records or b'')} bytes are too few for a record batch",
+        )
+    (length,) = BATCH_LENGTH.unpack_from(records)
+    if length + LOG_OVERHEAD != len(records):
+        return PartitionAppendResult(
+            ErrorCode.INVALID_RECORD,
+            error_message=f"a partition takes one record batch a request: its length is "
+            f"{length + LOG_OVERHEAD} and {len(records)} bytes were sent",
+        )
+    codec = ATTRIBUTES.unpack_from(records)[0] & CODEC_MASK
+    if codec == CompressionType.ZSTD and api_version < FIRST_VERSION_WITH_ZSTD:
+        return PartitionAppendResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    return None
+
+
+def answer(context: RequestContext, body: ProduceRequest, results: AppendResults) -> None:
+    """Answer in the order of the request; acks=0 has no answer."""
+    if body.acks == ACKS_NONE:
+        failed = [tp for tp, result in results.items() if result.error is not ErrorCode.NONE]
+        if failed:
+            tp = failed[0]
+            context.close_connection(f"acks=0 produce to {tp} failed: {results[tp].error.name}")
+        else:
+            context.no_response()
+        return
+    context.respond(
+        ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    partition_responses=[
+                        partition_response(
+                            data.index, results[TopicPartition(topic.name, data.index)]
+                        )
+                        for data in topic.partition_data
+                    ],
+                )
+                for topic in body.topic_data
+            ]
+        )
+    )
+
+
+def partition_response(index: int, result: PartitionAppendResult) -> PartitionProduceResponse:
+    """One partition's line of the answer."""
+    return PartitionProduceResponse(
+        index=index,
+        error_code=int(result.error),
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+        error_message=result.error_message,
+    )

@@ -1,0 +1,90 @@
+"""What this broker knows of the cluster: brokers, topics and leaders, as the controller told it.
+
+The controller writes (UpdateMetadata), the handlers read. Topic ids are unique: a topic that was
+deleted and created again has a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ottla.structs import Node, PartitionState, TopicPartition
+
+
+@dataclass(slots=True)
+class TopicMetadata:
+    """A topic and the state of each of its partitions, by partition index."""
+
+    name: str
+    topic_id: UUID
+    partitions: dict[int, PartitionState] = field(default_factory=dict)
+
+
+class MetadataCache:
+    """The broker's own copy of the cluster's metadata."""
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = -1
+        self.brokers: dict[int, Node] = {}
+        self._endpoints: dict[tuple[str, int], Node] = {}
+        self._topics: dict[str, TopicMetadata] = {}
+        self._names: dict[UUID, str] = {}
+
+    def update(
+        self,
+        states: Iterable[PartitionState],
+        brokers: Iterable[Node],
+        deleted_topics: Iterable[str] = (),
+    ) -> None:
+        """Take over what the controller says; partitions that it does not name stay."""
+        for name in deleted_topics:
+            self._forget(name)
+        self.brokers = {broker.id: broker for broker in brokers}
+        for state in states:
+            self._update_partition(state)
+
+    def set_endpoint(self, listener_name: str, node: Node) -> None:
+        """Where a broker is reached by clients of one of its named listeners."""
+        self._endpoints[listener_name, node.id] = node
+
+    def alive_brokers(self, listener_name: str) -> list[Node]:
+        """The live brokers, as clients of this listener reach them."""
+        return [
+            self._endpoints.get((listener_name, broker.id), broker)
+            for broker in self.brokers.values()
+        ]
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        """The topic of this name, if it exists."""
+        return self._topics.get(name)
+
+    def topics(self) -> Iterator[TopicMetadata]:
+        """Every topic, by name."""
+        for name in sorted(self._topics):
+            yield self._topics[name]
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The name of the topic with this id, if it exists."""
+        return self._names.get(topic_id)
+
+    def contains(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition exists."""
+        topic = self._topics.get(topic_partition.topic)
+        return topic is not None and topic_partition.partition in topic.partitions
+
+    def _forget(self, name: str) -> None:
+        topic = self._topics.pop(name, None)
+        if topic is not None:
+            self._names.pop(topic.topic_id, None)
+
+    def _update_partition(self, state: PartitionState) -> None:
+        name, index = state.topic_partition
+        topic = self._topics.get(name)
+        if topic is None or topic.topic_id != state.topic_id:
+            self._forget(name)
+            topic = self._topics[name] = TopicMetadata(name, state.topic_id)
+            self._names[state.topic_id] = name
+        topic.partitions[index] = state

@@ -1,0 +1,77 @@
+"""The topic `__consumer_offsets` as the group coordinator's log, over the replica manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ottla.errors import ErrorCode
+from ottla.record.record_batch import batches
+from ottla.replication.exchange import ACKS_ALL
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.structs import TopicPartition
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+LOAD_BUFFER_BYTES: Final = 5 * 1024 * 1024
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: over UTF-16 units, in 32 bits; Kafka places groups by it."""
+    code = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    return code
+
+
+class TopicOffsetsLog:
+    """Appends to and reads from the partitions of the offsets topic that this broker leads."""
+
+    def __init__(
+        self, replica_manager: ReplicaManager, partition_count: int, commit_timeout_ms: int
+    ) -> None:
+        self.replica_manager = replica_manager
+        self.partition_count = partition_count
+        self.commit_timeout_ms = commit_timeout_ms
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition whose leader coordinates the group."""
+        return (java_hash(group_id) & 0x7FFFFFFF) % self.partition_count
+
+    def is_leader(self, partition: int) -> bool:
+        """Whether this broker leads the partition, and so coordinates its groups."""
+        known = self.replica_manager.partitions.get(TopicPartition(OFFSETS_TOPIC, partition))
+        return known is not None and known.is_leader
+
+    def append(self, partition: int, batch: bytes, on_done: Callable[[ErrorCode], object]) -> None:
+        """Append one batch; `on_done` is called once all in-sync replicas have it."""
+        topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
+        self.replica_manager.append_records(
+            self.commit_timeout_ms,
+            ACKS_ALL,
+            {topic_partition: memoryview(bytearray(batch))},
+            lambda results: on_done(results[topic_partition].error),
+            internal_topics_allowed=True,
+        )
+
+    def read(self, partition: int) -> Iterator[memoryview]:
+        """All batches of the partition, a few megabytes of whole ones at a time."""
+        log = self.replica_manager.partition(TopicPartition(OFFSETS_TOPIC, partition)).log
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            data = log.read(
+                offset, LOAD_BUFFER_BYTES, max_offset=log.log_end_offset, min_one_message=True
+            )
+            if data.records is None or data.records.size == 0:
+                return
+            buffer = memoryview(data.records.read())
+            yield buffer
+            offset = next_offset(buffer)
+
+
+def next_offset(buffer: memoryview) -> int:
+    """The offset after the last whole batch of the buffer."""
+    end = -1
+    for batch in batches(buffer):
+        end = batch.next_offset
+    return end

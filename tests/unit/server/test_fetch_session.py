@@ -1,0 +1,159 @@
+"""Fetch sessions: the table of KIP-227, news only, fairness, and a bounded cache."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from ottla.replication.exchange import FetchPartitionResult
+from ottla.runtime import FileRegion
+from ottla.server.fetch_session import MIN_EVICTION_MS, FetchSessionCache
+from ottla.structs import TopicPartition
+from ottla.testing import mock_runtime
+
+ID = UUID(int=7)
+OLD, NEW = 12, 13
+
+
+@pytest.fixture
+def runtime():
+    return mock_runtime()
+
+
+@pytest.fixture
+def cache(runtime):
+    return FetchSessionCache(runtime, 2, {ID: "t"}.get)
+
+
+def request(session_id=0, epoch=0, partitions=(0, 1), offset=0, forgotten=()):
+    """A fetch of some partitions of topic t."""
+    wanted = [FetchPartition(partition=index, fetch_offset=offset) for index in partitions]
+    topics = [FetchTopic(topic="t", topic_id=ID, partitions=wanted)] if wanted else []
+    dropped = [ForgottenTopic(topic="t", topic_id=ID, partitions=list(forgotten))]
+    return FetchRequest(
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=topics,
+        forgotten_topics_data=dropped if forgotten else [],
+    )
+
+
+def results(context, sizes=None):
+    """An answer for each partition of the context, with so many bytes."""
+    sizes = sizes or {}
+    return {
+        part.topic_partition: FetchPartitionResult(
+            ErrorCode.NONE,
+            high_watermark=10,
+            last_stable_offset=10,
+            log_start_offset=0,
+            records=FileRegion(None, 0, sizes.get(part.topic_partition.partition, 0)),
+        )
+        for part in context.partitions
+    }
+
+
+def named(context, sizes=None):
+    """The partitions that the answer names."""
+    answer = context.answer(results(context, sizes))
+    return [part.topic_partition.partition for part, _ in answer]
+
+
+def test_epoch_minus_one_has_no_session(cache):
+    """A sessionless fetch names every partition and leaves nothing behind."""
+    context = cache.context_for(request(epoch=-1), OLD)
+
+    assert context.session_id == 0
+    assert named(context) == [0, 1]
+    assert len(cache) == 0
+
+
+def test_an_incremental_answer_names_only_what_has_news(cache):
+    """After the full answer, a partition is named when it has data or its watermark moved."""
+    full = cache.context_for(request(), OLD)
+    assert named(full) == [0, 1]
+
+    again = cache.context_for(request(full.session_id, 1, partitions=()), OLD)
+    assert named(again) == []
+    more = cache.context_for(request(full.session_id, 2, partitions=()), OLD)
+    assert named(more, {1: 100}) == [1]
+
+
+def test_partitions_with_data_go_to_the_end(cache):
+    """What was served last is read last, so that a busy partition does not starve the others."""
+    full = cache.context_for(request(), OLD)
+    named(full, {0: 100})
+
+    following = cache.context_for(request(full.session_id, 1, partitions=()), OLD)
+
+    assert [part.topic_partition.partition for part in following.partitions] == [1, 0]
+
+
+def test_partitions_are_added_changed_and_forgotten(cache):
+    """An incremental request names its changes only."""
+    full = cache.context_for(request(), OLD)
+    change = request(full.session_id, 1, partitions=(1, 2), offset=5, forgotten=(0,))
+
+    context = cache.context_for(change, OLD)
+
+    assert [(part.topic_partition.partition, part.fetch_offset) for part in context.partitions] == [
+        (1, 5),
+        (2, 5),
+    ]
+
+
+def test_a_wrong_epoch_or_id_is_refused(cache):
+    """The reader is told to start again with a full fetch."""
+    full = cache.context_for(request(), OLD)
+
+    assert (
+        cache.context_for(request(full.session_id, 5), OLD).error
+        is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    )
+    assert cache.context_for(request(12345, 1), OLD).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_topic_ids_and_names_do_not_mix(cache):
+    """A session that began with names cannot go on with topic ids."""
+    full = cache.context_for(request(), OLD)
+
+    context = cache.context_for(request(full.session_id, 1), NEW)
+
+    assert context.error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_topic_ids_are_resolved_to_names(cache):
+    """From version 13 on partitions are found by topic id; unknown ids get a name nobody has."""
+    known = cache.context_for(request(epoch=-1), NEW)
+    assert known.partitions[0].topic_partition == TopicPartition("t", 0)
+
+    unknown = request(epoch=-1)
+    unknown.topics[0].topic_id = UUID(int=8)
+    context = cache.context_for(unknown, NEW)
+
+    assert " " in context.partitions[0].topic_partition.topic
+
+
+def test_a_full_cache_evicts_only_sessions_that_were_idle(cache, runtime):
+    """A third session is refused while two are fresh, and replaces the oldest when it is not."""
+    first = cache.context_for(request(), OLD)
+    cache.context_for(request(), OLD)
+    assert cache.context_for(request(), OLD).session_id == 0
+
+    runtime.clock.advance(MIN_EVICTION_MS)
+
+    assert cache.context_for(request(), OLD).session_id != 0
+    refused = cache.context_for(request(first.session_id, 1), OLD)
+    assert refused.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_the_final_epoch_closes_the_session(cache):
+    """A reader that leaves frees its place."""
+    full = cache.context_for(request(), OLD)
+
+    cache.context_for(request(full.session_id, -1), OLD)
+
+    assert len(cache) == 0

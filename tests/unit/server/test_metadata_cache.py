@@ -1,0 +1,64 @@
+"""The broker's copy of the cluster's metadata."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ottla.server.metadata_cache import MetadataCache
+from ottla.structs import LeaderAndIsr, Node, PartitionState, TopicPartition
+
+
+def state(topic, partition, topic_id=1, leader=0):
+    """A partition led by one broker."""
+    return PartitionState(
+        TopicPartition(topic, partition),
+        UUID(int=topic_id),
+        1,
+        LeaderAndIsr(leader, 0, (leader,)),
+        (leader,),
+    )
+
+
+def cache_with(*states):
+    cache = MetadataCache("cluster")
+    cache.update(states, [Node(0, "here", 9092)])
+    return cache
+
+
+def test_topics_are_listed_by_name():
+    """Topics come in order, each with its partitions."""
+    cache = cache_with(state("b", 0, 2), state("a", 0), state("a", 1))
+
+    assert [(topic.name, len(topic.partitions)) for topic in cache.topics()] == [("a", 2), ("b", 1)]
+    assert cache.contains(TopicPartition("a", 1))
+    assert not cache.contains(TopicPartition("a", 2))
+
+
+def test_a_deleted_topic_is_forgotten_with_its_id():
+    """Neither name nor id finds it any more."""
+    cache = cache_with(state("a", 0))
+
+    cache.update([], [], ["a"])
+
+    assert cache.topic("a") is None
+    assert cache.topic_name(UUID(int=1)) is None
+
+
+def test_a_topic_made_again_has_only_its_new_partitions():
+    """A new topic id replaces the old topic as a whole."""
+    cache = cache_with(state("a", 0), state("a", 1))
+
+    cache.update([state("a", 0, topic_id=9)], [])
+
+    assert list(cache.topic("a").partitions) == [0]
+    assert cache.topic_name(UUID(int=9)) == "a"
+    assert cache.topic_name(UUID(int=1)) is None
+
+
+def test_brokers_are_named_as_the_listener_reaches_them():
+    """A client of a named listener is told that listener's host and port."""
+    cache = cache_with()
+    cache.set_endpoint("CLIENT", Node(0, "outside", 19092))
+
+    assert cache.alive_brokers("CLIENT") == [Node(0, "outside", 19092)]
+    assert cache.alive_brokers("PLAINTEXT") == [Node(0, "here", 9092)]
