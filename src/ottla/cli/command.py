@@ -1,0 +1,64 @@
+"""What a command is, the table of all commands, and the errors that end one.
+
+To add a command: write a `Command` in a module of its own and give it a row in `COMMANDS`.
+A module of this room imports only the standard library at its top, and everything heavy inside
+`run`, so that `ottla --help` and the start of each command stay quick.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar, Final
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from ottla.cli.terminal import Terminal
+
+COMMANDS: Final[dict[str, str]] = {
+    "broker": "ottla.cli.broker:BrokerCommand",
+    "topics": "ottla.cli.topics.command:TopicsCommand",
+    "console-producer": "ottla.cli.console_producer:ConsoleProducerCommand",
+    "console-consumer": "ottla.cli.console_consumer:ConsoleConsumerCommand",
+    "consumer-groups": "ottla.cli.consumer_groups.command:ConsumerGroupsCommand",
+    "configs": "ottla.cli.configs:ConfigsCommand",
+    "get-offsets": "ottla.cli.get_offsets:GetOffsetsCommand",
+    "delete-records": "ottla.cli.delete_records:DeleteRecordsCommand",
+    "dump-log": "ottla.cli.dump_log.command:DumpLogCommand",
+    "broker-api-versions": "ottla.cli.broker_api_versions:BrokerApiVersionsCommand",
+    "version": "ottla.cli.version:VersionCommand",
+}
+
+
+class CommandError(Exception):
+    """The command cannot do what was asked; the text is the one line that the user sees."""
+
+
+class UsageError(CommandError):
+    """The options do not fit together; the user is also pointed to --help."""
+
+
+class Command(ABC):
+    """One subcommand: its name, one line of help, its options, and what it does."""
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    examples: ClassVar[tuple[str, ...]] = ()
+    default_log_level: ClassVar[str] = "WARN"
+
+    @abstractmethod
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options; argparse keeps them under their names with underscores."""
+
+    @abstractmethod
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        """Do the work and return the exit status."""
+
+
+def load_command(name: str) -> Command:
+    """The command of this name; its module is imported now."""
+    module_name, class_name = COMMANDS[name].split(":")
+    command = getattr(import_module(module_name), class_name)()
+    assert isinstance(command, Command)
+    return command

@@ -1,0 +1,275 @@
+"""`ottla configs`: show and change the settings of topics and brokers."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    add_zookeeper,
+    bootstrap_server,
+    given,
+    one_action,
+    only_with,
+)
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from ottla import Admin
+    from ottla.clients.admin import ConfigEntry
+
+ENTITY_TYPES: Final = ("topics", "brokers")
+LATER_ENTITY_TYPES: Final = ("clients", "users", "ips", "groups", "broker-loggers")
+_COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[\]]*\])")
+
+
+class Entity(NamedTuple):
+    """Whose settings: a topic, a broker, or with the name "" the default of all brokers."""
+
+    type: str
+    name: str
+
+    @property
+    def label(self) -> str:
+        return "topic" if self.type == "topics" else "broker"
+
+
+class ConfigsCommand(Command):
+    """Shows and changes the settings of topics and brokers while they run."""
+
+    name = "configs"
+    help = "Show and change the settings of topics and brokers."
+    examples = (
+        "ottla configs --bootstrap-server localhost:9092 --describe --topic test",
+        "ottla configs --bootstrap-server localhost:9092 --alter --entity-type topics"
+        " --entity-name test --add-config retention.ms=60000,cleanup.policy=[compact,delete]",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_bootstrap_server(parser)
+        add_zookeeper(parser)
+        add_command_config(parser)
+        parser.add_argument("--describe", action="store_true", help="Show settings.")
+        parser.add_argument("--alter", action="store_true", help="Change settings.")
+        _add_entity(parser)
+        parser.add_argument(
+            "--add-config",
+            metavar="K=V,K=[A,B]",
+            help="Settings to make; a value with commas stands in square brackets.",
+        )
+        parser.add_argument(
+            "--add-config-file", metavar="FILE", help="The same from a property file."
+        )
+        parser.add_argument(
+            "--delete-config", metavar="K,K", help="Settings that go back to their defaults."
+        )
+        parser.add_argument(
+            "--all",
+            action="store_true",
+            help="Describe every setting with where its value comes from, not only those made "
+            "for this topic or broker.",
+        )
+        parser.add_argument(
+            "--force", action="store_true", help="Accepted for older scripts: nothing is asked."
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        action = one_action(arguments, ("--describe", "--alter"))
+        only_with(arguments, ("--add-config", "--add-config-file", "--delete-config"), "--alter")
+        only_with(arguments, ("--all",), "--describe")
+        kind, name = entity(arguments)
+        servers = bootstrap_server(arguments)
+        if action == "--alter":
+            if name is None:
+                raise UsageError("--alter needs --entity-name or --entity-default")
+            changes = Changes.of(arguments)
+        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+            if action == "--alter":
+                alter(admin, Entity(kind, str(name)), changes, terminal)
+            else:
+                for each in entities(admin, kind, name):
+                    describe(admin, each, arguments.all, terminal)
+        return 0
+
+
+def _add_entity(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--entity-type", metavar="TYPE", action="append", default=[], help="topics or brokers."
+    )
+    parser.add_argument(
+        "--entity-name", metavar="NAME", help="The name of the topic, or the id of the broker."
+    )
+    parser.add_argument(
+        "--entity-default", action="store_true", help="The default of all brokers of the cluster."
+    )
+    parser.add_argument(
+        "--topic", metavar="NAME", help="Short for --entity-type topics --entity-name NAME."
+    )
+    parser.add_argument(
+        "--broker", metavar="ID", help="Short for --entity-type brokers --entity-name ID."
+    )
+    parser.add_argument(
+        "--broker-defaults",
+        action="store_true",
+        help="Short for --entity-type brokers --entity-default.",
+    )
+
+
+def entity(arguments: Namespace) -> tuple[str, str | None]:
+    """The type of the entity and its name: "" for the default of brokers, None for all."""
+    short = [
+        option
+        for option in ("--topic", "--broker", "--broker-defaults")
+        if given(arguments, option)
+    ]
+    if len(short) + len(arguments.entity_type) != 1:
+        raise UsageError("exactly one of --entity-type, --topic and --broker is needed")
+    if short == ["--topic"]:
+        return "topics", arguments.topic
+    if short == ["--broker"]:
+        return _checked("brokers", arguments.broker)
+    if short == ["--broker-defaults"]:
+        return "brokers", ""
+    kind = arguments.entity_type[0]
+    if kind in LATER_ENTITY_TYPES:
+        raise CommandError(
+            f"Ottla has no settings of {kind} yet; --entity-type may be topics or brokers"
+        )
+    if kind not in ENTITY_TYPES:
+        raise UsageError(f"--entity-type may be topics or brokers, not '{kind}'")
+    if arguments.entity_default:
+        if kind == "topics":
+            raise UsageError("topics have no --entity-default; the brokers' settings are it")
+        return kind, ""
+    return _checked(kind, arguments.entity_name)
+
+
+def _checked(kind: str, name: str | None) -> tuple[str, str | None]:
+    if kind == "brokers" and name and not name.isdigit():
+        raise UsageError(f"a broker is named by its id, a number, not '{name}'")
+    return kind, name
+
+
+class Changes(NamedTuple):
+    """What --alter does: settings to make, and settings to take back."""
+
+    added: dict[str, str]
+    deleted: list[str]
+
+    @classmethod
+    def of(cls, arguments: Namespace) -> Changes:
+        from ottla.cli.properties import load_properties
+
+        added = load_properties(arguments.add_config_file) if arguments.add_config_file else {}
+        added |= parse_added(arguments.add_config or "")
+        deleted = [key.strip() for key in (arguments.delete_config or "").split(",") if key.strip()]
+        if not added and not deleted:
+            raise UsageError("--alter needs --add-config, --add-config-file or --delete-config")
+        return cls(added, deleted)
+
+
+def parse_added(text: str) -> dict[str, str]:
+    """`k1=v1,k2=[a,b]` as a dict; the brackets only group."""
+    found = {}
+    for pair in _COMMA_OUTSIDE_BRACKETS.split(text) if text else ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--add-config takes key=value, not '{pair}'")
+        found[key.strip()] = value.strip().removeprefix("[").removesuffix("]").strip()
+    return found
+
+
+def entities(admin: Admin, kind: str, name: str | None) -> list[Entity]:
+    """The one that is named, or all there are."""
+    if name is not None:
+        return [Entity(kind, name)]
+    if kind == "topics":
+        return [Entity(kind, topic) for topic in sorted(admin.list_topics())]
+    nodes = sorted(node.id for node in admin.describe_cluster().nodes)
+    return [*(Entity(kind, str(node)) for node in nodes), Entity(kind, "")]
+
+
+def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> None:
+    """Print the settings of a topic on one line, those of a broker one below the other."""
+    settings = _settings(admin, what)
+    if every:
+        terminal.print(f"All configs for {what.label} {what.name} are:")
+        _print_entries(settings, terminal)
+    elif what.type == "topics":
+        own = ",".join(
+            f"{entry.name}={entry.value}"
+            for entry in settings
+            if source_name(entry) == "DYNAMIC_TOPIC_CONFIG"
+        )
+        terminal.print(f"Configs for topic '{what.name}' are {own}")
+    else:
+        wanted = "DYNAMIC_BROKER_CONFIG" if what.name else "DYNAMIC_DEFAULT_BROKER_CONFIG"
+        terminal.print(
+            f"Configs for broker {what.name} are:"
+            if what.name
+            else "Default config for brokers in the cluster are:"
+        )
+        _print_entries([each for each in settings if source_name(each) == wanted], terminal)
+
+
+def _settings(admin: Admin, what: Entity) -> list[ConfigEntry]:
+    from ottla.clients.admin import ConfigResource
+
+    resource = ConfigResource(what.label, what.name)
+    described = admin.describe_configs([resource], include_synonyms=True)
+    return list(described[resource].values())
+
+
+def _print_entries(entries: Iterable[ConfigEntry], terminal: Terminal) -> None:
+    for entry in entries:
+        synonyms = ", ".join(
+            f"{source_name(synonym)}:{synonym.name}={_shown(synonym.value)}"
+            for synonym in entry.synonyms
+        )
+        sensitive = str(entry.is_sensitive).lower()
+        terminal.print(
+            f"  {entry.name}={_shown(entry.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
+        )
+
+
+def source_name(entry: object) -> str:
+    """Kafka's name for where a value comes from."""
+    return entry.source.name
+
+
+def _shown(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+def alter(admin: Admin, what: Entity, changes: Changes, terminal: Terminal) -> None:
+    """Make the changes all at once and say so."""
+    from ottla.clients.admin import AlterConfigOp, ConfigResource
+
+    if changes.deleted:
+        _check_deleted(admin, what, changes.deleted)
+    operations = [AlterConfigOp(key, value, "SET") for key, value in changes.added.items()]
+    operations += [AlterConfigOp(key, None, "DELETE") for key in changes.deleted]
+    admin.incremental_alter_configs({ConfigResource(what.label, what.name): operations})
+    if what.type == "topics":
+        terminal.print(f"Completed Updating config for entity: topic '{what.name}'.")
+    elif what.name:
+        terminal.print(f"Completed updating config for broker: {what.name}.")
+    else:
+        terminal.print("Completed updating default config for brokers in the cluster,")
+
+
+def _check_deleted(admin: Admin, what: Entity, keys: list[str]) -> None:
+    """Only what was set can be taken back: a typing mistake shall not pass in silence."""
+    known = {entry.name for entry in _settings(admin, what) if source_name(entry).startswith("DYN")}
+    missing = [key for key in keys if key not in known]
+    if missing:
+        raise CommandError(
+            f"Invalid config(s): {','.join(missing)} ({what.label} '{what.name}' has no such "
+            "settings of its own)"
+        )

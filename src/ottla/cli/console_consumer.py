@@ -1,0 +1,287 @@
+"""`ottla console-consumer`: records of topics to standard output."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.message_formatter import MessageFormatter, formatter
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_zookeeper,
+    bootstrap_server,
+    key_values,
+    one_action,
+    require,
+)
+from ottla.cli.properties import load_properties
+from ottla.cli.terminal import Terminal
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla import Consumer
+
+logger = logging.getLogger(__name__)
+
+POLL_MS: Final = 200  # how soon Ctrl-C is noticed while nothing arrives
+
+
+class ConsoleConsumerCommand(Command):
+    """Prints the records of topics until it is told to stop."""
+
+    name = "console-consumer"
+    help = "Print the records of topics, a line each."
+    examples = (
+        "ottla console-consumer --bootstrap-server localhost:9092 --topic test --from-beginning",
+        "ottla console-consumer --bootstrap-server localhost:9092 --topic test --partition 0"
+        " --offset 100 --max-messages 10 --property print.key=true",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_bootstrap_server(parser)
+        add_zookeeper(parser)
+        _add_what_to_read(parser)
+        _add_how_to_print(parser)
+        _add_consumer_settings(parser)
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        check(arguments)
+        formatting = formatter(arguments.formatter, formatter_properties(arguments))
+        settings = consumer_settings(arguments)
+        reader = _Reader(arguments, formatting, terminal)
+        with terminal.clients.consumer(bootstrap_server(arguments), settings) as consumer:
+            try:
+                position(consumer, arguments)
+                reader.read(consumer)
+            finally:
+                terminal.note(f"Processed a total of {reader.count} messages")
+        if arguments.enable_systest_events:
+            terminal.print("shutdown_complete")
+        return 0
+
+
+def _add_what_to_read(parser: ArgumentParser) -> None:
+    parser.add_argument("--topic", metavar="NAME", help="The topic to read.")
+    parser.add_argument(
+        "--include",
+        "--whitelist",
+        dest="include",
+        metavar="REGEX",
+        help="Read every topic whose name the regular expression matches, instead of --topic.",
+    )
+    parser.add_argument(
+        "--from-beginning",
+        action="store_true",
+        help="Start with the earliest record where the group has no offset yet.",
+    )
+    parser.add_argument("--group", metavar="ID", help="Read as a member of this group.")
+    parser.add_argument(
+        "--partition", metavar="N", type=int, help="Read one partition only, outside any group."
+    )
+    parser.add_argument(
+        "--offset",
+        metavar="OFFSET",
+        help="Where to start in the --partition: a number, earliest or latest (default).",
+    )
+    parser.add_argument("--max-messages", metavar="N", type=int, help="Stop after so many records.")
+    parser.add_argument(
+        "--timeout-ms", metavar="MS", type=int, help="Stop when no record came for so long."
+    )
+    parser.add_argument(
+        "--isolation-level",
+        metavar="LEVEL",
+        choices=("read_committed", "read_uncommitted"),
+        help="read_committed leaves out records of transactions that are open or were aborted; "
+        "read_uncommitted (default) shows all.",
+    )
+
+
+def _add_how_to_print(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--formatter",
+        metavar="NAME",
+        default="default",
+        help="default, logging, noop (count only), offsets or groupmetadata (both for "
+        "__consumer_offsets); Kafka's class names are known too.",
+    )
+    parser.add_argument(
+        "--property",
+        "--formatter-property",
+        dest="property",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="What is printed; may be repeated: print.timestamp, print.partition, print.offset, "
+        "print.headers, print.key (all false), print.value (true), key.separator (a tab), "
+        "line.separator (a line feed), headers.separator (,), null.literal (null), "
+        "key.deserializer, value.deserializer, headers.deserializer.",
+    )
+    parser.add_argument(
+        "--key-deserializer",
+        metavar="NAME",
+        help="How a key is printed: string, bytes, short, integer, long, float, double.",
+    )
+    parser.add_argument("--value-deserializer", metavar="NAME", help="The same for a value.")
+    parser.add_argument(
+        "--skip-message-on-error",
+        action="store_true",
+        help="Go on with the next record where one cannot be printed.",
+    )
+    parser.add_argument(
+        "--enable-systest-events",
+        action="store_true",
+        help="Print shutdown_complete at the end.",
+    )
+
+
+def _add_consumer_settings(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--consumer-property",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="A setting of the consumer, such as fetch.min.bytes=1; may be repeated.",
+    )
+    parser.add_argument(
+        "--consumer.config",
+        dest="consumer_config",
+        metavar="FILE",
+        help="Property file for the consumer; --consumer-property wins over it.",
+    )
+
+
+def check(arguments: Namespace) -> None:
+    """The options fit each other."""
+    one_action(arguments, ("--topic", "--include"))
+    if arguments.partition is None:
+        if arguments.offset is not None:
+            raise UsageError("option --offset needs --partition")
+        return
+    require(arguments, "--topic")
+    if arguments.group:
+        raise UsageError("options --group and --partition cannot be used together")
+    if arguments.from_beginning and arguments.offset is not None:
+        raise UsageError("options --from-beginning and --offset cannot be used together")
+
+
+def formatter_properties(arguments: Namespace) -> dict[str, str]:
+    """The formatter's properties, with the deserializers that have options of their own."""
+    properties = key_values(arguments.property)
+    if arguments.key_deserializer:
+        properties["key.deserializer"] = arguments.key_deserializer
+    if arguments.value_deserializer:
+        properties["value.deserializer"] = arguments.value_deserializer
+    return properties
+
+
+def consumer_settings(arguments: Namespace) -> dict[str, str]:
+    """The consumer's settings; without a group it gets a throw-away one that commits nothing."""
+    from_file = load_properties(arguments.consumer_config) if arguments.consumer_config else {}
+    extra = key_values(arguments.consumer_property)
+    settings = from_file | extra
+    settings.pop("key.deserializer", None)
+    settings.pop("value.deserializer", None)
+    settings |= _group_settings(arguments, from_file.get("group.id"), extra.get("group.id"))
+    wanted = "earliest" if arguments.from_beginning else "latest"
+    reset = settings.setdefault("auto.offset.reset", wanted)
+    if arguments.from_beginning and reset != "earliest":
+        raise UsageError(f"--from-beginning contradicts auto.offset.reset={reset}")
+    if arguments.isolation_level:
+        settings["isolation.level"] = arguments.isolation_level
+    settings.setdefault("client.id", "console-consumer")
+    return settings
+
+
+def _group_settings(arguments: Namespace, *others: str | None) -> dict[str, str]:
+    from secrets import randbelow
+
+    groups = {group for group in (arguments.group, *others) if group}
+    if len(groups) > 1:
+        raise UsageError(f"several groups are given: {', '.join(sorted(groups))}")
+    if groups and arguments.partition is None:
+        return {"group.id": groups.pop()}
+    return {
+        "group.id": f"console-consumer-{randbelow(100_000)}",
+        "enable.auto.commit": "false",
+    }
+
+
+def position(consumer: Consumer, arguments: Namespace) -> None:
+    """Subscribe, or take the one partition and go to where reading starts."""
+    if arguments.include:
+        consumer.subscribe(pattern=arguments.include)
+    elif arguments.partition is None:
+        consumer.subscribe([arguments.topic])
+    else:
+        _take_partition(consumer, TopicPartition(arguments.topic, arguments.partition), arguments)
+
+
+def _take_partition(
+    consumer: Consumer, topic_partition: TopicPartition, arguments: Namespace
+) -> None:
+    start = (arguments.offset or "latest").lower()
+    if arguments.from_beginning:
+        start = "earliest"
+    consumer.assign([topic_partition])
+    if start == "earliest":
+        consumer.seek_to_beginning([topic_partition])
+    elif start == "latest":
+        consumer.seek_to_end([topic_partition])
+    elif start.isdigit():
+        consumer.seek(topic_partition, int(start))
+    else:
+        raise UsageError(f"--offset takes a number, earliest or latest, not '{arguments.offset}'")
+
+
+class _Reader:
+    """Polls and prints until the records, the time or the user's patience are used up."""
+
+    def __init__(
+        self, arguments: Namespace, formatting: MessageFormatter, terminal: Terminal
+    ) -> None:
+        self.formatting = formatting
+        self.terminal = terminal
+        self.max_messages: int | None = arguments.max_messages
+        self.timeout_ms: int | None = arguments.timeout_ms
+        self.skip_on_error: bool = arguments.skip_message_on_error
+        self.count = 0
+        self.stopped = False
+
+    def read(self, consumer: Consumer) -> None:
+        """Print records until told to stop; Ctrl-C waits for the poll that is under way."""
+        previous = signal.signal(signal.SIGINT, self._stop)
+        try:
+            quiet_since_ms = self.terminal.now_ms()
+            while not self.stopped and self._wanted() != 0:
+                records = consumer.poll(POLL_MS, max_records=self._wanted())
+                now_ms = self.terminal.now_ms()
+                if records:
+                    quiet_since_ms = now_ms
+                    self._print(records)
+                elif self.timeout_ms is not None and now_ms - quiet_since_ms >= self.timeout_ms:
+                    return
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+    def _wanted(self) -> int | None:
+        return None if self.max_messages is None else max(0, self.max_messages - self.count)
+
+    def _print(self, records: list[object]) -> None:
+        out = self.terminal.raw_out
+        for record in records:
+            self.count += 1
+            try:
+                self.formatting.write(record, out)
+            except CommandError as error:
+                if not self.skip_on_error:
+                    raise
+                logger.error("a record is left out: %s", error)
+        out.flush()
+
+    def _stop(self, _signum: int, _frame: object) -> None:
+        if self.stopped:  # a second Ctrl-C does not wait
+            raise KeyboardInterrupt
+        self.stopped = True

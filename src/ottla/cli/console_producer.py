@@ -1,0 +1,146 @@
+"""`ottla console-producer`: a record per line of standard input."""
+
+from __future__ import annotations
+
+import logging
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import Command
+from ottla.cli.line_reader import LineReader, LineRecord
+from ottla.cli.options import add_bootstrap_server, bootstrap_server, key_values, require
+from ottla.cli.properties import load_properties
+from ottla.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from ottla import Producer
+
+logger = logging.getLogger(__name__)
+
+# Options whose values are producer settings: the option, the setting, and what it means.
+PRODUCER_OPTIONS: Final = (
+    ("--request-required-acks", "acks", "Who must have a record: 0, 1 or all (-1)."),
+    ("--request-timeout-ms", "request.timeout.ms", "How long to wait for an answer."),
+    ("--message-send-max-retries", "retries", "How often a failed request is sent again."),
+    ("--retry-backoff-ms", "retry.backoff.ms", "How long to wait before a retry."),
+    ("--timeout", "linger.ms", "How long a record may wait in ms for others to share its batch."),
+    ("--max-block-ms", "max.block.ms", "How long sending may wait for memory and metadata."),
+    ("--max-memory-bytes", "buffer.memory", "Memory for records that wait to be sent."),
+    ("--max-partition-memory-bytes", "batch.size", "How large a batch may become in bytes."),
+    ("--socket-buffer-size", "send.buffer.bytes", "The size of the socket's send buffer."),
+    ("--metadata-expiry-ms", "metadata.max.age.ms", "How long metadata is taken as fresh."),
+)
+
+
+class ConsoleProducerCommand(Command):
+    """Sends each line of standard input as a record."""
+
+    name = "console-producer"
+    help = "Send each line of standard input as a record."
+    examples = (
+        "ottla console-producer --broker-list localhost:9092 --topic test",
+        "ottla console-producer --bootstrap-server localhost:9092 --topic test"
+        " --property parse.key=true --property key.separator=: < records.txt",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_bootstrap_server(parser)
+        parser.add_argument("--topic", metavar="NAME", help="Required. The topic to send to.")
+        parser.add_argument(
+            "--property",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            help="How a line is read; may be repeated: parse.key=true, key.separator=TEXT (a "
+            "tab), parse.headers=true, headers.delimiter=TEXT (a tab), headers.separator=TEXT "
+            "(,), headers.key.separator=TEXT (:), null.marker=TEXT, ignore.error=true.",
+        )
+        parser.add_argument(
+            "--producer-property",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            help="A setting of the producer, such as linger.ms=100; may be repeated.",
+        )
+        parser.add_argument(
+            "--producer.config",
+            dest="producer_config",
+            metavar="FILE",
+            help="Property file for the producer; --producer-property wins over it.",
+        )
+        parser.add_argument(
+            "--compression-codec",
+            metavar="CODEC",
+            nargs="?",
+            const="gzip",
+            help="none, gzip, snappy, lz4 or zstd; gzip where no name follows.",
+        )
+        parser.add_argument(
+            "--sync", action="store_true", help="Wait for the answer to each record in turn."
+        )
+        for option, setting, meaning in PRODUCER_OPTIONS:
+            parser.add_argument(option, metavar="N", help=f"{meaning} (Setting {setting}.)")
+        parser.add_argument(
+            "--batch-size",
+            metavar="N",
+            help="Records in a batch, as older tools counted; accepted, batches fill by size.",
+        )
+        parser.add_argument(
+            "--line-reader",
+            metavar="CLASS",
+            help="Kafka's LineMessageReader, by any name; the only reader there is.",
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        require(arguments, "--topic")
+        reader = LineReader(key_values(arguments.property))
+        settings = producer_settings(arguments)
+        with terminal.clients.producer(bootstrap_server(arguments), settings) as producer:
+            sender = _Sender(producer, arguments.topic, arguments.sync)
+            for records in reader.read(terminal.source, terminal.out):
+                sender.send(records)
+            producer.flush()
+        return sender.report()
+
+
+class _Sender:
+    """Sends records and keeps count of those that failed; each failure is logged."""
+
+    def __init__(self, producer: Producer, topic: str, sync: bool) -> None:
+        self.producer = producer
+        self.topic = topic
+        self.sync = sync
+        self.failed = 0
+
+    def send(self, records: list[LineRecord]) -> None:
+        for key, value, headers in records:
+            future = self.producer.send(self.topic, value, key=key, headers=headers)
+            if self.sync:
+                future.result()
+            else:
+                future.add_done_callback(self._on_done)
+
+    def _on_done(self, future: object) -> None:
+        error = future.exception()
+        if error is not None:
+            self.failed += 1
+            logger.error("a record for topic %s was not sent: %s", self.topic, error)
+
+    def report(self) -> int:
+        return 1 if self.failed else 0
+
+
+def producer_settings(arguments: Namespace) -> dict[str, str]:
+    """The producer's settings: the file, then --producer-property, then options of their own."""
+    settings = load_properties(arguments.producer_config) if arguments.producer_config else {}
+    settings |= key_values(arguments.producer_property)
+    settings.pop("key.serializer", None)
+    settings.pop("value.serializer", None)
+    settings.setdefault("client.id", "console-producer")
+    if arguments.compression_codec:
+        settings["compression.type"] = arguments.compression_codec
+    for option, setting, _ in PRODUCER_OPTIONS:
+        value = getattr(arguments, option.lstrip("-").replace("-", "_"))
+        if value is not None:
+            settings[setting] = value
+    return settings

@@ -1,0 +1,1 @@
+"""`ottla consumer-groups`: a module per action."""

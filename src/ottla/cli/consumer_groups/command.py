@@ -1,0 +1,210 @@
+"""`ottla consumer-groups`: the options, and which action they ask for."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Final
+
+from ottla.cli.command import Command, UsageError
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    add_zookeeper,
+    bootstrap_server,
+    forbid_with,
+    given,
+    one_action,
+    only_with,
+)
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Terminal
+
+ACTIONS: Final = ("--list", "--describe", "--delete", "--reset-offsets")
+SCENARIOS: Final = (
+    "--to-datetime",
+    "--by-duration",
+    "--to-earliest",
+    "--to-latest",
+    "--shift-by",
+    "--from-file",
+    "--to-current",
+    "--to-offset",
+)
+
+
+class ConsumerGroupsCommand(Command):
+    """Lists, describes and deletes consumer groups, and resets their offsets."""
+
+    name = "consumer-groups"
+    help = "List, describe and delete consumer groups, and reset their offsets."
+    examples = (
+        "ottla consumer-groups --bootstrap-server localhost:9092 --list",
+        "ottla consumer-groups --bootstrap-server localhost:9092 --describe --group my-group",
+        "ottla consumer-groups --bootstrap-server localhost:9092 --reset-offsets --group my-group"
+        " --topic test --to-earliest --execute",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_bootstrap_server(parser)
+        add_zookeeper(parser)
+        add_command_config(parser)
+        _add_actions(parser)
+        _add_views(parser)
+        _add_reset(parser)
+        _add_scenarios(parser)
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        action = check(arguments)
+        servers = bootstrap_server(arguments)
+        settings = command_settings(arguments)
+        with terminal.clients.admin(servers, settings) as admin:
+            if action == "--list":
+                from ottla.cli.consumer_groups.listing import list_groups
+
+                return list_groups(admin, arguments, terminal)
+            if action == "--describe":
+                from ottla.cli.consumer_groups.describe import describe_groups
+
+                return describe_groups(admin, arguments, terminal)
+            if action == "--delete":
+                from ottla.cli.consumer_groups.delete import delete_groups
+
+                return delete_groups(admin, arguments, terminal)
+            from ottla.cli.consumer_groups.reset import reset_offsets
+
+            return reset_offsets(admin, arguments, terminal)
+
+
+def _add_actions(parser: ArgumentParser) -> None:
+    parser.add_argument("--list", action="store_true", help="List the groups, an id per line.")
+    parser.add_argument(
+        "--describe",
+        action="store_true",
+        help="Show committed offsets, log ends and lag of a group; or see --members and --state.",
+    )
+    parser.add_argument(
+        "--delete", action="store_true", help="Delete groups that have no members, with offsets."
+    )
+    parser.add_argument(
+        "--reset-offsets",
+        action="store_true",
+        help="Set the offsets of a group that has no members. Needs one of --to-datetime, "
+        "--by-duration, --to-earliest, --to-latest, --shift-by, --from-file, --to-current and "
+        "--to-offset, and the scope: --topic or --all-topics.",
+    )
+    parser.add_argument(
+        "--group", metavar="ID", action="append", default=[], help="The group; may be repeated."
+    )
+    parser.add_argument("--all-groups", action="store_true", help="Every group there is.")
+    parser.add_argument(
+        "--timeout",
+        metavar="MS",
+        type=int,
+        help="How long to wait for the coordinator's answers. Default: 5000.",
+        default=5000,
+    )
+
+
+def _add_views(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--offsets",
+        action="store_true",
+        help="Describe the partitions with their offsets and lag; this is the default.",
+    )
+    parser.add_argument("--members", action="store_true", help="Describe the members of the group.")
+    parser.add_argument(
+        "--verbose", action="store_true", help="Show which partitions each member has (--members)."
+    )
+    parser.add_argument(
+        "--state",
+        metavar="STATE,...",
+        nargs="?",
+        const="",
+        help="With --describe: the coordinator, assignor, state and number of members. With "
+        "--list: the state of each group, or only groups in these states.",
+    )
+
+
+def _add_reset(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--topic",
+        metavar="TOPIC[:P,P...]",
+        action="append",
+        default=[],
+        help="Reset this topic, or these of its partitions; may be repeated.",
+    )
+    parser.add_argument(
+        "--all-topics", action="store_true", help="Reset every topic that the group has offsets of."
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="Only show what would be reset; the default."
+    )
+    parser.add_argument("--execute", action="store_true", help="Reset the offsets.")
+    parser.add_argument(
+        "--export",
+        action="store_true",
+        help="Print the new offsets as CSV: topic,partition,offset, with the group in front "
+        "where there are several. --from-file reads it.",
+    )
+
+
+def _add_scenarios(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--to-datetime",
+        metavar="DATETIME",
+        help="Reset to the first record since a moment, YYYY-MM-DDTHH:mm:SS.sss with an "
+        "optional zone such as Z or +02:00; UTC without one.",
+    )
+    parser.add_argument(
+        "--by-duration",
+        metavar="DURATION",
+        help="Reset to the first record since a duration ago, PnDTnHnMnS.",
+    )
+    parser.add_argument("--to-earliest", action="store_true", help="Reset to the earliest offset.")
+    parser.add_argument("--to-latest", action="store_true", help="Reset to the log end.")
+    parser.add_argument(
+        "--shift-by",
+        metavar="N",
+        type=int,
+        help="Move each committed offset by N, which may be negative; never out of the log.",
+    )
+    parser.add_argument("--from-file", metavar="FILE", help="Reset to the offsets of a CSV file.")
+    parser.add_argument(
+        "--to-current",
+        action="store_true",
+        help="Reset to the committed offset, or the log end where there is none.",
+    )
+    parser.add_argument(
+        "--to-offset", metavar="OFFSET", type=int, help="Reset to an offset; never out of the log."
+    )
+
+
+def check(arguments: Namespace) -> str:
+    """The action, once it is clear that the options fit it and each other."""
+    action = one_action(arguments, ACTIONS)
+    forbid_with(arguments, "--group", ("--all-groups", "--list"))
+    if action != "--list" and not (arguments.group or arguments.all_groups):
+        raise UsageError(f"option {action} needs --group or --all-groups")
+    only_with(arguments, ("--members", "--offsets"), "--describe")
+    only_with(arguments, ("--verbose",), "--describe")
+    for view in ("--members", "--offsets", "--state"):
+        forbid_with(arguments, view, ("--members", "--offsets", "--state"))
+    if action == "--describe" and arguments.state:
+        raise UsageError(f"option --state takes no value with --describe, not '{arguments.state}'")
+    for option in ("--state",):
+        forbid_with(arguments, option, ("--delete", "--reset-offsets"))
+    reset_options = ("--topic", "--all-topics", "--dry-run", "--execute", "--export", *SCENARIOS)
+    only_with(arguments, reset_options, "--reset-offsets")
+    if action == "--reset-offsets":
+        _check_reset(arguments)
+    return action
+
+
+def _check_reset(arguments: Namespace) -> None:
+    used = [scenario for scenario in SCENARIOS if given(arguments, scenario)]
+    if len(used) != 1:
+        raise UsageError(f"--reset-offsets needs exactly one of {', '.join(SCENARIOS)}")
+    forbid_with(arguments, "--dry-run", ("--execute",))
+    forbid_with(arguments, "--topic", ("--all-topics",))
+    if not (arguments.topic or arguments.all_topics or arguments.from_file):
+        raise UsageError("--reset-offsets needs a scope: --topic or --all-topics")

@@ -1,0 +1,196 @@
+"""`ottla consumer-groups --describe`: offsets and lag, members, or state, in Kafka's columns."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.cli.consumer_groups.listing import chosen_groups
+from ottla.cli.terminal import Terminal
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla import Admin
+    from ottla.clients.admin import GroupDescription, MemberDescription
+
+MISSING = "-"
+LATEST = -1
+
+
+class PartitionRow(NamedTuple):
+    """A partition of a group: what is committed, where the log ends, and who reads it."""
+
+    topic: str = MISSING
+    partition: str = MISSING
+    current_offset: str = MISSING
+    log_end_offset: str = MISSING
+    lag: str = MISSING
+    consumer_id: str = MISSING
+    host: str = MISSING
+    client_id: str = MISSING
+
+
+def describe_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
+    """Describe each group; 1 where one of them does not exist."""
+    ids = chosen_groups(admin, arguments)
+    if not ids:
+        return 0
+    groups = admin.describe_groups(ids)
+    missing = 0
+    for group_id in sorted(groups):
+        group = groups[group_id]
+        rows = _offset_rows(admin, group) if _shows_offsets(arguments) else []
+        if group.state == "Dead" and not rows:
+            terminal.note(f"Error: Consumer group '{group_id}' does not exist.")
+            missing += 1
+            continue
+        _note_state(group, terminal)
+        if arguments.state is not None:
+            _print_state(group, terminal)
+        elif arguments.members:
+            _print_members(group, arguments.verbose, terminal)
+        else:
+            _print_offsets(group, rows, terminal)
+    return 1 if missing else 0
+
+
+def _shows_offsets(arguments: Namespace) -> bool:
+    return arguments.state is None and not arguments.members
+
+
+def _note_state(group: GroupDescription, terminal: Terminal) -> None:
+    if group.state == "Empty":
+        terminal.note(f"\nConsumer group '{group.group_id}' has no active members.")
+    elif group.state in ("PreparingRebalance", "CompletingRebalance"):
+        terminal.note(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.")
+
+
+def _offset_rows(admin: Admin, group: GroupDescription) -> list[PartitionRow]:
+    """Assigned partitions by member, the one with most first; then those that nobody reads."""
+    committed = {
+        partition: entry.offset
+        for partition, entry in admin.list_group_offsets(group.group_id).items()
+    }
+    readers = {partition: member for member in group.members for partition in member.assignment}
+    every = sorted({*committed, *readers})
+    ends = _log_ends(admin, every)
+
+    def row(partition: TopicPartition, member: MemberDescription | None) -> PartitionRow:
+        return partition_row(partition, committed.get(partition), ends.get(partition), member)
+
+    busiest_first = sorted(group.members, key=lambda member: -len(member.assignment))
+    rows = []
+    for member in busiest_first:
+        rows += [row(partition, member) for partition in sorted(member.assignment)]
+    return rows + [row(partition, None) for partition in every if partition not in readers]
+
+
+def _log_ends(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The log ends; a partition of a topic that has gone has none."""
+    topics = admin.list_topics()
+    there = [partition for partition in partitions if partition.topic in topics]
+    if not there:
+        return {}
+    found = admin.list_offsets(dict.fromkeys(there, LATEST))
+    return {partition: result.offset for partition, result in found.items()}
+
+
+def partition_row(
+    partition: TopicPartition,
+    committed: int | None,
+    end: int | None,
+    member: MemberDescription | None,
+) -> PartitionRow:
+    """One row; whatever is not known is a dash."""
+    known = committed is not None and committed >= 0
+    return PartitionRow(
+        topic=partition.topic,
+        partition=str(partition.partition),
+        current_offset=str(committed) if known else MISSING,
+        log_end_offset=MISSING if end is None else str(end),
+        lag=str(end - committed)
+        if committed is not None and known and end is not None
+        else MISSING,
+        consumer_id=member.member_id if member else MISSING,
+        host=member.host if member else MISSING,
+        client_id=member.client_id if member else MISSING,
+    )
+
+
+def _print_offsets(group: GroupDescription, rows: list[PartitionRow], terminal: Terminal) -> None:
+    if not rows:
+        return
+    widths = (
+        _width([group.group_id]),
+        _width([row.topic for row in rows]),
+        10,
+        15,
+        15,
+        15,
+        _width([row.consumer_id for row in rows]),
+        _width([row.host for row in rows]),
+        0,
+    )
+    names = PartitionRow._fields
+    header = ("group", *names)
+    terminal.print("\n" + columns([name.upper().replace("_", "-") for name in header], widths))
+    for row in rows:
+        terminal.print(columns((group.group_id, *row), widths))
+
+
+def _print_members(group: GroupDescription, verbose: bool, terminal: Terminal) -> None:
+    members = group.members
+    if not members:
+        return
+    widths = (
+        _width([group.group_id]),
+        _width([member.member_id for member in members]),
+        _width([member.host for member in members]),
+        _width([member.client_id for member in members]),
+        15,
+        0,
+    )
+    assignment = "ASSIGNMENT" if verbose else ""
+    header = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", assignment)
+    terminal.print("\n" + columns(header, widths))
+    for member in members:
+        fields = (
+            group.group_id,
+            member.member_id,
+            member.host,
+            member.client_id,
+            str(len(member.assignment)),
+            assignment_text(member.assignment) if verbose else "",
+        )
+        terminal.print(columns(fields, widths))
+
+
+def assignment_text(partitions: Sequence[TopicPartition]) -> str:
+    """`topic1(0,1), topic2(0)`, or a dash."""
+    return ", ".join(_topic_texts(partitions)) or MISSING
+
+
+def _topic_texts(partitions: Sequence[TopicPartition]) -> Iterator[str]:
+    for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic):
+        yield f"{topic}({','.join(str(partition.partition) for partition in group)})"
+
+
+def _print_state(group: GroupDescription, terminal: Terminal) -> None:
+    node = group.coordinator
+    coordinator = f"{node.host}:{node.port} ({node.id})"
+    widths = (max(25, len(coordinator)), 25, 20, 15, 0)
+    header = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")
+    terminal.print("\n" + columns(header, widths))
+    fields = (group.group_id, coordinator, group.protocol, group.state, str(len(group.members)))
+    terminal.print(columns(fields, widths))
+
+
+def columns(fields: Sequence[str], widths: Sequence[int]) -> str:
+    """Fields padded to their widths, a blank between them; the last one is not padded."""
+    return " ".join(f"{field:<{width}}" for field, width in zip(fields, widths, strict=True))
+
+
+def _width(texts: Sequence[str]) -> int:
+    return max(15, *(len(text) for text in texts))

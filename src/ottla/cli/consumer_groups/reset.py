@@ -1,0 +1,160 @@
+"""`ottla consumer-groups --reset-offsets`: plan the new offsets, show them, and commit them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.cli.command import CommandError
+from ottla.cli.consumer_groups.listing import chosen_groups
+from ottla.cli.consumer_groups.moments import duration_ms, timestamp_ms
+from ottla.cli.consumer_groups.reset_plan import ResetPlan, plan_as_csv, read_plan
+from ottla.cli.options import integers
+from ottla.cli.terminal import Terminal
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla import Admin
+
+EARLIEST, LATEST = -2, -1
+RESETTABLE = ("Empty", "Dead")
+Offsets = dict[TopicPartition, int]
+
+
+def reset_offsets(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
+    """Plan the offsets of each group, print the plan, and with --execute commit it."""
+    if not (arguments.dry_run or arguments.execute):
+        terminal.note("WARN: nothing is changed: this is a dry run, --execute resets the offsets.")
+    groups = chosen_groups(admin, arguments)
+    states = {group_id: group.state for group_id, group in admin.describe_groups(groups).items()}
+    plan: ResetPlan = {}
+    refused = 0
+    for group in groups:
+        if states[group] not in RESETTABLE:
+            terminal.note(
+                f"Error: Assignments can only be reset if the group '{group}' is inactive, "
+                f"but the current state is {states[group]}."
+            )
+            refused += 1
+            continue
+        plan[group] = _Planner(admin, group, arguments, terminal).offsets()
+        if arguments.execute and plan[group]:
+            admin.alter_group_offsets(group, dict(plan[group]))
+    _print_plan(plan, arguments, terminal)
+    return 1 if refused else 0
+
+
+def _print_plan(plan: ResetPlan, arguments: Namespace, terminal: Terminal) -> None:
+    if arguments.export:
+        terminal.out.write(plan_as_csv(plan, with_group=len(arguments.group) != 1))
+        return
+    if plan:
+        terminal.print(f"\n{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}")
+    for group, offsets in plan.items():
+        for (topic, partition), offset in sorted(offsets.items()):
+            terminal.print(f"{group:<30} {topic:<30} {partition:<10} {offset:<15}")
+
+
+class _Planner:
+    """Finds the new offsets of one group: the partitions in the scope, then their offsets."""
+
+    def __init__(self, admin: Admin, group: str, arguments: Namespace, terminal: Terminal) -> None:
+        self.admin = admin
+        self.group = group
+        self.arguments = arguments
+        self.terminal = terminal
+
+    def offsets(self) -> Offsets:
+        """The plan, by the scenario that the options name."""
+        arguments = self.arguments
+        if arguments.from_file:
+            return self._from_file(arguments.from_file)
+        partitions = self._scope()
+        if arguments.to_earliest:
+            return self._find(partitions, EARLIEST)
+        if arguments.to_latest:
+            return self._find(partitions, LATEST)
+        if arguments.to_current:
+            return self._current(partitions)
+        if arguments.shift_by is not None:
+            return self._shifted(partitions, arguments.shift_by)
+        if arguments.to_offset is not None:
+            return self._clamped(dict.fromkeys(partitions, arguments.to_offset))
+        if arguments.to_datetime:
+            return self._since(partitions, timestamp_ms(arguments.to_datetime))
+        ago_ms = duration_ms(arguments.by_duration)
+        return self._since(partitions, self.terminal.now_ms() - ago_ms)
+
+    def _scope(self) -> list[TopicPartition]:
+        if self.arguments.all_topics:
+            return sorted(self._committed())
+        return [
+            partition
+            for argument in self.arguments.topic
+            for partition in self._partitions_of(argument)
+        ]
+
+    def _partitions_of(self, argument: str) -> Iterable[TopicPartition]:
+        """The partitions of an argument like `topic` or `topic:0,1`."""
+        topic, colon, numbers = argument.partition(":")
+        described = self.admin.describe_topics([topic])[topic]
+        exist = sorted(partition.partition for partition in described.partitions)
+        wanted = integers(numbers, "--topic") if colon else exist
+        for partition in wanted:
+            if partition not in exist:
+                raise CommandError(f"topic '{topic}' has no partition {partition}")
+        return [TopicPartition(topic, partition) for partition in wanted]
+
+    def _committed(self) -> Offsets:
+        entries = self.admin.list_group_offsets(self.group)
+        return {partition: entry.offset for partition, entry in entries.items()}
+
+    def _find(self, partitions: Iterable[TopicPartition], timestamp: int) -> Offsets:
+        wanted = dict.fromkeys(partitions, timestamp)
+        found = self.admin.list_offsets(wanted) if wanted else {}
+        return {partition: result.offset for partition, result in found.items()}
+
+    def _since(self, partitions: list[TopicPartition], timestamp: int) -> Offsets:
+        """The first offset since the moment; the log end where no record is as new."""
+        found = self._find(partitions, timestamp)
+        too_old = [partition for partition, offset in found.items() if offset < 0]
+        return found | self._find(too_old, LATEST)
+
+    def _current(self, partitions: list[TopicPartition]) -> Offsets:
+        committed = self._committed()
+        without = [partition for partition in partitions if partition not in committed]
+        return {
+            partition: committed[partition] for partition in partitions if partition in committed
+        } | self._find(without, LATEST)
+
+    def _shifted(self, partitions: list[TopicPartition], shift: int) -> Offsets:
+        committed = self._committed()
+        for partition in partitions:
+            if partition not in committed:
+                raise CommandError(
+                    f"cannot shift the offset of {partition}: group '{self.group}' has none"
+                )
+        return self._clamped({partition: committed[partition] + shift for partition in partitions})
+
+    def _from_file(self, path: str) -> Offsets:
+        groups = self.arguments.group
+        plan = read_plan(path, only_group=groups[0] if len(groups) == 1 else None)
+        if self.group not in plan:
+            raise CommandError(f"{path} has no offsets for group '{self.group}'")
+        return self._clamped(plan[self.group])
+
+    def _clamped(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+        """Offsets moved into the range that the log has, with a warning for each that was not."""
+        earliest, latest = self._find(wanted, EARLIEST), self._find(wanted, LATEST)
+        clamped = {}
+        for partition, offset in wanted.items():
+            nearest = min(max(offset, earliest[partition]), latest[partition])
+            if nearest != offset:
+                side = "higher than latest" if offset > nearest else "lower than earliest"
+                self.terminal.note(
+                    f"WARN: new offset {offset} is {side} offset of partition {partition}; "
+                    f"it is set to {nearest}"
+                )
+            clamped[partition] = nearest
+        return clamped

@@ -1,0 +1,96 @@
+"""`ottla delete-records`: drop the records of partitions below an offset."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.cli.command import Command, CommandError
+from ottla.cli.options import add_bootstrap_server, add_command_config, bootstrap_server, require
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Terminal
+from ottla.errors import KafkaError
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla import Admin
+
+
+class DeleteRecordsCommand(Command):
+    """Moves the start of partitions up to the offsets that a JSON file names."""
+
+    name = "delete-records"
+    help = "Delete the records of partitions below given offsets."
+    examples = (
+        "ottla delete-records --bootstrap-server localhost:9092 --offset-json-file offsets.json",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_bootstrap_server(parser)
+        add_command_config(parser)
+        parser.add_argument(
+            "--offset-json-file",
+            metavar="FILE",
+            help='Required. {"partitions": [{"topic": "t", "partition": 0, "offset": 10}], '
+            '"version": 1}; the offset -1 stands for the end of the log.',
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        require(arguments, "--offset-json-file")
+        servers = bootstrap_server(arguments)
+        offsets = read_offsets(arguments.offset_json_file)
+        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+            terminal.print("Executing records delete operation")
+            results = delete_records(admin, offsets)
+        terminal.print("Records delete operation completed:")
+        failed = 0
+        for partition in sorted(results):
+            result = results[partition]
+            if isinstance(result, KafkaError):
+                failed = 1
+                terminal.print(f"partition: {partition}\terror: {result}")
+            else:
+                terminal.print(f"partition: {partition}\tlow_watermark: {result}")
+        return failed
+
+
+def delete_records(
+    admin: Admin, offsets: dict[TopicPartition, int]
+) -> dict[TopicPartition, int | KafkaError]:
+    """The new start of each partition, or why it has none."""
+    try:
+        return dict(admin.delete_records(offsets))
+    except KafkaError as error:
+        results: dict[TopicPartition, int | KafkaError] | None = getattr(error, "results", None)
+        if not results:
+            raise
+        return results
+
+
+def read_offsets(path: str) -> dict[TopicPartition, int]:
+    """The offset of each partition in the file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        return parse_offsets(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CommandError(f"{path} is not a list of offsets: {error!r}") from None
+
+
+def parse_offsets(document: Any) -> dict[TopicPartition, int]:
+    """The offsets of a document of version 1, which names each partition once."""
+    if document.get("version", 1) != 1:
+        raise ValueError(f"version {document['version']} is not known, only 1")
+    rows = [
+        (TopicPartition(str(row["topic"]), int(row["partition"])), int(row["offset"]))
+        for row in document["partitions"]
+    ]
+    twice = [str(each) for each, count in Counter(row[0] for row in rows).items() if count > 1]
+    if twice:
+        raise ValueError(f"partitions named twice: {', '.join(twice)}")
+    return dict(rows)

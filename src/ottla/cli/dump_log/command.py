@@ -1,0 +1,141 @@
+"""`ottla dump-log`: the options, and which dump a file gets."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import Command, CommandError
+from ottla.cli.options import require
+from ottla.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from ottla.cli.dump_log.record_parser import RecordParser
+
+    Dump = Callable[[Path, Namespace, Terminal], bool]
+
+DECODER_HELP: Final = (
+    "string (default), bytes (in hexadecimal), short, integer, long, float, double"
+)
+
+
+class DumpLogCommand(Command):
+    """Shows segments, indexes, snapshots and checkpoints of a partition, file by file."""
+
+    name = "dump-log"
+    help = "Show what the files of a partition hold: segments, indexes, snapshots, checkpoints."
+    examples = (
+        "ottla dump-log --files /tmp/kafka-logs/test-0/00000000000000000000.log --print-data-log",
+        "ottla dump-log --files 00000000000000000000.index --index-sanity-check",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--files",
+            metavar="FILE,FILE",
+            help="Required. Files that end in .log, .index, .timeindex, .txnindex or .snapshot, "
+            "or are called leader-epoch-checkpoint.",
+        )
+        parser.add_argument(
+            "--print-data-log",
+            action="store_true",
+            help="Show keys and values of the records of a .log file; any decoder implies it.",
+        )
+        parser.add_argument(
+            "--deep-iteration",
+            action="store_true",
+            help="Show the records of each batch; --print-data-log implies it.",
+        )
+        parser.add_argument(
+            "--index-sanity-check",
+            action="store_true",
+            help="Only say whether an index would pass the check that the broker makes at start.",
+        )
+        parser.add_argument(
+            "--verify-index-only",
+            action="store_true",
+            help="Compare an index with its .log file without showing its entries.",
+        )
+        parser.add_argument(
+            "--max-message-size",
+            metavar="BYTES",
+            type=int,
+            help="The most bytes that a batch may have once it is decompressed.",
+        )
+        _add_decoders(parser)
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        require(arguments, "--files")
+        sound = True
+        for name in arguments.files.split(","):
+            path = Path(name.strip())
+            terminal.print(f"Dumping {path}")
+            dump = dump_for(path)
+            if dump is None:
+                terminal.note(f"Ignoring unknown file {path}")
+                continue
+            try:
+                sound &= dump(path, arguments, terminal)
+            except OSError as error:
+                raise CommandError(f"cannot read {path}: {error.strerror}") from error
+        return 0 if sound else 1
+
+
+def _add_decoders(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--key-decoder-class",
+        metavar="NAME",
+        nargs="?",
+        const="string",
+        help=f"How keys are shown: {DECODER_HELP}.",
+    )
+    parser.add_argument(
+        "--value-decoder-class",
+        metavar="NAME",
+        nargs="?",
+        const="string",
+        help=f"How values are shown: {DECODER_HELP}.",
+    )
+    parser.add_argument(
+        "--offsets-decoder",
+        action="store_true",
+        help="Show the records as those of __consumer_offsets.",
+    )
+
+
+def record_parser(arguments: Namespace) -> RecordParser | None:
+    """What shows keys and values; None where they are not to be shown."""
+    from ottla.cli.dump_log.record_parser import DecodingParser, OffsetsParser
+
+    if arguments.offsets_decoder:
+        return OffsetsParser()
+    key, value = arguments.key_decoder_class, arguments.value_decoder_class
+    if arguments.print_data_log or key or value:
+        return DecodingParser(key or "string", value or "string")
+    return None
+
+
+def dump_for(path: Path) -> Dump | None:
+    """The dump for a file of this name; it returns whether all was sound."""
+    from ottla.cli.dump_log import index_dump, state_dump
+
+    if path.name == "leader-epoch-checkpoint":
+        return state_dump.dump_leader_epochs
+    dumps: dict[str, Dump] = {
+        ".log": _dump_log,
+        ".index": index_dump.dump_offset_index,
+        ".timeindex": index_dump.dump_time_index,
+        ".txnindex": state_dump.dump_transaction_index,
+        ".snapshot": state_dump.dump_producer_snapshot,
+    }
+    return dumps.get(path.suffix)
+
+
+def _dump_log(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
+    from ottla.cli.dump_log.log_dump import LogDump
+
+    parser = record_parser(arguments)
+    deep = arguments.deep_iteration or parser is not None
+    return LogDump(path, parser, arguments.max_message_size, terminal).run(deep=deep)

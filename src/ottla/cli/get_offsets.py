@@ -1,0 +1,181 @@
+"""`ottla get-offsets`: the offsets of partitions at a time, as `topic:partition:offset`."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    bootstrap_server,
+    forbid_with,
+    integers,
+)
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Terminal
+from ottla.cli.topics.topic_filter import INTERNAL_TOPICS, topic_pattern
+from ottla.errors import KafkaError
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla import Admin
+
+TIMES: Final = {"latest": -1, "earliest": -2, "max-timestamp": -3}
+_RULE: Final = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d+)?-(\d+)?)?)?")
+
+Wanted = Callable[[TopicPartition], bool]
+
+
+class GetOffsetsCommand(Command):
+    """Prints where partitions begin, end, or stood at a moment."""
+
+    name = "get-offsets"
+    help = "Print the offsets of partitions: latest, earliest, or at a time."
+    examples = (
+        "ottla get-offsets --broker-list localhost:9092 --topic test",
+        "ottla get-offsets --bootstrap-server localhost:9092 --topic-partitions 'test:0-2,web.*'"
+        " --time earliest",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_bootstrap_server(parser)
+        add_command_config(parser)
+        parser.add_argument(
+            "--topic",
+            metavar="REGEX",
+            help="The topic, or a regular expression that matches whole names; all where missing.",
+        )
+        parser.add_argument("--partitions", metavar="P,P", help="The partitions; all if missing.")
+        parser.add_argument(
+            "--topic-partitions",
+            metavar="RULE,RULE",
+            help="Topics with partitions instead of --topic and --partitions: topic, topic:1, "
+            "topic:0-3 (without the 3), topic:5-, topic:-3; the topic is a regular expression.",
+        )
+        parser.add_argument(
+            "--time",
+            metavar="TIME",
+            default="latest",
+            help="-1 or latest (default), -2 or earliest, -3 or max-timestamp, or milliseconds "
+            "since 1970: the first record that is not older.",
+        )
+        parser.add_argument(
+            "--exclude-internal-topics", action="store_true", help="Leave out internal topics."
+        )
+        parser.add_argument(
+            "--offsets", metavar="COUNT", help="Accepted for older scripts and ignored."
+        )
+        parser.add_argument(
+            "--max-wait-ms", metavar="MS", help="Accepted for older scripts and ignored."
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        forbid_with(arguments, "--topic-partitions", ("--topic", "--partitions"))
+        timestamp = parse_time(arguments.time)
+        wanted = partition_filter(arguments)
+        servers = bootstrap_server(arguments)
+        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+            partitions = matching_partitions(admin, arguments, wanted, terminal)
+            return print_offsets(admin, partitions, timestamp, terminal)
+
+
+def parse_time(text: str) -> int:
+    """A timestamp, or the protocol's number for a time that has a name."""
+    if text in TIMES:
+        return TIMES[text]
+    try:
+        timestamp = int(text)
+    except ValueError:
+        timestamp = -99
+    if timestamp < 0 and timestamp not in TIMES.values():
+        raise UsageError(f"--time takes milliseconds or one of {', '.join(TIMES)}, not '{text}'")
+    return timestamp
+
+
+def partition_filter(arguments: Namespace) -> Wanted:
+    """Whether a partition is asked for."""
+    if arguments.topic_partitions:
+        rules = [parse_rule(rule) for rule in arguments.topic_partitions.split(",")]
+        return lambda partition: any(rule(partition) for rule in rules)
+    pattern = topic_pattern(arguments.topic or ".*")
+    numbers = integers(arguments.partitions, "--partitions") if arguments.partitions else None
+    return lambda partition: (
+        pattern.fullmatch(partition.topic) is not None
+        and (numbers is None or partition.partition in numbers)
+    )
+
+
+def parse_rule(rule: str) -> Wanted:
+    """`topic`, `topic:1`, `topic:0-3`, `topic:5-` or `topic:-3`; the upper bound is left out."""
+    match = _RULE.fullmatch(rule.strip())
+    if match is None:
+        raise UsageError(f"--topic-partitions takes rules like topic:0-3, not '{rule}'")
+    topic, only, lower, upper = match.groups()
+    pattern = topic_pattern(topic or ".*")
+    first = int(only or lower or 0)
+    end = first + 1 if only else int(upper) if upper else None
+
+    def wanted(partition: TopicPartition) -> bool:
+        return (
+            pattern.fullmatch(partition.topic) is not None
+            and partition.partition >= first
+            and (end is None or partition.partition < end)
+        )
+
+    return wanted
+
+
+def matching_partitions(
+    admin: Admin, arguments: Namespace, wanted: Wanted, terminal: Terminal
+) -> list[TopicPartition]:
+    """The partitions that are asked for and have a leader to ask."""
+    topics = admin.list_topics()
+    if arguments.exclude_internal_topics:
+        topics -= INTERNAL_TOPICS
+    found = []
+    for name, topic in sorted(admin.describe_topics(sorted(topics)).items()):
+        for each in topic.partitions:
+            partition = TopicPartition(name, each.partition)
+            if not wanted(partition):
+                continue
+            if each.leader < 0:
+                terminal.note(
+                    f"Error: partition {partition} does not have a leader. It is skipped."
+                )
+            else:
+                found.append(partition)
+    if not found:
+        raise CommandError(_nothing(arguments))
+    return sorted(found)
+
+
+def _nothing(arguments: Namespace) -> str:
+    if arguments.topic and not arguments.partitions:
+        return f"topic '{arguments.topic}' does not exist"
+    return "no partition matches what was asked for"
+
+
+def print_offsets(
+    admin: Admin, partitions: list[TopicPartition], timestamp: int, terminal: Terminal
+) -> int:
+    """A line per partition; one that has no record as new as the time shows no offset."""
+    failed: dict[TopicPartition, KafkaError] = {}
+    try:
+        results = admin.list_offsets(dict.fromkeys(partitions, timestamp))
+    except KafkaError as error:
+        answers = getattr(error, "results", None)
+        if not answers:
+            raise
+        failed = {each: found for each, found in answers.items() if isinstance(found, KafkaError)}
+        results = {each: found for each, found in answers.items() if each not in failed}
+    for partition, error in failed.items():
+        terminal.note(f"Error: no offset of partition {partition}: {error}")
+    for partition in sorted(results):
+        offset = results[partition].offset
+        shown = offset if offset >= 0 else ""
+        terminal.print(f"{partition.topic}:{partition.partition}:{shown}")
+    return 1 if failed else 0

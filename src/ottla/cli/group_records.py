@@ -1,0 +1,124 @@
+"""Records of __consumer_offsets as text, for the console consumer and for dumps."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.protocol.offsets_topic import GroupMetadataValue, MemberMetadata, OffsetCommitValue
+
+CONSUMER_PROTOCOL = "consumer"
+
+
+def offset_line(key: bytes | None, value: bytes | None) -> str | None:
+    """`[group,topic,partition]::OffsetAndMetadata(...)`; None for a record of another kind."""
+    from ottla.protocol.message import decode_versioned
+    from ottla.protocol.offsets_topic import OffsetCommitKey, OffsetCommitValue, decode_key
+
+    found = decode_key(key) if key else None
+    if not isinstance(found, OffsetCommitKey):
+        return None
+    shown = "NULL" if value is None else _commit_text(decode_versioned(OffsetCommitValue, value))
+    return f"[{found.group},{found.topic},{found.partition}]::{shown}"
+
+
+def _commit_text(commit: OffsetCommitValue) -> str:
+    epoch = "Optional.empty" if commit.leader_epoch < 0 else f"Optional[{commit.leader_epoch}]"
+    expires = "None" if commit.expire_timestamp < 0 else f"Some({commit.expire_timestamp})"
+    return (
+        f"OffsetAndMetadata(offset={commit.offset}, leaderEpoch={epoch}, "
+        f"metadata={commit.metadata}, commitTimestamp={commit.commit_timestamp}, "
+        f"expireTimestamp={expires})"
+    )
+
+
+def group_line(key: bytes | None, value: bytes | None) -> str | None:
+    """`group::GroupMetadata(...)`; None for a record of another kind."""
+    from ottla.protocol.message import decode_versioned
+    from ottla.protocol.offsets_topic import GroupMetadataKey, GroupMetadataValue, decode_key
+
+    found = decode_key(key) if key else None
+    if not isinstance(found, GroupMetadataKey):
+        return None
+    if value is None:
+        return f"{found.group}::NULL"
+    return f"{found.group}::{_group_text(found.group, decode_versioned(GroupMetadataValue, value))}"
+
+
+def _group_text(group_id: str, group: GroupMetadataValue) -> str:
+    members = ", ".join(
+        f"{member.member_id} -> MemberMetadata(memberId={member.member_id}, "
+        f"groupInstanceId={member.group_instance_id}, clientId={member.client_id}, "
+        f"clientHost={member.client_host}, sessionTimeoutMs={member.session_timeout}, "
+        f"rebalanceTimeoutMs={member.rebalance_timeout})"
+        for member in group.members
+    )
+    return (
+        f"GroupMetadata(groupId={group_id}, generation={group.generation}, "
+        f"protocolType={group.protocol_type}, protocol={group.protocol}, "
+        f"leader={group.leader}, members=Map({members}))"
+    )
+
+
+def key_and_payload(key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
+    """A record as `dump-log --offsets-decoder` shows it; of a tombstone there is no payload."""
+    from ottla.protocol.message import decode_versioned
+    from ottla.protocol.offsets_topic import (
+        GroupMetadataValue,
+        OffsetCommitKey,
+        OffsetCommitValue,
+        decode_key,
+    )
+
+    found = decode_key(key) if key else None
+    if found is None:
+        return None, None
+    if isinstance(found, OffsetCommitKey):
+        shown = f"offset::{found.group}:{found.topic}:{found.partition}"
+        if value is None:
+            return shown, None
+        commit = decode_versioned(OffsetCommitValue, value)
+        return shown, f"{commit.offset}:{commit.metadata}" if commit.metadata else str(
+            commit.offset
+        )
+    shown = _json({"metadata": found.group})
+    if value is None:
+        return shown, None
+    return shown, _group_json(decode_versioned(GroupMetadataValue, value))
+
+
+def _group_json(group: GroupMetadataValue) -> str:
+    assignments = ",".join(
+        f"{member.member_id}={_assignment_text(group.protocol_type, member)}"
+        for member in group.members
+    )
+    return _json(
+        {
+            "protocolType": group.protocol_type,
+            "protocol": group.protocol,
+            "generationId": group.generation,
+            "assignment": f"{{{assignments}}}",
+        }
+    )
+
+
+def _assignment_text(protocol_type: str, member: MemberMetadata) -> str:
+    """`[topic-0, topic-1]`, with the user data behind it; hexadecimal for other protocols."""
+    from ottla.protocol.consumer_protocol import ConsumerProtocolAssignment
+    from ottla.protocol.message import decode_versioned
+
+    if protocol_type != CONSUMER_PROTOCOL or not member.assignment:
+        return bytes(member.assignment).hex().upper()
+    assignment = decode_versioned(ConsumerProtocolAssignment, member.assignment)
+    partitions = ", ".join(
+        f"{topic.topic}-{partition}"
+        for topic in assignment.assigned_partitions
+        for partition in topic.partitions
+    )
+    user_data = bytes(assignment.user_data or b"").hex().upper()
+    return f"[{partitions}]:{user_data}" if user_data else f"[{partitions}]"
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)

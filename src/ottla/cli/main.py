@@ -1,0 +1,122 @@
+"""`ottla`: finds the command, reads its options, runs it, and turns what fails into one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from ottla.cli.command import COMMANDS, Command, CommandError, UsageError, load_command
+from ottla.cli.options import option_parser
+from ottla.cli.terminal import Terminal
+from ottla.errors import ConfigError, KafkaError
+from ottla.version import __version__
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
+LOG_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+
+
+def main(argv: Sequence[str] | None = None, terminal: Terminal | None = None) -> int:
+    """Run `ottla` with these arguments and return its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if terminal is None:
+        terminal = Terminal()
+        signal.signal(signal.SIGTERM, _stop)
+    if not words or words[0] in ("-h", "--help", "help"):
+        terminal.out.write(overview())
+        return 0 if words else EXIT_FAILED
+    if words[0] == "--version":
+        words[0] = "version"
+    if words[0] not in COMMANDS:
+        terminal.note(unknown_command(words[0]))
+        return EXIT_FAILED
+    return run_command(load_command(words[0]), words[1:], terminal)
+
+
+def run_command(command: Command, words: Sequence[str], terminal: Terminal) -> int:
+    """Run one command; every failure becomes one line on stderr and a status."""
+    arguments: Namespace | None = None
+    try:
+        arguments = option_parser(command).parse_args(words)
+        if arguments.version:
+            terminal.print(f"ottla {__version__}")
+            return 0
+        set_up_logging(arguments.log_level, terminal)
+        status = command.run(arguments, terminal)
+        terminal.out.flush()
+        return status
+    except SystemExit as stop:  # --help, and SIGTERM
+        return stop.code if isinstance(stop.code, int) else EXIT_FAILED
+    except BrokenPipeError:
+        # Whoever read our output has gone. Nothing may be written to it again, not even by the
+        # interpreter's flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        terminal.out.flush()
+        if arguments is not None and arguments.log_level == "DEBUG":
+            logging.getLogger(__name__).debug("ottla %s failed", command.name, exc_info=error)
+        terminal.note(f"ottla {command.name}: {failure(error, command)}")
+        return EXIT_FAILED
+
+
+def failure(error: Exception, command: Command) -> str:
+    """What went wrong, in one line."""
+    if isinstance(error, UsageError):
+        text = f"{error} (see 'ottla {command.name} --help')"
+    elif isinstance(error, CommandError):
+        text = str(error)
+    elif isinstance(error, ConfigError):
+        text = error.message
+    elif isinstance(error, KafkaError):
+        text = f"{error.message} ({error.error.name})"
+    elif isinstance(error, OSError):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error} (--log-level DEBUG shows where)"
+    return " ".join(text.split())
+
+
+def overview() -> str:
+    """The list of commands that `ottla --help` prints."""
+    width = max(map(len, COMMANDS)) + 2
+    rows = "".join(f"  {name:<{width}}{load_command(name).help}\n" for name in COMMANDS)
+    return (
+        "usage: ottla <command> [options]\n\n"
+        f"{rows}\n"
+        "'ottla <command> --help' lists the options of a command; 'ottla --version' the version.\n"
+    )
+
+
+def unknown_command(word: str) -> str:
+    """The line for a command that does not exist, with those that look like it."""
+    near = get_close_matches(word, COMMANDS, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else "'ottla --help' lists them all."
+    return f"ottla: there is no command '{word}'; {hint}"
+
+
+def set_up_logging(level: str, terminal: Terminal) -> None:
+    """Log to stderr, a line per event, as Kafka's log4j set-up writes it."""
+    logging.addLevelName(logging.WARNING, "WARN")
+    logging.basicConfig(level=level, format=LOG_FORMAT, stream=terminal.err, force=True)
+
+
+def _stop(signum: int, _frame: FrameType | None) -> None:
+    """SIGTERM ends a command the way Ctrl-C does: through its `finally` clauses."""
+    raise SystemExit(128 + signum)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

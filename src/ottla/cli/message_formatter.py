@@ -1,0 +1,163 @@
+"""How the console consumer writes a record: Kafka's formatters, by their names there or here."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from ottla.cli.command import UsageError
+from ottla.cli.decoders import Decode, decoder
+
+if TYPE_CHECKING:
+    from ottla.clients.consumer import ConsumerRecord
+
+    Record = ConsumerRecord[bytes | None, bytes | None]
+
+logger = logging.getLogger(__name__)
+
+
+class MessageFormatter(ABC):
+    """Writes records; what `--property` says reaches it when it is made."""
+
+    @abstractmethod
+    def __init__(self, properties: Mapping[str, str]) -> None: ...
+
+    @abstractmethod
+    def write(self, record: Record, out: BinaryIO) -> None: ...
+
+
+class DefaultMessageFormatter(MessageFormatter):
+    """The value, and in front of it whatever else was asked for, in Kafka's order:
+
+    timestamp, partition, offset, headers, key, value; separated by key.separator
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.key_separator = properties.get("key.separator", "\t").encode()
+        self.line_separator = properties.get("line.separator", "\n").encode()
+        self.headers_separator = properties.get("headers.separator", ",").encode()
+        self.null_literal = properties.get("null.literal", "null").encode()
+        self.decode_key = decoder(properties.get("key.deserializer"))
+        self.decode_value = decoder(properties.get("value.deserializer"))
+        self.decode_header = decoder(properties.get("headers.deserializer"))
+        self.parts = self._parts(properties)
+
+    def _parts(self, properties: Mapping[str, str]) -> list[Callable[[Record], bytes]]:
+        every: dict[str, Callable[[Record], bytes]] = {
+            "print.timestamp": lambda record: timestamp_text(record).encode(),
+            "print.partition": lambda record: b"Partition:%d" % record.partition,
+            "print.offset": lambda record: b"Offset:%d" % record.offset,
+            "print.headers": self._headers,
+            "print.key": lambda record: self._text(self.decode_key, record.key),
+            "print.value": lambda record: self._text(self.decode_value, record.value),
+        }
+        return [
+            part
+            for name, part in every.items()
+            if _is_true(properties.get(name, "true" if name == "print.value" else "false"))
+        ]
+
+    def write(self, record: Record, out: BinaryIO) -> None:
+        if self.parts:
+            fields = [part(record) for part in self.parts]
+            out.write(self.key_separator.join(fields) + self.line_separator)
+
+    def _headers(self, record: Record) -> bytes:
+        return (
+            self.headers_separator.join(
+                key.encode() + b":" + self._text(self.decode_header, value)
+                for key, value in record.headers
+            )
+            or b"NO_HEADERS"
+        )
+
+    def _text(self, decode: Decode | None, data: bytes | None) -> bytes:
+        if data is None:
+            return self.null_literal
+        return data if decode is None else decode(data)
+
+
+class LoggingMessageFormatter(DefaultMessageFormatter):
+    """The default formatter, which also logs each record (--log-level INFO shows that)."""
+
+    def write(self, record: Record, out: BinaryIO) -> None:
+        super().write(record, out)
+        logger.info(
+            "%s, key:%s, value:%s",
+            timestamp_text(record),
+            _utf8(record.key),
+            _utf8(record.value),
+        )
+
+
+class NoOpMessageFormatter(MessageFormatter):
+    """Writes nothing: the records are only counted."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        pass
+
+    def write(self, record: Record, out: BinaryIO) -> None:
+        pass
+
+
+class OffsetsMessageFormatter(MessageFormatter):
+    """Committed offsets, for reading __consumer_offsets: `[group,topic,partition]::value`."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        pass
+
+    def write(self, record: Record, out: BinaryIO) -> None:
+        from ottla.cli.group_records import offset_line
+
+        line = offset_line(record.key, record.value)
+        if line is not None:
+            out.write(line.encode() + b"\n")
+
+
+class GroupMetadataMessageFormatter(MessageFormatter):
+    """Groups and their members, for reading __consumer_offsets: `group::value`."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        pass
+
+    def write(self, record: Record, out: BinaryIO) -> None:
+        from ottla.cli.group_records import group_line
+
+        line = group_line(record.key, record.value)
+        if line is not None:
+            out.write(line.encode() + b"\n")
+
+
+FORMATTERS: Final[dict[str, type[MessageFormatter]]] = {
+    "default": DefaultMessageFormatter,
+    "logging": LoggingMessageFormatter,
+    "noop": NoOpMessageFormatter,
+    "offsets": OffsetsMessageFormatter,
+    "groupmetadata": GroupMetadataMessageFormatter,
+}
+
+
+def formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:
+    """The formatter of a name like `default` or `kafka.tools.DefaultMessageFormatter`."""
+    short = name.rpartition(".")[2].rpartition("$")[2].removesuffix("MessageFormatter")
+    found = FORMATTERS.get(short.lower())
+    if found is None:
+        raise UsageError(f"there is no formatter '{name}'; there are {', '.join(FORMATTERS)}")
+    return found(properties)
+
+
+def timestamp_text(record: Record) -> str:
+    """`CreateTime:1700000000000`, or that there is none."""
+    if record.timestamp_ms < 0:
+        return "NO_TIMESTAMP"
+    return f"{record.timestamp_type}:{record.timestamp_ms}"
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() == "true"
+
+
+def _utf8(data: bytes | None) -> str:
+    return "null" if data is None else data.decode("utf-8", "replace")

@@ -1,0 +1,144 @@
+"""Options that several commands share, and the checks that Kafka's tools make on them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
+
+from ottla.cli.command import Command, CommandError, UsageError
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
+
+
+class OptionParser(argparse.ArgumentParser):
+    """Options as Kafka's tools read them: no abbreviations; a mistake is one line, not a page."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def option_parser(command: Command) -> OptionParser:
+    """The parser of a command, with the options that every command has."""
+    parser = OptionParser(
+        prog=f"ottla {command.name}",
+        description=command.help,
+        epilog="\n".join(("examples:", *(f"  {line}" for line in command.examples)))
+        if command.examples
+        else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    parser.add_argument("--version", action="store_true", help="Print the version and exit.")
+    parser.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        type=str.upper,
+        choices=LOG_LEVELS,
+        default=command.default_log_level,
+        help="What is logged to stderr: DEBUG, INFO, WARN or ERROR. With DEBUG an error shows "
+        f"its traceback. Default: {command.default_log_level}.",
+    )
+    return parser
+
+
+def add_bootstrap_server(parser: argparse.ArgumentParser) -> None:
+    """`--bootstrap-server`, and `--broker-list` as older tools call it."""
+    parser.add_argument(
+        "--bootstrap-server",
+        "--broker-list",
+        dest="bootstrap_server",
+        metavar="HOST:PORT,...",
+        help="Required. The brokers to ask first; any of them tells about the others.",
+    )
+
+
+def add_zookeeper(parser: argparse.ArgumentParser) -> None:
+    """`--zookeeper`, which older tools need and Ottla's answer with what to write instead."""
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT",
+        help="Known from older tools. Ottla's tools talk to brokers: use --bootstrap-server.",
+    )
+
+
+def add_command_config(parser: argparse.ArgumentParser) -> None:
+    """`--command-config`: a property file for the client inside the tool."""
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="Property file with settings for the tool's own client (request.timeout.ms, ...).",
+    )
+
+
+def bootstrap_server(arguments: argparse.Namespace) -> str:
+    """The brokers to ask; explains itself where only --zookeeper was given."""
+    servers: str | None = arguments.bootstrap_server
+    zookeeper: str | None = getattr(arguments, "zookeeper", None)
+    if servers and zookeeper:
+        raise UsageError("only one of --bootstrap-server and --zookeeper may be given")
+    if zookeeper:
+        raise CommandError(
+            "Ottla's tools talk to a broker, not to ZooKeeper: write --bootstrap-server "
+            f"<broker host>:9092 instead of --zookeeper {zookeeper}"
+        )
+    if not servers:
+        raise UsageError("missing required option --bootstrap-server")
+    return servers
+
+
+def given(arguments: argparse.Namespace, option: str) -> bool:
+    """Whether the option was used: anything but None, False and an empty list is a use."""
+    value = getattr(arguments, option.lstrip("-").replace("-", "_").replace(".", "_"))
+    return value is not None and value is not False and value != []
+
+
+def one_action(arguments: argparse.Namespace, options: Sequence[str]) -> str:
+    """The one of these options that was used; none and several are mistakes."""
+    used = [option for option in options if given(arguments, option)]
+    if len(used) != 1:
+        raise UsageError(f"exactly one action is needed: {', '.join(options)}")
+    return used[0]
+
+
+def require(arguments: argparse.Namespace, *options: str) -> None:
+    """Each of these options must have been used."""
+    for option in options:
+        if not given(arguments, option):
+            raise UsageError(f"missing required option {option}")
+
+
+def forbid_with(arguments: argparse.Namespace, option: str, others: Iterable[str]) -> None:
+    """Where `option` was used, none of the others may have been."""
+    if not given(arguments, option):
+        return
+    for other in others:
+        if other != option and given(arguments, other):
+            raise UsageError(f"option {option} cannot be used with option {other}")
+
+
+def only_with(arguments: argparse.Namespace, options: Iterable[str], action: str) -> None:
+    """Where one of `options` was used, `action` must have been too."""
+    for option in options:
+        if given(arguments, option) and not given(arguments, action):
+            raise UsageError(f"option {option} is used only with {action}")
+
+
+def key_values(pairs: Iterable[str]) -> dict[str, str]:
+    """`key=value` arguments as a dict; a value may hold further equals signs, or be missing."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        if not key.strip():
+            raise UsageError(f"'{pair}' is not in the form key=value")
+        found[key.strip()] = value
+    return found
+
+
+def integers(text: str, option: str) -> list[int]:
+    """A list like `0,1,2`."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{option} takes numbers separated by commas, not '{text}'") from None

@@ -1,0 +1,113 @@
+"""What a command touches outside itself: the streams, the clock, and the clients it opens.
+
+Tests hand in their own streams and clients; the real ones are made when first asked for.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO
+
+from ottla.cli.command import CommandError
+
+if TYPE_CHECKING:
+    from ottla import Admin, Consumer, Producer
+
+CONNECT_TIMEOUT_S = 5.0
+
+
+class Clients(Protocol):
+    """Opens the clients that a command asks for; settings have Kafka's dotted keys."""
+
+    def admin(self, servers: str, settings: Mapping[str, str]) -> Admin: ...
+
+    def producer(self, servers: str, settings: Mapping[str, str]) -> Producer: ...
+
+    def consumer(self, servers: str, settings: Mapping[str, str]) -> Consumer: ...
+
+
+class RealClients:
+    """Clients of a real cluster, opened only where a broker listens, so that a wrong address is
+    one clear line at once and not a timeout."""
+
+    def admin(self, servers: str, settings: Mapping[str, str]) -> Admin:
+        from ottla import Admin
+
+        check_reachable(servers)
+        return Admin(servers, **keywords(settings))
+
+    def producer(self, servers: str, settings: Mapping[str, str]) -> Producer:
+        from ottla import Producer
+
+        check_reachable(servers)
+        return Producer(servers, **keywords(settings))
+
+    def consumer(self, servers: str, settings: Mapping[str, str]) -> Consumer:
+        from ottla import Consumer
+
+        check_reachable(servers)
+        return Consumer(servers, **keywords(settings))
+
+
+class Terminal:
+    """The standard streams of a command, its clock, and its clients."""
+
+    def __init__(
+        self,
+        *,
+        source: BinaryIO | None = None,
+        out: TextIO | None = None,
+        raw_out: BinaryIO | None = None,
+        err: TextIO | None = None,
+        clients: Clients | None = None,
+    ) -> None:
+        self.source = source or sys.stdin.buffer
+        self.out = out or sys.stdout
+        self.raw_out = raw_out or getattr(self.out, "buffer", sys.stdout.buffer)
+        self.err = err or sys.stderr
+        self.clients = clients or RealClients()
+
+    def print(self, text: str = "") -> None:
+        """A line of the command's result."""
+        self.out.write(text + "\n")
+
+    def note(self, text: str) -> None:
+        """A line beside the result: a warning or a count."""
+        self.err.write(text + "\n")
+
+    def now_ms(self) -> int:
+        """The wall clock."""
+        return time.time_ns() // 1_000_000
+
+
+def keywords(settings: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's keys as the keywords of Ottla's clients; the servers are an argument of their own."""
+    return {
+        key.replace(".", "_"): value
+        for key, value in settings.items()
+        if key != "bootstrap.servers"
+    }
+
+
+def check_reachable(servers: str) -> None:
+    """Raise a CommandError unless one of the servers accepts a connection."""
+    failures = []
+    for server in servers.split(","):
+        host, port = host_and_port(server.strip())
+        try:
+            socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S).close()
+            return
+        except OSError as error:
+            failures.append(f"{server.strip()} ({error.strerror or error})")
+    raise CommandError(f"cannot connect to a broker at {', '.join(failures)}")
+
+
+def host_and_port(server: str) -> tuple[str, int]:
+    """`host:port` or `[ipv6]:port` in its two parts."""
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise CommandError(f"'{server}' is not an address of the form host:port")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,1 @@
+"""`ottla topics`: a module per action."""

@@ -1,0 +1,203 @@
+"""`ottla topics`: the options, and which action they ask for."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from ottla.cli.command import Command
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    add_zookeeper,
+    bootstrap_server,
+    forbid_with,
+    one_action,
+    only_with,
+    require,
+)
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Terminal
+
+ACTIONS = ("--list", "--describe", "--create", "--alter", "--delete")
+REPORTS = (
+    "--under-replicated-partitions",
+    "--unavailable-partitions",
+    "--under-min-isr-partitions",
+    "--at-min-isr-partitions",
+    "--topics-with-overrides",
+)
+
+
+class TopicsCommand(Command):
+    """Creates, lists, describes, alters and deletes topics."""
+
+    name = "topics"
+    help = "Create, list, describe, alter and delete topics."
+    examples = (
+        "ottla topics --create --bootstrap-server localhost:9092 --partitions 3 --topic test",
+        "ottla topics --list --bootstrap-server localhost:9092",
+        "ottla topics --describe --bootstrap-server localhost:9092 --topic test",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_bootstrap_server(parser)
+        add_zookeeper(parser)
+        add_command_config(parser)
+        _add_actions(parser)
+        _add_settings(parser)
+        _add_filters(parser)
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        action = check(arguments)
+        servers = bootstrap_server(arguments)
+        settings = command_settings(arguments)
+        with terminal.clients.admin(servers, settings) as admin:
+            if action == "--create":
+                from ottla.cli.topics.create import create_topic
+
+                create_topic(admin, arguments, terminal)
+            elif action == "--list":
+                from ottla.cli.topics.listing import list_topics
+
+                list_topics(admin, arguments, terminal)
+            elif action == "--describe":
+                from ottla.cli.topics.describe import describe_topics
+
+                describe_topics(admin, arguments, terminal)
+            elif action == "--alter":
+                from ottla.cli.topics.alter import alter_topics
+
+                alter_topics(admin, arguments, terminal)
+            else:
+                from ottla.cli.topics.delete import delete_topics
+
+                delete_topics(admin, arguments, terminal)
+        return 0
+
+
+def _add_actions(parser: ArgumentParser) -> None:
+    parser.add_argument("--list", action="store_true", help="List the topics, a name per line.")
+    parser.add_argument(
+        "--describe",
+        action="store_true",
+        help="Show each topic with its settings, and leader, replicas and in-sync replicas of "
+        "each of its partitions.",
+    )
+    parser.add_argument("--create", action="store_true", help="Create a topic.")
+    parser.add_argument(
+        "--alter", action="store_true", help="Add partitions to a topic, or change its settings."
+    )
+    parser.add_argument("--delete", action="store_true", help="Delete topics with their records.")
+    parser.add_argument(
+        "--topic",
+        metavar="NAME",
+        help="The topic. For every action but --create it may be a regular expression that "
+        "matches whole names; a comma stands for 'or'.",
+    )
+
+
+def _add_settings(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--partitions",
+        metavar="COUNT",
+        type=int,
+        help="How many partitions the topic gets (--create), or has in total from now on "
+        "(--alter). Default: num.partitions of the broker. Records with a key go to other "
+        "partitions once their number has changed.",
+    )
+    parser.add_argument(
+        "--replication-factor",
+        metavar="COUNT",
+        type=int,
+        help="How many brokers keep each partition. Default: default.replication.factor.",
+    )
+    parser.add_argument(
+        "--replica-assignment",
+        metavar="B:B,B:B,...",
+        help="The broker ids of the replicas, partition by partition, instead of --partitions "
+        "and --replication-factor; the first of each is the preferred leader.",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="A setting of the topic; may be repeated (--create, --alter).",
+    )
+    parser.add_argument(
+        "--delete-config",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="A setting that goes back to the default of the broker (--alter).",
+    )
+    parser.add_argument(
+        "--if-exists",
+        action="store_true",
+        help="No error where the topic does not exist (--alter, --delete, --describe).",
+    )
+    parser.add_argument(
+        "--if-not-exists", action="store_true", help="No error where the topic exists (--create)."
+    )
+    parser.add_argument(
+        "--disable-rack-aware",
+        action="store_true",
+        help="Place replicas without regard to racks. The broker decides on the placement; "
+        "accepted for older scripts.",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="Accepted for older scripts: nothing is asked."
+    )
+
+
+def _add_filters(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--under-replicated-partitions",
+        action="store_true",
+        help="Describe only partitions that have replicas out of sync.",
+    )
+    parser.add_argument(
+        "--unavailable-partitions",
+        action="store_true",
+        help="Describe only partitions without a live leader.",
+    )
+    parser.add_argument(
+        "--under-min-isr-partitions",
+        action="store_true",
+        help="Describe only partitions with fewer replicas in sync than min.insync.replicas.",
+    )
+    parser.add_argument(
+        "--at-min-isr-partitions",
+        action="store_true",
+        help="Describe only partitions with exactly min.insync.replicas replicas in sync.",
+    )
+    parser.add_argument(
+        "--topics-with-overrides",
+        action="store_true",
+        help="Describe only topics that have settings of their own, without their partitions.",
+    )
+    parser.add_argument(
+        "--exclude-internal",
+        action="store_true",
+        help="Leave out internal topics such as __consumer_offsets (--list, --describe).",
+    )
+
+
+def check(arguments: Namespace) -> str:
+    """The action, once it is clear that the options fit it and each other."""
+    action = one_action(arguments, ACTIONS)
+    if action in ("--create", "--alter", "--delete"):
+        require(arguments, "--topic")
+    changes = ("--partitions", "--config", "--replica-assignment")
+    for option in changes:
+        forbid_with(arguments, option, ("--list", "--describe", "--delete"))
+    only_with(arguments, ("--delete-config",), "--alter")
+    only_with(arguments, ("--replication-factor", "--if-not-exists"), "--create")
+    forbid_with(arguments, "--if-exists", ("--list", "--create"))
+    forbid_with(arguments, "--exclude-internal", ("--create", "--alter", "--delete"))
+    only_with(arguments, REPORTS, "--describe")
+    for report in REPORTS:
+        forbid_with(arguments, report, REPORTS)
+    if action == "--create":
+        forbid_with(arguments, "--replica-assignment", ("--partitions", "--replication-factor"))
+    return action

@@ -1,0 +1,45 @@
+"""Which topics an expression of the user names."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import CommandError, UsageError
+
+if TYPE_CHECKING:
+    from ottla import Admin
+
+INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state"))
+
+
+def topic_pattern(expression: str) -> re.Pattern[str]:
+    """The regular expression of a topic list: quotes and blanks drop out, a comma means 'or'."""
+    text = expression.strip().replace(",", "|").replace(" ", "").strip("\"'")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"'{expression}' is not a regular expression: {error}") from None
+
+
+def matching_topics(
+    admin: Admin, expression: str | None, *, exclude_internal: bool = False
+) -> list[str]:
+    """The names, in order, of the topics that the expression matches as a whole."""
+    names = sorted(admin.list_topics())
+    if exclude_internal:
+        names = [name for name in names if name not in INTERNAL_TOPICS]
+    if expression is None:
+        return names
+    pattern = topic_pattern(expression)
+    return [name for name in names if pattern.fullmatch(name)]
+
+
+def existing_topics(
+    admin: Admin, expression: str, *, if_exists: bool = False, exclude_internal: bool = False
+) -> list[str]:
+    """`matching_topics`, and an error where there are none, unless that is allowed."""
+    names = matching_topics(admin, expression, exclude_internal=exclude_internal)
+    if not names and not if_exists:
+        raise CommandError(f"topic '{expression}' does not exist")
+    return names
