@@ -1,0 +1,1 @@
+"""Coordinators: brokers' state machines that clients agree through, groups and producer ids."""

@@ -1,0 +1,295 @@
+"""The coordinator of classic groups: membership, generations, and who gets which partitions.
+
+Rules that hold everywhere: a request is answered exactly once; whoever names a generation that is
+not the present one, or a member id that the group does not know, changes nothing; and what members
+were told survives a crash of this broker, because it is in the log first.
+
+State x request (Kafka 2.3):
+
+                          Heartbeat               SyncGroup               OffsetCommit of a member
+    Empty                 UNKNOWN_MEMBER_ID       UNKNOWN_MEMBER_ID       UNKNOWN_MEMBER_ID
+    PreparingRebalance    REBALANCE_IN_PROGRESS   REBALANCE_IN_PROGRESS   stored
+    CompletingRebalance   REBALANCE_IN_PROGRESS   waits for the leader    REBALANCE_IN_PROGRESS
+    Stable                NONE                    the assignment          stored
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.group.group import GroupMetadata, GroupState
+from ottla.coordinator.group.group_administration import GroupAdministration
+from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.member import (
+    UNKNOWN_MEMBER_ID,
+    ClientContext,
+    JoinCallback,
+    SyncCallback,
+)
+from ottla.coordinator.group.member_join import JoinAttempt, MemberJoin
+from ottla.coordinator.group.offset_commits import Committer, OffsetCommits, OnCommitted
+from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets_log import OffsetsLog
+from ottla.coordinator.group.rebalancer import Rebalancer
+from ottla.coordinator.group.validation import check_member, is_valid_group_id
+from ottla.errors import ErrorCode
+from ottla.protocol.group import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from ottla.runtime import Runtime, Timer
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+MS_PER_MINUTE = 60_000
+
+
+class GroupCoordinator:
+    """Answers for the groups whose partition of the offsets topic this broker leads."""
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig, offsets_log: OffsetsLog) -> None:
+        self.manager = GroupMetadataManager(runtime, offsets_log)
+        self.rebalancer = Rebalancer(runtime, config, self.manager)
+        self._config = config
+        self._scheduler = runtime.scheduler
+        self._joins = MemberJoin(runtime, config, self.manager, self.rebalancer)
+        self._commits = OffsetCommits(runtime.clock, config, self.manager, self.rebalancer)
+        self._administration = GroupAdministration(self.manager, self.availability)
+        self._expiry: Timer | None = None
+        self._is_active = False
+
+    def startup(self) -> None:
+        """Begin to answer, and to look for expired offsets now and then."""
+        self._is_active = True
+        self._expiry = self._scheduler.call_every(
+            self._config.offsets_retention_check_interval_ms, self._expire_offsets
+        )
+
+    def shutdown(self) -> None:
+        """Answer nothing any more; members find another coordinator, or this one again."""
+        self._is_active = False
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        for partition in range(self.manager.log.partition_count):
+            for group in self.manager.unload(partition):
+                self.rebalancer.abandon(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def on_election(self, partition: int) -> None:
+        """This broker leads the partition of the offsets topic now: read its groups."""
+        self.manager.load(partition, self._on_group_loaded)
+
+    def on_resignation(self, partition: int) -> None:
+        """Another broker leads the partition now: send everybody who waits here to it."""
+        for group in self.manager.unload(partition):
+            self.rebalancer.abandon(group, ErrorCode.NOT_COORDINATOR)
+
+    def availability(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
+        """NONE if this broker can answer for the group now, else what to tell the client."""
+        if not is_valid_group_id(group_id, may_be_empty=may_be_empty):
+            return ErrorCode.INVALID_GROUP_ID
+        if not self._is_active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self.manager.availability(group_id)
+
+    def join_group(
+        self, request: JoinGroupRequest, client: ClientContext, respond: JoinCallback
+    ) -> None:
+        """Take the sender into the next generation of the group; answered when that begins."""
+        attempt = JoinAttempt(request, client, respond)
+        error = self.availability(request.group_id)
+        if error:
+            attempt.refuse(error)
+        else:
+            self._joins.join(attempt)
+
+    def sync_group(self, request: SyncGroupRequest, respond: SyncCallback) -> None:
+        """Give the sender its assignment; answered when the leader has brought it."""
+        error, group = self._find_for_sync(request)
+        if group is None or error:
+            respond(SyncGroupResponse(error_code=error))
+        elif group.is_in(GroupState.STABLE):
+            self._answer_assignment(group, request.member_id, respond)
+        else:
+            self._await_assignment(group, request, respond)
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        """The sender lives. REBALANCE_IN_PROGRESS asks it to join again."""
+        error = self.availability(request.group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # The sessions of loaded groups begin when loading ends: nothing is lost by waiting.
+            return ErrorCode.NONE
+        if error:
+            return error
+        group = self.manager.group(request.group_id)
+        if group is None or group.is_in(GroupState.EMPTY):
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = check_member(group, request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if request.generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        self.rebalancer.sessions.restart(group, group.members[request.member_id])
+        return ErrorCode.NONE if group.is_in(GroupState.STABLE) else ErrorCode.REBALANCE_IN_PROGRESS
+
+    def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """Let members go at once, each on its own; v0-2 requests come with one identity as well."""
+        error = self.availability(request.group_id)
+        if error:
+            return LeaveGroupResponse(error_code=error)
+        group = self.manager.group(request.group_id)
+        return LeaveGroupResponse(
+            members=[
+                MemberResponse(
+                    member_id=identity.member_id,
+                    group_instance_id=identity.group_instance_id,
+                    error_code=self._leave(group, identity),
+                )
+                for identity in request.members
+            ]
+        )
+
+    def describe_groups(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
+        """State and members of each group."""
+        return self._administration.describe_groups(group_ids)
+
+    def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
+        """The groups of this broker, of the states and types that are asked for."""
+        if not self._is_active:
+            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self._administration.list_groups(request)
+
+    def delete_groups(
+        self, request: DeleteGroupsRequest, respond: Callable[[DeleteGroupsResponse], object]
+    ) -> None:
+        """Delete groups without members and their offsets; answered when that is in the log."""
+        self._administration.delete_groups(request, respond)
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        committer: Committer,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        on_committed: OnCommitted,
+    ) -> None:
+        """Keep offsets of a member, or of someone who uses the group only to keep offsets."""
+        error = self.availability(group_id, may_be_empty=True)
+        if error:
+            on_committed(dict.fromkeys(offsets, error))
+        else:
+            self._commits.commit(group_id, committer, offsets, on_committed)
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition] | None
+    ) -> tuple[ErrorCode, Mapping[TopicPartition, OffsetAndMetadata | None]]:
+        """The committed offsets of the partitions, or of all; None where there is none."""
+        error = self.availability(group_id, may_be_empty=True)
+        if error:
+            return error, {}
+        return ErrorCode.NONE, self._commits.fetch(group_id, partitions)
+
+    def _on_group_loaded(self, group: GroupMetadata) -> None:
+        self.rebalancer.resume(group, self._config.group_max_size)
+
+    def _expire_offsets(self) -> None:
+        self.manager.expire_offsets(self._config.offsets_retention_minutes * MS_PER_MINUTE)
+
+    def _find_for_sync(self, request: SyncGroupRequest) -> tuple[ErrorCode, GroupMetadata | None]:
+        error = self.availability(request.group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # The rebalance that the sender takes part in is lost. This answer makes it join again
+            # without looking for another coordinator first.
+            return ErrorCode.REBALANCE_IN_PROGRESS, None
+        group = None if error else self.manager.group(request.group_id)
+        if group is None:
+            return error or ErrorCode.UNKNOWN_MEMBER_ID, None
+        return self._check_sync(group, request), group
+
+    def _check_sync(self, group: GroupMetadata, request: SyncGroupRequest) -> ErrorCode:
+        error = check_member(group, request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if request.generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if request.protocol_type not in (None, group.protocol_type):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.protocol_name not in (None, group.protocol_name):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if group.is_in(GroupState.PREPARING_REBALANCE):
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _answer_assignment(
+        self, group: GroupMetadata, member_id: str, respond: SyncCallback
+    ) -> None:
+        member = group.members[member_id]
+        self.rebalancer.received_sync(group, member_id)
+        self.rebalancer.sessions.restart(group, member)
+        respond(
+            SyncGroupResponse(
+                protocol_type=group.protocol_type,
+                protocol_name=group.protocol_name,
+                assignment=member.assignment,
+            )
+        )
+
+    def _await_assignment(
+        self, group: GroupMetadata, request: SyncGroupRequest, respond: SyncCallback
+    ) -> None:
+        group.await_sync(group.members[request.member_id], respond)
+        self.rebalancer.received_sync(group, request.member_id)
+        if group.is_leader(request.member_id):
+            self._store_assignment(group, request)
+
+    def _store_assignment(self, group: GroupMetadata, request: SyncGroupRequest) -> None:
+        """Members that the leader has forgotten get nothing; strangers are not stored."""
+        assignment = dict.fromkeys(group.members, b"")
+        for part in request.assignments:
+            if part.member_id in assignment:
+                assignment[part.member_id] = bytes(part.assignment)
+
+        def on_stored(error: ErrorCode) -> None:
+            # Another rebalance may have begun while the write was under way.
+            is_current = (
+                group.is_in(GroupState.COMPLETING_REBALANCE)
+                and group.generation_id == request.generation_id
+            )
+            if is_current and error:
+                self.rebalancer.refuse_assignment(group, error)
+                self.rebalancer.maybe_prepare_rebalance(
+                    group, f"the assignment could not be stored: {error.name}"
+                )
+            elif is_current:
+                self.rebalancer.assign(group, assignment)
+
+        self.manager.store_group(group, assignment, on_stored)
+
+    def _leave(self, group: GroupMetadata | None, identity: MemberIdentity) -> ErrorCode:
+        """An administrator names a static member by its instance id alone (KIP-345)."""
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member_id, instance_id = identity.member_id, identity.group_instance_id
+        if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
+            member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
+        if member_id in group.pending_members:
+            self.rebalancer.remove_pending_member(group, member_id)
+            return ErrorCode.NONE
+        error = check_member(group, member_id, instance_id)
+        if not error:
+            reason = f"{member_id} leaves, reason: {identity.reason or 'not provided'}"
+            self.rebalancer.remove_member(group, group.members[member_id], reason)
+        return error

@@ -1,0 +1,292 @@
+"""All groups of this broker: a cache in memory over the partitions of the offsets topic.
+
+A partition is loaded when this broker becomes its leader, and its groups are refused with
+COORDINATOR_LOAD_IN_PROGRESS until that is done. What is written reaches the cache when all in-sync
+replicas have it, so that nobody reads what a crash could take back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from ottla.coordinator.group.group import GroupMetadata, GroupState
+from ottla.coordinator.group.group_records import group_key, group_value, offset_key, offset_value
+from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets_log import OffsetsLog
+from ottla.coordinator.group.partition_loader import PartitionLoader
+from ottla.errors import ErrorCode, KafkaError
+from ottla.record.batch_builder import BatchBuilder
+from ottla.runtime import Runtime
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+OnStored = Callable[[ErrorCode], object]
+
+TOMBSTONES_PER_BATCH: Final = 1000
+
+# What a failed write of the log means to a member of a group (SyncGroup) ...
+STORE_GROUP_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+# ... and to one that commits offsets.
+STORE_OFFSETS_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    **STORE_GROUP_ERRORS,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+
+class GroupMetadataManager:
+    """The groups by id, their partitions, and the way into the log and back.
+
+    Invariant: a group in the cache belongs to a partition that is loaded here, and is not Dead.
+    """
+
+    def __init__(self, runtime: Runtime, log: OffsetsLog) -> None:
+        self.log = log
+        self._clock = runtime.clock
+        self._scheduler = runtime.scheduler
+        self._groups: dict[str, GroupMetadata] = {}
+        self._loaded: set[int] = set()
+        self._loading: dict[int, PartitionLoader] = {}
+
+    def availability(self, group_id: str) -> ErrorCode:
+        """NONE if this broker can answer for the group now, else what to tell the client."""
+        partition = self.log.partition_for(group_id)
+        if partition in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if partition not in self._loaded:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NONE
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some partition is being loaded."""
+        return bool(self._loading)
+
+    def group(self, group_id: str) -> GroupMetadata | None:
+        """The group, if it exists."""
+        return self._groups.get(group_id)
+
+    def groups(self) -> Iterator[GroupMetadata]:
+        """Every group, by id."""
+        for group_id in sorted(self._groups):
+            yield self._groups[group_id]
+
+    def get_or_create_group(self, group_id: str) -> GroupMetadata:
+        """The group, which is new and Empty if nobody has asked for it before."""
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = GroupMetadata(group_id, self._clock.now_ms())
+        return group
+
+    def forget_if_unused(self, group: GroupMetadata) -> None:
+        """A group that was only ever asked about leaves no trace."""
+        if group.is_unused and self._groups.get(group.group_id) is group:
+            self._forget(group)
+
+    def store_group(
+        self, group: GroupMetadata, assignment: Mapping[str, bytes], on_stored: OnStored
+    ) -> None:
+        """Write the generation of the group with the assignment of its members."""
+        builder = BatchBuilder()
+        builder.append(
+            self._clock.now_ms(), group_key(group.group_id), group_value(group, assignment)
+        )
+        self._append(
+            group,
+            builder,
+            lambda error: on_stored(STORE_GROUP_ERRORS.get(error, error)),
+        )
+
+    def store_offsets(
+        self,
+        group: GroupMetadata,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        on_stored: OnStored,
+    ) -> None:
+        """Write committed offsets in one batch, all or none."""
+        if not offsets:
+            on_stored(ErrorCode.NONE)
+            return
+        sequence = group.offsets.prepare(offsets)
+
+        def on_done(error: ErrorCode) -> None:
+            if error:
+                group.offsets.give_up(sequence, offsets)
+            else:
+                group.offsets.complete(sequence, offsets)
+            on_stored(STORE_OFFSETS_ERRORS.get(error, error))
+
+        builder = BatchBuilder()
+        now_ms = self._clock.now_ms()
+        for partition, value in offsets.items():
+            builder.append(now_ms, offset_key(group.group_id, partition), offset_value(value))
+        self._append(group, builder, on_done)
+
+    def delete_group(self, group: GroupMetadata, on_stored: OnStored) -> None:
+        """Delete a group without members, with all its offsets."""
+        assert not group.members, f"group {group.group_id} still has members"
+        keys = [offset_key(group.group_id, partition) for partition in group.offsets.all()]
+        if group.generation_id > 0:
+            keys.append(group_key(group.group_id))
+        self._forget(group)
+        self._append_tombstones(group, keys, on_stored)
+
+    def expire_offsets(self, retention_ms: int) -> int:
+        """Drop offsets that nobody needs any more, and groups that nothing is left of (KIP-211)."""
+        count = 0
+        for group in list(self._groups.values()):
+            expired = self._expired_offsets(group, retention_ms)
+            count += len(expired)
+            self._drop_offsets(group, expired)
+        if count:
+            logger.info("%d committed offsets have expired", count)
+        return count
+
+    def load(self, partition: int, on_loaded: Callable[[GroupMetadata], object]) -> None:
+        """This broker leads the partition now: read its groups, which goes on in steps."""
+        if partition in self._loaded or partition in self._loading:
+            return
+        loader = PartitionLoader(partition, self.log.read(partition))
+        self._loading[partition] = loader
+        self._scheduler.call_soon(lambda: self._load_step(loader, on_loaded))
+
+    def unload(self, partition: int) -> list[GroupMetadata]:
+        """Another broker leads the partition now; returns the groups that were forgotten."""
+        self._loading.pop(partition, None)
+        self._loaded.discard(partition)
+        gone = [
+            group
+            for group in self._groups.values()
+            if self.log.partition_for(group.group_id) == partition
+        ]
+        for group in gone:
+            del self._groups[group.group_id]
+        return gone
+
+    def _load_step(
+        self, loader: PartitionLoader, on_loaded: Callable[[GroupMetadata], object]
+    ) -> None:
+        if self._loading.get(loader.partition) is not loader:
+            return
+        try:
+            has_more = loader.step()
+        except (KafkaError, OSError):
+            logger.exception(
+                "Offsets partition %d cannot be read, its groups are refused", loader.partition
+            )
+            del self._loading[loader.partition]
+            return
+        if has_more:
+            self._scheduler.call_soon(lambda: self._load_step(loader, on_loaded))
+        else:
+            self._finish_loading(loader, on_loaded)
+
+    def _finish_loading(
+        self, loader: PartitionLoader, on_loaded: Callable[[GroupMetadata], object]
+    ) -> None:
+        del self._loading[loader.partition]
+        self._loaded.add(loader.partition)
+        groups = list(loader.groups(self._clock.now_ms()))
+        for group in groups:
+            self._groups[group.group_id] = group
+        if loader.record_count:
+            logger.info(
+                "Offsets partition %d is loaded: %d groups from %d records",
+                loader.partition,
+                len(groups),
+                loader.record_count,
+            )
+        for group in groups:
+            on_loaded(group)
+
+    def _expired_offsets(self, group: GroupMetadata, retention_ms: int) -> list[TopicPartition]:
+        """Whether the group's members or its commits keep offsets alive depends on its kind."""
+        now_ms = self._clock.now_ms()
+        if group.protocol_type is None:
+            return group.offsets.expired(now_ms, retention_ms, _commit_time)
+        if group.is_in(GroupState.EMPTY):
+            empty_since_ms = group.state_timestamp_ms
+            if empty_since_ms is None:
+                return group.offsets.expired(now_ms, retention_ms, _commit_time)
+            return group.offsets.expired(now_ms, retention_ms, lambda _: empty_since_ms)
+        if group.is_in(GroupState.STABLE) and group.subscribed_topics is not None:
+            return group.offsets.expired(
+                now_ms, retention_ms, _commit_time, group.subscribed_topics
+            )
+        return []
+
+    def _drop_offsets(self, group: GroupMetadata, expired: list[TopicPartition]) -> None:
+        group.offsets.remove(expired)
+        keys = [offset_key(group.group_id, partition) for partition in expired]
+        is_over = (
+            group.is_in(GroupState.EMPTY)
+            and not group.pending_members
+            and not len(group.offsets)
+            and not group.offsets.has_pending
+        )
+        if is_over:
+            logger.info("Group %s has expired", group.group_id)
+            if group.generation_id > 0:
+                keys.append(group_key(group.group_id))
+            self._forget(group)
+        self._append_tombstones(group, keys, lambda error: None)
+
+    def _append_tombstones(
+        self, group: GroupMetadata, keys: list[bytes], on_stored: OnStored
+    ) -> None:
+        """A group may have more offsets than a batch has room for; the first error is reported."""
+        if not keys:
+            on_stored(ErrorCode.NONE)
+            return
+        chunks = [
+            keys[start : start + TOMBSTONES_PER_BATCH]
+            for start in range(0, len(keys), TOMBSTONES_PER_BATCH)
+        ]
+        errors: list[ErrorCode] = []
+
+        def on_done(error: ErrorCode) -> None:
+            if error:
+                logger.warning(
+                    "Group %s: deletions were not stored, they come back after a restart: %s",
+                    group.group_id,
+                    error.name,
+                )
+            errors.append(STORE_GROUP_ERRORS.get(error, error))
+            if len(errors) == len(chunks):
+                on_stored(next(filter(None, errors), ErrorCode.NONE))
+
+        for chunk in chunks:
+            self._append(group, self._tombstones(chunk), on_done)
+
+    def _tombstones(self, keys: Iterable[bytes]) -> BatchBuilder:
+        builder = BatchBuilder()
+        now_ms = self._clock.now_ms()
+        for key in keys:
+            builder.append(now_ms, key, None)
+        return builder
+
+    def _append(self, group: GroupMetadata, builder: BatchBuilder, on_done: OnStored) -> None:
+        self.log.append(self.log.partition_for(group.group_id), builder.build(), on_done)
+
+    def _forget(self, group: GroupMetadata) -> None:
+        del self._groups[group.group_id]
+        group.transition_to(GroupState.DEAD, self._clock.now_ms())
+
+
+def _commit_time(value: OffsetAndMetadata) -> int:
+    return value.commit_timestamp_ms

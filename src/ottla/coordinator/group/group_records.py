@@ -1,0 +1,145 @@
+"""Groups and offsets as records of `__consumer_offsets`, with Kafka's keys and values.
+
+Values are written as Kafka 2.3 to 3.9 do: version 3 for groups and for offsets, version 1 for the
+offset of a client that set its own retention time. A record without a value deletes its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.coordinator.group.group import GroupMetadata, GroupState
+from ottla.coordinator.group.member import MemberMetadata, SupportedProtocol
+from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.protocol.offsets_topic import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from ottla.protocol.offsets_topic import MemberMetadata as StoredMember
+from ottla.structs import TopicPartition
+
+OFFSET_KEY_VERSION: Final = 1
+GROUP_KEY_VERSION: Final = 2
+OFFSET_VALUE_VERSION: Final = 3
+OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
+GROUP_VALUE_VERSION: Final = 3
+
+
+def offset_key(group_id: str, partition: TopicPartition) -> bytes:
+    """The key of a committed offset."""
+    key = OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
+    return encode_versioned(key, OFFSET_KEY_VERSION)
+
+
+def offset_value(value: OffsetAndMetadata) -> bytes:
+    """A committed offset; the version with an expiry time has no room for the leader epoch."""
+    stored = OffsetCommitValue(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp=value.commit_timestamp_ms,
+    )
+    if value.expire_timestamp_ms is None:
+        return encode_versioned(stored, OFFSET_VALUE_VERSION)
+    stored.expire_timestamp = value.expire_timestamp_ms
+    return encode_versioned(stored, OFFSET_VALUE_WITH_EXPIRY_VERSION)
+
+
+def read_offset_value(data: bytes) -> OffsetAndMetadata:
+    """A committed offset of any version."""
+    stored = decode_versioned(OffsetCommitValue, data)
+    return OffsetAndMetadata(
+        offset=stored.offset,
+        leader_epoch=stored.leader_epoch,
+        metadata=stored.metadata,
+        commit_timestamp_ms=stored.commit_timestamp,
+        expire_timestamp_ms=stored.expire_timestamp if stored.expire_timestamp >= 0 else None,
+    )
+
+
+def group_key(group_id: str) -> bytes:
+    """The key of a group."""
+    return encode_versioned(GroupMetadataKey(group=group_id), GROUP_KEY_VERSION)
+
+
+def group_value(group: GroupMetadata, assignment: Mapping[str, bytes]) -> bytes:
+    """The present generation of a group, with the assignment that it is about to get."""
+    timestamp_ms = group.state_timestamp_ms
+    stored = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=group.protocol_name,
+        leader=group.leader_id,
+        current_state_timestamp=-1 if timestamp_ms is None else timestamp_ms,
+        members=[
+            _stored_member(group, member, assignment.get(member.member_id, b""))
+            for member in group.members.values()
+        ],
+    )
+    return encode_versioned(stored, GROUP_VALUE_VERSION)
+
+
+def _stored_member(group: GroupMetadata, member: MemberMetadata, assignment: bytes) -> StoredMember:
+    assert group.protocol_name is not None, "a group with members has a protocol"
+    return StoredMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        session_timeout=member.session_timeout_ms,
+        subscription=member.metadata(group.protocol_name),
+        assignment=assignment,
+    )
+
+
+def read_group_value(group_id: str, data: bytes, now_ms: int) -> GroupMetadata:
+    """The group as its last generation left it: Stable with its members, or Empty."""
+    stored = decode_versioned(GroupMetadataValue, data)
+    _check_members(stored)
+    group = GroupMetadata(group_id, now_ms)
+    group.protocol_type = stored.protocol_type or None
+    for member in stored.members:
+        group.add(_loaded_member(stored, member))
+    group.generation_id = stored.generation
+    group.protocol_name = stored.protocol
+    group.leader_id = stored.leader if stored.leader in group.members else group.leader_id
+    group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+    timestamp_ms = stored.current_state_timestamp
+    group.state_timestamp_ms = timestamp_ms if timestamp_ms >= 0 else None
+    group.subscribed_topics = group.compute_subscribed_topics()
+    return group
+
+
+def _check_members(stored: GroupMetadataValue) -> None:
+    """Refuse what no coordinator writes, before the group's own checks take it for our bug."""
+    ids = [member.member_id for member in stored.members]
+    instances = [
+        member.group_instance_id
+        for member in stored.members
+        if member.group_instance_id is not None
+    ]
+    if len(set(ids)) < len(ids) or len(set(instances)) < len(instances):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a member stands in the group twice")
+    if ids and not (stored.protocol_type and stored.protocol is not None):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the group has members and no protocol")
+
+
+def _loaded_member(stored: GroupMetadataValue, member: StoredMember) -> MemberMetadata:
+    timeout_ms = member.rebalance_timeout
+    return MemberMetadata(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else member.session_timeout,
+        session_timeout_ms=member.session_timeout,
+        protocol_type=stored.protocol_type,
+        protocols=[SupportedProtocol(stored.protocol or "", member.subscription)],
+        assignment=member.assignment,
+    )

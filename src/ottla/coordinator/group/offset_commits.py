@@ -1,0 +1,120 @@
+"""Committing offsets to a group, and looking them up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.group.group import GroupMetadata, GroupState
+from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.member import UNKNOWN_MEMBER_ID
+from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.rebalancer import Rebalancer
+from ottla.coordinator.group.validation import check_member
+from ottla.errors import ErrorCode
+from ottla.runtime import Clock
+from ottla.structs import TopicPartition
+
+OnCommitted = Callable[[Mapping[TopicPartition, ErrorCode]], object]
+
+NO_GENERATION = -1
+
+
+class Committer(NamedTuple):
+    """Who commits: a member in its generation, or, without both, a simple consumer."""
+
+    member_id: str = UNKNOWN_MEMBER_ID
+    generation_id: int = NO_GENERATION
+    group_instance_id: str | None = None
+
+    @property
+    def claims_membership(self) -> bool:
+        """Whether it speaks as a member."""
+        return (
+            self.generation_id >= 0
+            or self.member_id != UNKNOWN_MEMBER_ID
+            or self.group_instance_id is not None
+        )
+
+
+class OffsetCommits:
+    """Decides whether a commit may change the group's offsets."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        manager: GroupMetadataManager,
+        rebalancer: Rebalancer,
+    ) -> None:
+        self._clock = clock
+        self._metadata_max_bytes = config.offset_metadata_max_bytes
+        self._manager = manager
+        self._rebalancer = rebalancer
+
+    def commit(
+        self,
+        group_id: str,
+        committer: Committer,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        on_committed: OnCommitted,
+    ) -> None:
+        """Store the offsets, or none of them; only those with too long a note fail alone."""
+        group = self._manager.group(group_id)
+        if group is None:
+            if committer.generation_id >= 0:
+                on_committed(dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION))
+                return
+            group = self._manager.get_or_create_group(group_id)
+        error = self._check(group, committer)
+        if error:
+            on_committed(dict.fromkeys(offsets, error))
+        else:
+            self._store(group, offsets, on_committed)
+        self._manager.forget_if_unused(group)
+
+    def fetch(
+        self, group_id: str, partitions: Sequence[TopicPartition] | None
+    ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
+        """Nothing committed, and no such group, are not errors."""
+        group = self._manager.group(group_id)
+        if group is None:
+            return dict.fromkeys(partitions or ())
+        if partitions is None:
+            return dict(group.offsets.all())
+        return {partition: group.offsets.get(partition) for partition in partitions}
+
+    def _check(self, group: GroupMetadata, committer: Committer) -> ErrorCode:
+        if committer.generation_id < 0 and group.is_in(GroupState.EMPTY):
+            return ErrorCode.NONE
+        if not committer.claims_membership:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = check_member(group, committer.member_id, committer.group_instance_id)
+        if error:
+            return error
+        if committer.generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        self._rebalancer.sessions.restart(group, group.members[committer.member_id])
+        if group.is_in(GroupState.COMPLETING_REBALANCE):
+            # The sender knows the new generation, but not yet which partitions are its own.
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _store(
+        self,
+        group: GroupMetadata,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        on_committed: OnCommitted,
+    ) -> None:
+        fitting = {p: value for p, value in offsets.items() if self._fits(value)}
+
+        def on_stored(error: ErrorCode) -> None:
+            results = dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            results.update(dict.fromkeys(fitting, error))
+            on_committed(results)
+
+        self._manager.store_offsets(group, fitting, on_stored)
+
+    def _fits(self, value: OffsetAndMetadata) -> bool:
+        return len(value.metadata.encode("utf-8", "surrogatepass")) <= self._metadata_max_bytes

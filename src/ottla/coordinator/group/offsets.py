@@ -1,0 +1,116 @@
+"""The offsets that one group has committed, and the commits that are on their way into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.structs import NO_EPOCH, TopicPartition
+
+INVALID_OFFSET = -1
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset, with what the client wanted to be kept beside it.
+
+    `expire_timestamp_ms` is only there when the client named a retention time (OffsetCommit v2-4);
+    otherwise offsets.retention.minutes decides, and the group's activity counts (KIP-211).
+    """
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    expire_timestamp_ms: int | None = None
+
+
+class _Applied(NamedTuple):
+    sequence: int
+    value: OffsetAndMetadata
+
+
+class GroupOffsets:
+    """Committed offsets by partition.
+
+    A commit is prepared before it is written to the log and completed when all in-sync replicas
+    have it. Commits may complete in another order than they were written; the later written one
+    stays, as it will when the log is read again.
+    """
+
+    def __init__(self) -> None:
+        self._applied: dict[TopicPartition, _Applied] = {}
+        self._pending: dict[TopicPartition, int] = {}
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._applied)
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._applied
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether a commit is still on its way into the log."""
+        return bool(self._pending)
+
+    def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """The committed offset of a partition."""
+        applied = self._applied.get(partition)
+        return applied.value if applied is not None else None
+
+    def all(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Every committed offset."""
+        return {partition: applied.value for partition, applied in self._applied.items()}
+
+    def load(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Take over what was read from the log."""
+        for partition, value in offsets.items():
+            self._applied[partition] = _Applied(self._sequence, value)
+
+    def prepare(self, partitions: Iterable[TopicPartition]) -> int:
+        """Begin a commit; its number is needed to complete it or to give it up."""
+        self._sequence += 1
+        for partition in partitions:
+            self._pending[partition] = self._sequence
+        return self._sequence
+
+    def complete(self, sequence: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """The commit is in the log: it counts, unless a later one counts already."""
+        self.give_up(sequence, offsets)
+        for partition, value in offsets.items():
+            applied = self._applied.get(partition)
+            if applied is None or applied.sequence < sequence:
+                self._applied[partition] = _Applied(sequence, value)
+
+    def give_up(self, sequence: int, partitions: Iterable[TopicPartition]) -> None:
+        """The commit is no longer on its way."""
+        for partition in partitions:
+            if self._pending.get(partition) == sequence:
+                del self._pending[partition]
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget offsets that were deleted or have expired."""
+        for partition in partitions:
+            self._applied.pop(partition, None)
+
+    def expired(
+        self,
+        now_ms: int,
+        retention_ms: int,
+        idle_since_ms: Callable[[OffsetAndMetadata], int],
+        subscribed_topics: Collection[str] = (),
+    ) -> list[TopicPartition]:
+        """Partitions whose offset nobody needs any more, by the rules of KIP-211."""
+
+        def is_expired(value: OffsetAndMetadata) -> bool:
+            if value.expire_timestamp_ms is not None:
+                return now_ms >= value.expire_timestamp_ms
+            return now_ms - idle_since_ms(value) >= retention_ms
+
+        return [
+            partition
+            for partition, applied in self._applied.items()
+            if partition.topic not in subscribed_topics
+            and partition not in self._pending
+            and is_expired(applied.value)
+        ]

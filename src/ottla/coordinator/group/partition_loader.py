@@ -1,0 +1,120 @@
+"""Reads a partition of the offsets topic back into groups and offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ottla.coordinator.group.group import GroupMetadata
+from ottla.coordinator.group.group_records import read_group_value, read_offset_value
+from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.errors import KafkaError
+from ottla.protocol.offsets_topic import GroupMetadataKey, decode_key
+from ottla.record.record_batch import Record, RecordBatch, batches
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+RECORDS_PER_STEP: Final = 2000
+COMMIT_MARKER: Final = 1
+
+
+class PartitionLoader:
+    """Collects the last value of each key, a step at a time, so that the broker stays responsive.
+
+    A record that cannot be read is logged and left out: the other groups of the partition must not
+    suffer from it. Offsets of a transaction count once its commit marker has been read.
+    """
+
+    def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
+        self.partition = partition
+        self.record_count = 0
+        self._batches = (batch for buffer in source for batch in batches(buffer))
+        self._groups: dict[str, bytes] = {}
+        self._offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self._open_transactions: dict[int, list[Record]] = {}
+
+    def step(self) -> bool:
+        """Read on for a moment; False when all has been read."""
+        stop_at = self.record_count + RECORDS_PER_STEP
+        for batch in self._batches:
+            self._read_batch(batch)
+            if self.record_count >= stop_at:
+                return True
+        return False
+
+    def groups(self, now_ms: int) -> Iterator[GroupMetadata]:
+        """The groups of the partition, with their offsets."""
+        for group_id in dict.fromkeys((*self._groups, *self._offsets)):
+            group = self._group(group_id, now_ms)
+            group.offsets.load(self._offsets.get(group_id, {}))
+            yield group
+
+    def _group(self, group_id: str, now_ms: int) -> GroupMetadata:
+        data = self._groups.get(group_id)
+        if data is None:
+            return GroupMetadata(group_id, now_ms)
+        try:
+            return read_group_value(group_id, data, now_ms)
+        except KafkaError as error:
+            logger.error("Group %s cannot be read back: %s", group_id, error)
+            return GroupMetadata(group_id, now_ms)
+
+    def _read_batch(self, batch: RecordBatch) -> None:
+        try:
+            records = list(batch.records())
+        except KafkaError as error:
+            logger.error("%r of offsets partition %d is lost: %s", batch, self.partition, error)
+            return
+        self.record_count += max(1, len(records))
+        if batch.is_control:
+            self._end_transaction(batch.producer_id, records)
+        elif batch.is_transactional:
+            self._open_transactions.setdefault(batch.producer_id, []).extend(records)
+        else:
+            self._apply(records)
+
+    def _end_transaction(self, producer_id: int, markers: Iterable[Record]) -> None:
+        """A control record's key is an int16 version and an int16 type."""
+        records = self._open_transactions.pop(producer_id, [])
+        for marker in markers:
+            if marker.key is not None and marker.key[2:4] == COMMIT_MARKER.to_bytes(2, "big"):
+                self._apply(records)
+
+    def _apply(self, records: Iterable[Record]) -> None:
+        for record in records:
+            try:
+                self._apply_record(record)
+            except KafkaError as error:
+                logger.error(
+                    "Record %d of offsets partition %d is left out: %s",
+                    record.offset,
+                    self.partition,
+                    error,
+                )
+
+    def _apply_record(self, record: Record) -> None:
+        key = decode_key(record.key or b"")
+        if key is None:
+            # Newer brokers keep groups of other kinds in the same topic.
+            logger.debug("Record %d has a key of another kind", record.offset)
+        elif isinstance(key, GroupMetadataKey):
+            self._apply_group(key.group, record.value)
+        else:
+            self._apply_offset(key.group, TopicPartition(key.topic, key.partition), record.value)
+
+    def _apply_group(self, group_id: str, value: bytes | None) -> None:
+        if value is None:
+            self._groups.pop(group_id, None)
+        else:
+            self._groups[group_id] = value
+
+    def _apply_offset(self, group_id: str, partition: TopicPartition, value: bytes | None) -> None:
+        offsets = self._offsets.setdefault(group_id, {})
+        if value is None:
+            offsets.pop(partition, None)
+        else:
+            offsets[partition] = read_offset_value(value)
+        if not offsets:
+            del self._offsets[group_id]

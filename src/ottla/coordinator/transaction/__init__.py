@@ -1,0 +1,1 @@
+"""Ids for producers that write without duplicates."""
