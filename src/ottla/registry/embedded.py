@@ -83,8 +83,7 @@ class EmbeddedRegistry:
     ) -> str:
         self._require_open()
         if sequential:
-            parent = self._tree.find(split_path(path)[0])
-            path = f"{path}{parent.children_version:010d}"
+            path = self._tree.numbered(path)
         self._tree.check_create(path)
         await _settle(self._apply(WriteKind.CREATE, path, data, ephemeral))
         return path

@@ -106,6 +106,15 @@ class NodeTree:
             raise NoNodeError(f"there is no node {path}")
         return node
 
+    def numbered(self, path: str) -> str:
+        """The path with ten digits after it: as ZooKeeper, the parent's count of changes."""
+        parent_path, name = split_path(path)
+        parent = self.find(parent_path)
+        number = parent.children_version
+        while f"{name}{number:010d}" in parent.children:  # ephemeral changes were not journalled
+            number += 1
+        return f"{path}{number:010d}"
+
     def check_create(self, path: str) -> None:
         parent_path, name = split_path(path)
         parent = self.find(parent_path)

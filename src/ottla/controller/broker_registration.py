@@ -1,0 +1,125 @@
+"""How a broker joins the cluster: the cluster's id, its own id, and its node in the registry."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.endpoint import EndPoint
+from ottla.errors import ErrorCode, KafkaError
+from ottla.registry import paths
+from ottla.registry.tree import NodeExistsError, NoNodeError, Registry, ensure_path
+from ottla.registry.znodes import (
+    BrokerNode,
+    decode_cluster_id,
+    encode_cluster_id,
+    encode_uuid,
+    unreadable,
+)
+from ottla.structs import Node
+
+PLAINTEXT: Final = "PLAINTEXT"
+
+
+def random_uuid(chance: random.Random) -> UUID:
+    """A random id whose text does not begin with a dash, which command lines would misread."""
+    while True:
+        value = UUID(int=chance.getrandbits(128), version=4)
+        if not encode_uuid(value).startswith("-"):
+            return value
+
+
+async def ensure_persistent_paths(registry: Registry) -> None:
+    """Make the nodes under which all others live, where the cluster is new."""
+    for path in paths.PERSISTENT:
+        await ensure_path(registry, path)
+
+
+async def ensure_cluster_id(registry: Registry, chance: random.Random) -> str:
+    """The id of the cluster: made by the first broker, the same ever after."""
+    try:
+        data, _ = await registry.get(paths.CLUSTER_ID)
+    except NoNodeError:
+        cluster_id = encode_uuid(random_uuid(chance))
+        try:
+            await registry.create(paths.CLUSTER_ID, encode_cluster_id(cluster_id))
+            return cluster_id
+        except NodeExistsError:  # another broker was faster
+            data, _ = await registry.get(paths.CLUSTER_ID)
+    return decode_cluster_id(data)
+
+
+async def generate_broker_id(registry: Registry, config: BrokerConfig) -> int:
+    """An id above reserved.broker.max.id that no broker of the cluster was given before."""
+    stat = await registry.set(paths.BROKER_SEQUENCE, b"")
+    return config.reserved_broker_max_id + stat.version
+
+
+async def register_broker(
+    registry: Registry,
+    broker_id: int,
+    end_points: Sequence[EndPoint],
+    now_ms: int,
+    rack: str | None = None,
+) -> int:
+    """Make the ephemeral node of this broker; returns the broker's epoch (KIP-380).
+
+    `end_points` are what is advertised, with real hosts and ports. DUPLICATE_BROKER_REGISTRATION
+    where a broker of this id lives.
+    """
+    plain = next((end for end in end_points if end.security_protocol == PLAINTEXT), None)
+    node = BrokerNode(
+        endpoints=tuple(map(str, end_points)),
+        protocols={end.listener_name: end.security_protocol for end in end_points},
+        host=plain.host if plain else None,
+        port=plain.port if plain else -1,
+        timestamp_ms=now_ms,
+        rack=rack,
+    )
+    path = paths.broker(broker_id)
+    try:
+        await registry.create(path, node.encode(), ephemeral=True)
+    except NodeExistsError:
+        raise KafkaError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"broker.id={broker_id}: a broker of this id is registered already",
+        ) from None
+    stat = await registry.exists(path)
+    assert stat is not None, "the node lives as long as this broker's session"
+    return stat.created_id
+
+
+async def live_brokers(registry: Registry, listener_name: str) -> dict[int, Node]:
+    """The registered brokers by id, each where the listener of this name is advertised."""
+    brokers = {}
+    for name in await registry.children(paths.BROKER_IDS):
+        broker_id = int(name)
+        try:
+            data, _ = await registry.get(paths.broker(broker_id))
+        except NoNodeError:
+            continue  # it went away between the two calls
+        brokers[broker_id] = broker_node(broker_id, data, listener_name)
+    return dict(sorted(brokers.items()))
+
+
+def broker_node(broker_id: int, data: bytes, listener_name: str) -> Node:
+    """Where a broker is reached: at the listener of this name, or the first it has."""
+    node = BrokerNode.decode(broker_id, data)
+    end_points = _end_points(node.endpoints)
+    address = end_points.get(listener_name) or next(iter(end_points.values()), None)
+    if address is None:
+        raise unreadable(f"broker {broker_id}", data)
+    return Node(broker_id, *address, node.rack)
+
+
+def _end_points(texts: Sequence[str]) -> Mapping[str, tuple[str, int]]:
+    found = {}
+    for text in texts:
+        name, separator, address = text.partition("://")
+        host, _, port = address.rpartition(":")
+        if separator and port.isdecimal():
+            found[name] = (host.strip("[]"), int(port))
+    return found

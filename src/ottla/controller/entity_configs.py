@@ -1,0 +1,48 @@
+"""The overrides of topics and brokers in the registry, and the word to all that they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.registry import paths
+from ottla.registry.tree import NoNodeError, Registry, create_or_set
+from ottla.registry.znodes import decode_config, encode_config, encode_config_change
+
+TOPICS: Final = "topics"
+BROKERS: Final = "brokers"
+
+
+class EntityConfigs:
+    """Reads and writes /config; each change leaves a notification for whoever acts on it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+
+    async def read(self, entity_type: str, entity_name: str) -> dict[str, str]:
+        """The overrides; none where there is no node."""
+        path = paths.config(entity_type, entity_name)
+        try:
+            data, _ = await self.registry.get(path)
+        except NoNodeError:
+            return {}
+        return decode_config(path, data)
+
+    async def write(self, entity_type: str, entity_name: str, config: Mapping[str, str]) -> None:
+        """Put `config` in place of all overrides."""
+        path = paths.config(entity_type, entity_name)
+        await create_or_set(self.registry, path, encode_config(config))
+        await self._notify(entity_type, entity_name)
+
+    async def remove(self, entity_type: str, entity_name: str) -> None:
+        """Forget the overrides, if there are any."""
+        try:
+            await self.registry.delete(paths.config(entity_type, entity_name))
+        except NoNodeError:
+            return
+        await self._notify(entity_type, entity_name)
+
+    async def _notify(self, entity_type: str, entity_name: str) -> None:
+        entity_path = f"{entity_type}/{paths.sanitize(entity_name)}"
+        data = encode_config_change(entity_path)
+        await self.registry.create(paths.CONFIG_CHANGE_PREFIX, data, sequential=True)

@@ -1,0 +1,90 @@
+"""A topic that is to be created: what was asked for, and what becomes of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.topic_config import TopicConfig
+from ottla.controller.topic_assignment import Assignment, assign_new_topic, check_assignment
+from ottla.controller.topic_names import OFFSETS_TOPIC, refuse_collision, validate_topic_name
+from ottla.errors import ErrorCode, KafkaError
+
+BROKER_DEFAULT: Final = -1
+"""As a number of partitions or replicas: what the broker is configured with (KIP-464)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A wish: counts, or replicas by partition, and overrides of the topic's settings."""
+
+    name: str
+    num_partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    config: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class CreatedTopic(NamedTuple):
+    """A topic as it was created, or would be."""
+
+    topic_id: UUID
+    num_partitions: int
+    replication_factor: int
+    config: dict[str, str]
+
+
+class MorePartitions(NamedTuple):
+    """A wish for a topic that exists: how many partitions, and the replicas of the new ones."""
+
+    name: str
+    total: int
+    assignment: Sequence[tuple[int, ...]] | None = None
+
+
+def offsets_topic(config: BrokerConfig, live_brokers: Collection[int]) -> NewTopic:
+    """`__consumer_offsets` as the broker makes it; a small cluster gets fewer replicas."""
+    return NewTopic(
+        OFFSETS_TOPIC,
+        config.offsets_topic_num_partitions,
+        min(config.offsets_topic_replication_factor, len(live_brokers)),
+        config={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        },
+    )
+
+
+def check_new_topic(topic: NewTopic, existing: Collection[str]) -> None:
+    """The rules that need no broker: name, settings, and one way of saying how many."""
+    validate_topic_name(topic.name)
+    if topic.name in existing:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
+    refuse_collision(topic.name, existing)
+    counted = (topic.num_partitions, topic.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT)
+    if topic.assignment and counted:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"topic {topic.name!r}: either replicas are assigned or numbers are given, not both",
+        )
+    TopicConfig.validate(topic.config)
+
+
+def plan_assignment(
+    topic: NewTopic, config: BrokerConfig, brokers: Collection[int], chance: random.Random
+) -> Assignment:
+    """The replicas of each partition: those that were asked for, or a round of the brokers."""
+    if topic.assignment:
+        check_assignment(topic.assignment, range(len(topic.assignment)), brokers)
+        return dict(sorted(topic.assignment.items()))
+    num_partitions, replication_factor = topic.num_partitions, topic.replication_factor
+    if num_partitions == BROKER_DEFAULT:
+        num_partitions = config.num_partitions
+    if replication_factor == BROKER_DEFAULT:
+        replication_factor = config.default_replication_factor
+    return assign_new_topic(sorted(brokers), num_partitions, replication_factor, chance)
