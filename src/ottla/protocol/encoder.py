@@ -7,11 +7,13 @@ records, which are passed on as parts of their own.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol import wire
 from ottla.protocol.codegen import Source
-from ottla.protocol.types import Array, Bytes, Field, Fixed, Records, Sized, String, Uuid
+from ottla.protocol.types import Array, Field, Fixed, Records, Sized, String, Uuid
 
 if TYPE_CHECKING:
     from ottla.protocol.message import Message, Struct
@@ -81,7 +83,7 @@ class EncoderSource(Source):
         """A condition: the value is not the default."""
         if field.is_struct:
             inner = " or ".join(self.differs(f, f"{value}.{f.name}") for f in field.type.fields)
-            return f"{value} is not None and ({inner})"
+            return f"({value} is not None and ({inner}))"
         if field.default is None:
             return f"{value} is not None"
         if field.is_list or not field.default:
@@ -106,19 +108,33 @@ class EncoderSource(Source):
             self.line(f"{part} = {value}")
             self.struct(type, part)
 
-    def length(self, code: str, size: str, absent: str | None, long_form: str) -> None:
-        """Write a length or count; when the condition `absent` holds, that of null."""
-        n = self.fresh("n")
-        size = f"{size} + 1" if self.flexible else size
-        null = "0" if self.flexible else "-1"
-        self.line(f"{n} = {size}" if absent is None else f"{n} = {null} if {absent} else {size}")
+    @contextmanager
+    def unless_null(self, value: str, code: str, nullable: bool) -> Iterator[None]:
+        """What follows writes a value that is there; the length of null is written here."""
+        if not nullable:
+            yield
+            return
+        before = list(self.run)
+        with self.block(f"if {value} is None"):
+            self.fixed("x" if self.flexible else code, "-1")
+            self.flush()
+        self.run = before
+        with self.block("else"):
+            yield
+            self.flush()
+
+    def length(self, code: str, size: str, long_form: str) -> None:
+        """Write a length or count: on its own in the compact form, if it takes several bytes."""
         if not self.flexible:
-            self.fixed(code, n)
+            self.fixed(code, size)
             self.flush()
             return
-        before, self.run = list(self.run), [*self.run, ("B", n, self.label)]
+        n = self.fresh("n")
+        self.line(f"{n} = {size} + 1")
+        before = list(self.run)
         with self.block(f"if {n} < 128"):
             if before:
+                self.fixed("B", n)
                 self.flush()
             else:
                 self.line(f"{self.out}.append({n})")
@@ -126,70 +142,59 @@ class EncoderSource(Source):
         with self.block("else"):
             self.flush()
             self.line(f"{self.out} += {long_form}({n})")
-        self.run = []
 
     def sized(self, type: Sized, value: str, nullable: bool) -> None:
         s = self.fresh("s")
-        self.line(f"{s} = {value}")
-        if type is String:
-            encoded = f"{s} = {s}.encode()"
-            if nullable:
-                with self.block(f"if {s} is not None"):
-                    self.line(encoded)
-            else:
-                self.line(encoded)
-        absent = f"{s} is None" if nullable else None
-        long_form = "string_length_bytes" if type is String else "uvarint_bytes"
-        self.length(type.length_code, f"len({s})", absent, long_form)
-        if nullable:
-            with self.block(f"if {s}"):
-                self.line(f"{self.out} += {s}")
-        else:
+        encoded = ".encode()" if type is String else ""
+        self.line(f"{s} = {value}{'' if nullable else encoded}")
+        with self.unless_null(s, type.length_code, nullable):
+            if nullable and encoded:
+                self.line(f"{s} = {s}{encoded}")
+            long_form = "string_length_bytes" if type is String else "uvarint_bytes"
+            self.length(type.length_code, f"len({s})", long_form)
             self.line(f"{self.out} += {s}")
 
     def records(self, value: str, nullable: bool) -> None:
         r = self.fresh("r")
         self.line(f"{r} = {value}")
-        absent = f"{r} is None" if nullable else None
-        self.length(Bytes.length_code, f"records_size({r})", absent, "uvarint_bytes")
-        with self.block(f"if {r} is not None"):
+        with self.unless_null(r, Records.length_code, nullable):
+            self.length(Records.length_code, f"records_size({r})", "uvarint_bytes")
             self.line(f"{self.out} = append_records({self.out}, parts, {r})")
 
     def array(self, element: Any, value: str, nullable: bool) -> None:
         items = self.fresh("items")
         self.line(f"{items} = {value}")
-        absent = f"{items} is None" if nullable else None
-        self.length("i", f"len({items})", absent, "uvarint_bytes")
-        if isinstance(element, Fixed) and element is not Uuid:
-            with self.block(f"if {items}"):
-                self.line(f"{self.out} += pack(f'>{{len({items})}}{element.code}', *{items})")
-            return
-        item = self.fresh("item")
-        with self.block(f"for {item} in {items} or ()" if nullable else f"for {item} in {items}"):
-            if isinstance(element, type):
-                self.struct(element, item)
-            else:
-                self.value(element, item, False)
-            self.flush()
+        with self.unless_null(items, "i", nullable):
+            self.length("i", f"len({items})", "uvarint_bytes")
+            if isinstance(element, Fixed) and element is not Uuid:
+                with self.block(f"if {items}"):
+                    packed = f"pack(f'>{{len({items})}}{element.code}', *{items})"
+                    self.line(f"{self.out} += {packed}")
+                return
+            item = self.fresh("item")
+            with self.block(f"for {item} in {items}"):
+                if isinstance(element, type):
+                    self.struct(element, item)
+                else:
+                    self.value(element, item, False)
+                self.flush()
 
     def tagged_section(self, fields: list[Field], source: str) -> None:
         """Write the tagged fields that differ from their defaults, by ascending tag (KIP-482)."""
         if not fields:
-            self.run.append(("x", "", self.label))
+            self.fixed("x", "0")
             return
         self.flush()
         fields = sorted(fields, key=lambda field: field.tag or 0)
         present = [self.differs(field, f"{source}.{field.name}") for field in fields]
-        count = self.fresh("n")
-        self.line(f"{count} = 0")
-        for condition in present:
-            with self.block(f"if {condition}"):
-                self.line(f"{count} += 1")
-        self.line(f"{self.out}.append({count})")
-        with self.block(f"if {count}"):
+        with self.block(f"if {' or '.join(present)}"):
+            counts = " + ".join(f"(1 if {condition} else 0)" for condition in present)
+            self.line(f"{self.out}.append({counts})")
             for field, condition in zip(fields, present, strict=True):
                 with self.block(f"if {condition}"), self.inside(field.name):
                     self.tagged_field(field, f"{source}.{field.name}")
+        with self.block("else"):
+            self.line(f"{self.out}.append(0)")
 
     def tagged_field(self, field: Field, value: str) -> None:
         """Write one tagged field by way of a buffer of its own, since its size goes first."""

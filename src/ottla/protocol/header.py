@@ -11,12 +11,14 @@ from typing import Final
 
 from ottla.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from ottla.protocol.message import (
+    ENCODE_FAULTS,
     REQUESTS,
     Request,
     Response,
     decode,
     encode_parts,
     join,
+    refusal,
     request_class,
 )
 from ottla.protocol.types import Buffer, Part
@@ -24,8 +26,10 @@ from ottla.protocol.wire import records_size, skip_tags
 
 REQUEST_HEAD: Final = Layout(">hhih")
 RESPONSE_HEAD: Final = Layout(">ii")
-FLEXIBLE_RESPONSE_HEAD: Final = Layout(">iix")
 SIZE: Final = Layout(">i")
+unpack_request_head: Final = REQUEST_HEAD.unpack_from
+pack_response_head: Final = RESPONSE_HEAD.pack_into
+MAX_FRAME_BYTES: Final = 0x7FFFFFFF
 
 
 class RequestHeader:
@@ -48,6 +52,9 @@ class RequestHeader:
         )
 
 
+new_header: Final = RequestHeader.__new__
+
+
 def encode_request(
     api_version: int, correlation_id: int, client_id: str | None, request: Request
 ) -> bytes:
@@ -58,7 +65,7 @@ def encode_request(
         request.api_key, api_version, correlation_id, -1 if name is None else len(name)
     )
     out += name or b""
-    if api_version in request.flexible:
+    if api_version >= request.first_flexible_version:
         out.append(0)
     whole = bytearray(join(encode_parts(request, api_version, out)))
     SIZE.pack_into(whole, 0, len(whole) - SIZE.size)
@@ -69,23 +76,29 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """The header of a request, and the position where its body begins."""
     if len(frame) < REQUEST_HEAD.size:
         raise RemoteProtocolError(f"a request of {len(frame)} bytes has no room for its header")
-    api_key, api_version, correlation_id, length = REQUEST_HEAD.unpack_from(frame)
-    client_id = None
-    position = REQUEST_HEAD.size
-    if length >= 0:
-        position += length
+    header = new_header(RequestHeader)
+    api_key, version, header.correlation_id, length = unpack_request_head(frame)
+    header.api_key, header.api_version = api_key, version
+    if length < 0:
+        if length != -1:
+            raise RemoteProtocolError(f"request header: client_id: length {length} is negative")
+        header.client_id = None
+        position = REQUEST_HEAD.size
+    else:
+        position = REQUEST_HEAD.size + length
         if position > len(frame):
             raise RemoteProtocolError("request header: client_id: it ends too early")
         try:
-            client_id = str(frame[REQUEST_HEAD.size : position], "utf-8")
+            header.client_id = str(frame[REQUEST_HEAD.size : position], "utf-8")
         except UnicodeDecodeError as fault:
             raise RemoteProtocolError(f"request header: client_id: {fault}") from fault
-    elif length != -1:
-        raise RemoteProtocolError(f"request header: client_id: length {length} is negative")
     request = REQUESTS.get(api_key) or request_class(api_key)
-    if api_version >= request.flexible.first:
-        position = after_tags(frame, position)
-    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+    if version >= request.first_flexible_version:
+        if frame[position : position + 1] == b"\0":
+            position += 1
+        else:
+            position = after_tags(frame, position)
+    return header, position
 
 
 def after_tags(frame: Buffer, position: int) -> int:
@@ -112,18 +125,22 @@ def encode_response(header: RequestHeader, response: Response) -> list[Part]:
     """
     version = header.api_version
     cls = type(response)
-    if version > cls.max_version and cls.answers_unknown_versions:
+    if cls.answers_unknown_versions and version not in cls.versions:
         version = 0
-    if version in cls.flexible_header:
-        out = bytearray(FLEXIBLE_RESPONSE_HEAD.pack(0, header.correlation_id))
-    else:
-        out = bytearray(RESPONSE_HEAD.pack(0, header.correlation_id))
-    parts = encode_parts(response, version, out)
-    size = len(out) if len(parts) == 1 else records_size(parts)
+    out = bytearray(8 if version < cls.first_flexible_header else 9)
+    parts: list[Part] = []
     try:
-        SIZE.pack_into(out, 0, size - SIZE.size)
-    except OverflowError as fault:
-        raise LocalProtocolError(f"a response of {size} bytes is too large") from fault
+        last = cls.encoders[version](response, out, parts)
+    except ENCODE_FAULTS as fault:
+        raise refusal(cls, version, fault, LocalProtocolError) from fault
+    size = len(last)
+    if parts:
+        size += records_size(parts)
+    if last:
+        parts.append(last)
+    if size > MAX_FRAME_BYTES:
+        raise LocalProtocolError(f"{cls.__name__} v{version}: {size} bytes do not fit in a frame")
+    pack_response_head(out, 0, size - 4, header.correlation_id)
     return parts
 
 
@@ -136,7 +153,7 @@ def decode_response(
     (correlation_id,) = SIZE.unpack_from(frame)
     response = request_class.response_class
     position = SIZE.size
-    if api_version in response.flexible_header:
+    if api_version >= response.first_flexible_header:
         position = after_tags(frame, position)
     if response.answers_unknown_versions and frame[4:6] == UNSUPPORTED_VERSION:
         api_version = 0

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
 
 from ottla.errors import ErrorCode, LocalProtocolError, ProtocolError, RemoteProtocolError
 from ottla.protocol.api_keys import MODULES, ApiKey
-from ottla.protocol.types import NONE, Array, Buffer, Field, Part, Records, Versions
+from ottla.protocol.types import NEWEST, NONE, Array, Buffer, Field, Part, Records, Versions
 
 # What generated code raises when it meets bytes, or values, that do not fit.
 DECODE_FAULTS: Final = (ValueError, IndexError, LayoutError, OverflowError, MemoryError)
@@ -113,6 +113,7 @@ class Message(Struct):
     flexible: ClassVar[Versions] = NONE
     min_version: ClassVar[int]
     max_version: ClassVar[int]
+    first_flexible_version: ClassVar[int]
     reads_newer: ClassVar[bool] = False
     encoders: ClassVar[Codecs]
     decoders: ClassVar[Codecs]
@@ -124,6 +125,7 @@ class Message(Struct):
         cls.versions = Versions.parse(versions)
         cls.flexible = Versions.parse(flexible)
         cls.min_version, cls.max_version = cls.versions
+        cls.first_flexible_version = cls.flexible.first if cls.flexible != NONE else NEWEST
         cls.reads_newer = reads_newer
         cls.encoders = Codecs(cls, "encode")
         cls.decoders = Codecs(cls, "decode")
@@ -151,14 +153,16 @@ class Response(Message):
 
     api_key: ClassVar[ApiKey]
     answers_unknown_versions: ClassVar[bool]
-    flexible_header: ClassVar[Versions]
+    first_flexible_header: ClassVar[int]
 
     def __init_subclass__(
         cls, *, api_key: int | None = None, answers_unknown_versions: bool = False, **options: Any
     ) -> None:
         super().__init_subclass__(**options)
         cls.answers_unknown_versions = answers_unknown_versions
-        cls.flexible_header = NONE if answers_unknown_versions else cls.flexible
+        cls.first_flexible_header = (
+            NEWEST if answers_unknown_versions else cls.first_flexible_version
+        )
         if api_key is not None:
             cls.api_key = ApiKey(api_key)
             REQUESTS[api_key].response_class = cls
@@ -184,43 +188,30 @@ def request_class(api_key: int) -> type[Request]:
 
 def decode(cls: type[MessageT], version: int, buffer: Buffer, position: int = 0) -> MessageT:
     """The message that fills `buffer` from `position` on; records are views of the buffer."""
-    message, position = decode_some(cls, version, buffer, position)
-    if position != len(buffer):
-        raise refusal(cls, version, f"{len(buffer) - position} bytes too many")
-    return message
-
-
-def decode_some(
-    cls: type[MessageT], version: int, buffer: Buffer, position: int = 0
-) -> tuple[MessageT, int]:
-    """The message at `position` of `buffer`, and the position after it."""
-    codec = cls.decoders[version]
-    # Text comes faster out of bytes; only where records are must the buffer not be copied.
-    data = memoryview(buffer) if cls.holds_records else bytes(buffer)
     try:
-        message, position = codec(data, position)
+        message: MessageT = cls.decoders[version](buffer, position)
     except DECODE_FAULTS as fault:
         raise refusal(cls, version, fault) from fault
-    if position > len(data):
-        raise refusal(cls, version, "it ends too early")
-    return message, position
+    return message
 
 
 def refusal(
     cls: type[Message],
     version: int,
-    fault: Exception | str,
+    fault: Exception,
     error: type[ProtocolError] = RemoteProtocolError,
 ) -> ProtocolError:
     """The error to raise for `fault`: names message, version, field and rule."""
-    if isinstance(fault, str):
-        return error(f"{cls.__name__} v{version}: {fault}")
     from ottla.protocol.codegen import field_at_fault
 
-    ends = error is RemoteProtocolError and isinstance(fault, IndexError | LayoutError)
-    rule = "it ends too early" if ends else str(fault)
-    place = field_at_fault(fault)
-    return error(f"{cls.__name__} v{version}{': ' if place else ''}{place}: {rule}")
+    rule = str(fault)
+    if error is RemoteProtocolError and isinstance(fault, IndexError | LayoutError):
+        rule = "it ends too early"
+    elif "NoneType" in rule:
+        rule = "null where a value is needed"
+    return error(
+        ": ".join(filter(None, (f"{cls.__name__} v{version}", field_at_fault(fault), rule)))
+    )
 
 
 def encode_parts(message: Message, version: int, out: bytearray) -> list[Part]:
@@ -257,6 +248,6 @@ def decode_versioned(cls: type[MessageT], buffer: Buffer) -> MessageT:
     if len(buffer) < VERSION.size:
         raise RemoteProtocolError(f"{cls.__name__}: it ends before its version")
     (version,) = VERSION.unpack_from(buffer)
-    if not cls.reads_newer:
-        return decode(cls, version, buffer, VERSION.size)
-    return decode_some(cls, min(version, cls.max_version), buffer, VERSION.size)[0]
+    if cls.reads_newer:
+        version = min(version, cls.max_version)
+    return decode(cls, version, buffer, VERSION.size)

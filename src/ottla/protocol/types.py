@@ -7,7 +7,6 @@ compact varint of flexible versions, KIP-482) is decided by the version of the m
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ottla.structs import NO_UUID
@@ -56,8 +55,7 @@ EVERY: Final = Versions(0, NEWEST)
 NONE: Final = Versions(1, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(NamedTuple):
     """A value of fixed width: `code` is its letter in the formats of the `struct` module."""
 
     name: str
@@ -66,8 +64,7 @@ class Fixed:
     default: object
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
+class Sized(NamedTuple):
     """Bytes with a length in front: text, opaque bytes, or record batches."""
 
     name: str
@@ -97,8 +94,7 @@ Records = Sized("Records", "i", None)
 UNSET: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """What a message class says about one of its fields.
 
     `default` is what a version without the field decodes to. When `ignorable`, encoding a version
@@ -114,7 +110,7 @@ class Field:
     name: str = ""
 
     def named(self, name: str) -> Field:
-        return replace(self, name=name)
+        return self._replace(name=name)
 
     @property
     def is_list(self) -> bool:

@@ -34,6 +34,12 @@ def refuse_count(count: int, left: int) -> RefusedError:
     return RefusedError(f"{count} elements announced, but only {left} bytes follow")
 
 
+def refuse_end(position: int, end: int) -> RefusedError:
+    if position > end:
+        return RefusedError(f"it ends {position - end} bytes too early")
+    return RefusedError(f"{end - position} bytes too many")
+
+
 def uvarint(data: Buffer, position: int) -> tuple[int, int]:
     """The unsigned varint at `position`: at most 5 bytes, below 2**32."""
     value = shift = 0
@@ -51,14 +57,23 @@ def uvarint(data: Buffer, position: int) -> tuple[int, int]:
     return value, position
 
 
-def long_uvarint(data: Buffer, position: int) -> tuple[int, int]:
-    """The varint whose first byte, already read, is just before `position`."""
-    return uvarint(data, position - 1)
+def long_uvarint(data: Buffer, position: int, first: int) -> tuple[int, int]:
+    """The varint of several bytes, the `first` of which is just before `position`.
+
+    It stands for a length plus one, so 0 would be a null written in more bytes than it needs.
+    """
+    second = data[position]
+    if 0 < second < 0x80:
+        return first - 0x80 + (second << 7), position + 1
+    value, position = uvarint(data, position - 1)
+    if not value:
+        raise RefusedError("null in a varint of several bytes")
+    return value, position
 
 
-def long_string_length(data: Buffer, position: int) -> tuple[int, int]:
+def long_string_length(data: Buffer, position: int, first: int) -> tuple[int, int]:
     """As `long_uvarint`, for the length plus one of a string, which Kafka limits."""
-    length, position = uvarint(data, position - 1)
+    length, position = long_uvarint(data, position, first)
     if length > MAX_STRING_BYTES + 1:
         raise RefusedError(f"a string of {length - 1} bytes is longer than {MAX_STRING_BYTES}")
     return length, position
