@@ -32,7 +32,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from ottla.runtime import Timer
 
-MEMBER_ID_CLIENT_LENGTH: Final = 255
+MEMBER_ID_NAME_LENGTH: Final = 255
 
 
 class GroupState(Enum):
@@ -104,7 +104,8 @@ class GroupMetadata:
 
     def new_member_id(self, client_id: str, group_instance_id: str | None, uuid: UUID) -> str:
         """An id that no member ever had; its front tells people who it is."""
-        return f"{group_instance_id or client_id[:MEMBER_ID_CLIENT_LENGTH]}-{uuid}"
+        name = client_id if group_instance_id is None else group_instance_id
+        return f"{name[:MEMBER_ID_NAME_LENGTH]}-{uuid}"
 
     def add(self, member: MemberMetadata, callback: JoinCallback | None = None) -> None:
         """Take in a member, which may wait for the answer to its JoinGroup."""

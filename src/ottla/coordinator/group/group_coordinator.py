@@ -98,6 +98,10 @@ class GroupCoordinator:
         for group in self.manager.unload(partition):
             self.rebalancer.abandon(group, ErrorCode.NOT_COORDINATOR)
 
+    def partition_for(self, group_id: str) -> int:
+        """The partition of the offsets topic whose leader coordinates the group."""
+        return self.manager.log.partition_for(group_id)
+
     def availability(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
         """NONE if this broker can answer for the group now, else what to tell the client."""
         if not is_valid_group_id(group_id, may_be_empty=may_be_empty):

@@ -1,0 +1,66 @@
+"""Producer ids, unique in the cluster: brokers claim them from the registry in blocks.
+
+/latest_producer_id_block holds the block that was claimed last. Ids of a block that a broker did
+not use before it stopped are never given out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.registry.paths import PRODUCER_ID_BLOCK
+from ottla.registry.tree import BadVersionError, NodeExistsError, NoNodeError, Registry
+from ottla.registry.znodes import ProducerIdBlock
+
+BLOCK_SIZE: Final = 1000
+MAX_CLAIMS: Final = 20
+
+
+class ProducerIdManager:
+    """Gives out the ids of one block after the other, each id once."""
+
+    def __init__(self, registry: Registry, broker_id: int) -> None:
+        self._registry = registry
+        self._broker_id = broker_id
+        self._block = ProducerIdBlock(broker_id, 0, -1)
+        self._next_id = 0
+        # Waiting for the registry lets other requests in; they must not claim a block as well.
+        self._turn = asyncio.Lock()
+
+    async def generate_producer_id(self) -> int:
+        """An id that no producer has had."""
+        async with self._turn:
+            if self._next_id > self._block.last_id:
+                self._block = await self._claim_block()
+                self._next_id = self._block.first_id
+            producer_id = self._next_id
+            self._next_id += 1
+            return producer_id
+
+    async def _claim_block(self) -> ProducerIdBlock:
+        """The next block; if another broker is faster, the one after that."""
+        for _ in range(MAX_CLAIMS):
+            try:
+                return await self._write_next_block()
+            except (BadVersionError, NodeExistsError):
+                continue
+        raise KafkaError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            f"{MAX_CLAIMS} blocks of producer ids were claimed by other brokers first",
+        )
+
+    async def _write_next_block(self) -> ProducerIdBlock:
+        try:
+            data, stat = await self._registry.get(PRODUCER_ID_BLOCK)
+        except NoNodeError:
+            block = self._block_from(0)
+            await self._registry.create(PRODUCER_ID_BLOCK, block.encode())
+            return block
+        block = self._block_from(ProducerIdBlock.decode(data).last_id + 1)
+        await self._registry.set(PRODUCER_ID_BLOCK, block.encode(), stat.version)
+        return block
+
+    def _block_from(self, first_id: int) -> ProducerIdBlock:
+        return ProducerIdBlock(self._broker_id, first_id, first_id + BLOCK_SIZE - 1)

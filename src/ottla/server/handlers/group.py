@@ -1,0 +1,217 @@
+"""The classic group protocol, all versions up to Kafka 3.9: FindCoordinator (10) v0-6, JoinGroup
+(11) v0-9, Heartbeat (12) v0-4, LeaveGroup (13) v0-5, SyncGroup (14) v0-5, DescribeGroups (15)
+v0-5, ListGroups (16) v0-5, DeleteGroups (42) v0-2.
+
+What the versions differ in is settled here, as far as it is a matter of fields; the coordinator
+itself only needs the version where a JoinGroup means something else (v4, v9).
+Left out: coordinators of transactional ids and of share groups, which do not exist yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.group.member import ClientContext
+from ottla.errors import ErrorCode, KafkaError
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.group import (
+    KEY_TYPE_GROUP,
+    KEY_TYPE_TRANSACTION,
+    Coordinator,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from ottla.runtime import Scheduler
+from ottla.server.apis import Handler
+from ottla.server.handlers.producer_ids import TRANSACTIONS_REFUSED
+from ottla.server.metadata_cache import MetadataCache
+from ottla.server.offsets_log import OFFSETS_TOPIC
+from ottla.structs import Node
+
+logger = logging.getLogger(__name__)
+
+FIND_COORDINATORS_VERSION: Final = 4
+NULLABLE_PROTOCOL_NAME_VERSION: Final = 7
+LEAVE_SEVERAL_VERSION: Final = 3
+SYNC_NAMES_PROTOCOL_VERSION: Final = 5
+
+# READ, DELETE and DESCRIBE, as bits by the code of the operation; without ACLs all are allowed.
+GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
+
+NO_NODE: Final = Node(-1, "", -1)
+
+
+class GroupHandlers:
+    """Brings requests to the group coordinator, and clients to the right broker."""
+
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        metadata_cache: MetadataCache,
+        scheduler: Scheduler,
+        create_offsets_topic: Callable[[], Awaitable[object]],
+    ) -> None:
+        self.coordinator = coordinator
+        self.metadata_cache = metadata_cache
+        self.scheduler = scheduler
+        self.create_offsets_topic = create_offsets_topic
+        self._is_creating = False
+
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.FIND_COORDINATOR: self.handle_find_coordinator,
+            ApiKey.JOIN_GROUP: self.handle_join_group,
+            ApiKey.SYNC_GROUP: self.handle_sync_group,
+            ApiKey.HEARTBEAT: self.handle_heartbeat,
+            ApiKey.LEAVE_GROUP: self.handle_leave_group,
+            ApiKey.DESCRIBE_GROUPS: self.handle_describe_groups,
+            ApiKey.LIST_GROUPS: self.handle_list_groups,
+            ApiKey.DELETE_GROUPS: self.handle_delete_groups,
+        }
+
+    def handle_find_coordinator(
+        self, context: RequestContext, body: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse:
+        if context.api_version >= FIND_COORDINATORS_VERSION:
+            return FindCoordinatorResponse(
+                coordinators=[
+                    self._find_coordinator(context, body.key_type, key)
+                    for key in body.coordinator_keys
+                ]
+            )
+        found = self._find_coordinator(context, body.key_type, body.key)
+        return FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+
+    def handle_join_group(self, context: RequestContext, body: JoinGroupRequest) -> None:
+        def respond(answer: JoinGroupResponse) -> None:
+            has_name = answer.protocol_name is not None
+            if not has_name and context.api_version < NULLABLE_PROTOCOL_NAME_VERSION:
+                answer.protocol_name = ""
+            context.respond(answer)
+
+        # Kafka keeps hosts as Java prints addresses, and its tools show them so.
+        client = ClientContext(context.client_id, f"/{context.client_host}", context.api_version)
+        self.coordinator.join_group(body, client, respond)
+
+    def handle_sync_group(
+        self, context: RequestContext, body: SyncGroupRequest
+    ) -> SyncGroupResponse | None:
+        if context.api_version >= SYNC_NAMES_PROTOCOL_VERSION and (
+            body.protocol_type is None or body.protocol_name is None
+        ):
+            return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self.coordinator.sync_group(body, context.respond)
+        return None
+
+    def handle_heartbeat(
+        self, context: RequestContext, body: HeartbeatRequest
+    ) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=self.coordinator.heartbeat(body))
+
+    def handle_leave_group(
+        self, context: RequestContext, body: LeaveGroupRequest
+    ) -> LeaveGroupResponse:
+        if context.api_version >= LEAVE_SEVERAL_VERSION:
+            return self.coordinator.leave_group(body)
+        body.members = [MemberIdentity(member_id=body.member_id)]
+        answer = self.coordinator.leave_group(body)
+        if answer.members:
+            answer.error_code = answer.members.pop().error_code
+        return answer
+
+    def handle_describe_groups(
+        self, context: RequestContext, body: DescribeGroupsRequest
+    ) -> DescribeGroupsResponse:
+        groups = self.coordinator.describe_groups(body.groups)
+        for group in groups:
+            if body.include_authorized_operations and not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+        return DescribeGroupsResponse(groups=groups)
+
+    def handle_list_groups(
+        self, context: RequestContext, body: ListGroupsRequest
+    ) -> ListGroupsResponse:
+        return self.coordinator.list_groups(body)
+
+    def handle_delete_groups(self, context: RequestContext, body: DeleteGroupsRequest) -> None:
+        self.coordinator.delete_groups(body, context.respond)
+
+    def _find_coordinator(self, context: RequestContext, key_type: int, key: str) -> Coordinator:
+        if key_type == KEY_TYPE_TRANSACTION:
+            return _not_found(
+                key, TRANSACTIONS_REFUSED, "This broker does not coordinate transactions yet."
+            )
+        if key_type != KEY_TYPE_GROUP:
+            return _not_found(
+                key, ErrorCode.INVALID_REQUEST, f"The key type {key_type} is not known."
+            )
+        node = self._leader(self.coordinator.partition_for(key), context.listener_name)
+        if node is None:
+            return _not_found(
+                key,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"The topic {OFFSETS_TOPIC} has no leader for the group yet.",
+            )
+        return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port)
+
+    def _leader(self, partition: int, listener_name: str) -> Node | None:
+        """The leader of a partition of the offsets topic, which is created if it is missing."""
+        topic = self.metadata_cache.topic(OFFSETS_TOPIC)
+        if topic is None:
+            self._begin_to_create_offsets_topic()
+            return None
+        state = topic.partitions.get(partition)
+        if state is None:
+            return None
+        brokers = self.metadata_cache.alive_brokers(listener_name)
+        return next((broker for broker in brokers if broker.id == state.leader), None)
+
+    def _begin_to_create_offsets_topic(self) -> None:
+        if not self._is_creating:
+            self._is_creating = True
+            self.scheduler.spawn(self._create_offsets_topic(), name="create offsets topic")
+
+    async def _create_offsets_topic(self) -> None:
+        try:
+            await self.create_offsets_topic()
+        except KafkaError as error:
+            if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                logger.error("The topic %s could not be created: %s", OFFSETS_TOPIC, error)
+        finally:
+            self._is_creating = False
+
+
+def _not_found(key: str, error: ErrorCode, message: str) -> Coordinator:
+    node = NO_NODE
+    return Coordinator(
+        key=key,
+        node_id=node.id,
+        host=node.host,
+        port=node.port,
+        error_code=error,
+        error_message=message,
+    )

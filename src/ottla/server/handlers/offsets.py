@@ -1,0 +1,203 @@
+"""OffsetCommit (8) v0-9 and OffsetFetch (9) v0-9: how far the consumers of a group have got.
+
+Version notes, commit: v0 was kept in ZooKeeper and is kept like the others here; v1 may bring its
+own timestamp; v2-4 its own retention time, which then decides about expiry alone; v6 leader epoch.
+Fetch: v0-1 have no error but the partitions'; v2 null topics ask for all; v8 several groups.
+`require_stable` (v7) is always met: there are no offsets in open transactions yet.
+Left out: member epochs (v9, KIP-848), which only groups of the new protocol have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.group.offset_commits import Committer
+from ottla.coordinator.group.offsets import INVALID_OFFSET, OffsetAndMetadata
+from ottla.errors import ErrorCode
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from ottla.runtime import Clock
+from ottla.server.apis import Handler
+from ottla.structs import TopicPartition
+
+TOP_LEVEL_ERROR_VERSION: Final = 2
+FETCH_GROUPS_VERSION: Final = 8
+
+Errors = Mapping[TopicPartition, ErrorCode]
+Fetched = Mapping[TopicPartition, OffsetAndMetadata | None]
+ResponsePartition = TypeVar(
+    "ResponsePartition", OffsetFetchResponsePartition, OffsetFetchResponsePartitions
+)
+
+
+class OffsetHandlers:
+    """Brings commits and look-ups to the group coordinator."""
+
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        clock: Clock,
+        topic_exists: Callable[[TopicPartition], bool],
+    ) -> None:
+        self.coordinator = coordinator
+        self.clock = clock
+        self.topic_exists = topic_exists
+
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.OFFSET_COMMIT: self.handle_offset_commit,
+            ApiKey.OFFSET_FETCH: self.handle_offset_fetch,
+        }
+
+    def handle_offset_commit(self, context: RequestContext, body: OffsetCommitRequest) -> None:
+        unknown: dict[TopicPartition, ErrorCode] = {}
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        for topic in body.topics:
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if self.topic_exists(topic_partition):
+                    offsets[topic_partition] = self._offset(body, partition)
+                else:
+                    unknown[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not offsets:
+            context.respond(_commit_response(body, unknown))
+            return
+        committer = Committer(
+            body.member_id, body.generation_id_or_member_epoch, body.group_instance_id
+        )
+        self.coordinator.commit_offsets(
+            body.group_id,
+            committer,
+            offsets,
+            lambda errors: context.respond(_commit_response(body, {**errors, **unknown})),
+        )
+
+    def handle_offset_fetch(
+        self, context: RequestContext, body: OffsetFetchRequest
+    ) -> OffsetFetchResponse:
+        if context.api_version >= FETCH_GROUPS_VERSION:
+            return OffsetFetchResponse(groups=[self._fetch_group(group) for group in body.groups])
+        error, fetched = self._fetch(body.group_id, body.topics)
+        if error and context.api_version >= TOP_LEVEL_ERROR_VERSION:
+            return OffsetFetchResponse(error_code=error)
+        if error:
+            fetched = dict.fromkeys(_partitions(body.topics or ()))
+        return OffsetFetchResponse(
+            topics=[
+                OffsetFetchResponseTopic(
+                    name=name,
+                    partitions=_fetched(OffsetFetchResponsePartition, partitions, error),
+                )
+                for name, partitions in _by_topic(fetched).items()
+            ]
+        )
+
+    def _offset(
+        self, body: OffsetCommitRequest, partition: OffsetCommitRequestPartition
+    ) -> OffsetAndMetadata:
+        now_ms = self.clock.now_ms()
+        timestamp_ms = partition.commit_timestamp
+        retention_ms = body.retention_time_ms
+        return OffsetAndMetadata(
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.committed_metadata or "",
+            commit_timestamp_ms=timestamp_ms if timestamp_ms >= 0 else now_ms,
+            expire_timestamp_ms=now_ms + retention_ms if retention_ms >= 0 else None,
+        )
+
+    def _fetch_group(self, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        error, fetched = self._fetch(group.group_id, group.topics)
+        return OffsetFetchResponseGroup(
+            group_id=group.group_id,
+            error_code=error,
+            topics=[
+                OffsetFetchResponseTopics(
+                    name=name,
+                    partitions=_fetched(OffsetFetchResponsePartitions, partitions),
+                )
+                for name, partitions in _by_topic(fetched).items()
+            ],
+        )
+
+    def _fetch(
+        self,
+        group_id: str,
+        topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+    ) -> tuple[ErrorCode, Fetched]:
+        partitions = None if topics is None else _partitions(topics)
+        return self.coordinator.fetch_offsets(group_id, partitions)
+
+
+def _commit_response(body: OffsetCommitRequest, errors: Errors) -> OffsetCommitResponse:
+    """One result for each partition of the request, in its order."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=errors[TopicPartition(topic.name, partition.partition_index)],
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in body.topics
+        ]
+    )
+
+
+def _partitions(
+    topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics],
+) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, partition)
+        for topic in topics
+        for partition in topic.partition_indexes
+    ]
+
+
+def _by_topic(fetched: Fetched) -> dict[str, Fetched]:
+    topics: dict[str, dict[TopicPartition, OffsetAndMetadata | None]] = {}
+    for partition, value in fetched.items():
+        topics.setdefault(partition.topic, {})[partition] = value
+    return dict(topics)
+
+
+def _fetched(
+    partition_class: type[ResponsePartition],
+    partitions: Fetched,
+    error: ErrorCode = ErrorCode.NONE,
+) -> list[ResponsePartition]:
+    """What was committed, or -1 without an error."""
+    nothing = OffsetAndMetadata(INVALID_OFFSET)
+    return [
+        partition_class(
+            partition_index=partition.partition,
+            committed_offset=(value or nothing).offset,
+            committed_leader_epoch=(value or nothing).leader_epoch,
+            metadata=(value or nothing).metadata,
+            error_code=error,
+        )
+        for partition, value in partitions.items()
+    ]
