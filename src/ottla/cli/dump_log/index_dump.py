@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from ottla.cli.command import CommandError
 from ottla.cli.dump_log.segment_file import base_offset, mapped
 from ottla.cli.terminal import Terminal
 from ottla.log.index_file import CorruptIndexError, IndexFile
@@ -28,7 +29,7 @@ def dump_offset_index(path: Path, arguments: Namespace, terminal: Terminal) -> b
     log = path.with_suffix(".log")
     if arguments.index_sanity_check:
         return _check_sanity(index, log, terminal)
-    index.open()
+    _open(index)
     mismatches: Pairs = []
     with mapped(log) as view:
         for entry in filled(index.entries(), index.base_offset):
@@ -47,7 +48,7 @@ def dump_time_index(path: Path, arguments: Namespace, terminal: Terminal) -> boo
     log = path.with_suffix(".log")
     if arguments.index_sanity_check:
         return _check_sanity(index, log, terminal)
-    index.open()
+    _open(index)
     entries = list(filled(index.entries(), index.base_offset))
     if not arguments.verify_index_only:
         for entry in entries:
@@ -82,6 +83,13 @@ def dump_time_index(path: Path, arguments: Namespace, terminal: Terminal) -> boo
         terminal,
     )
     return not (wrong_time or out_of_order or not_found)
+
+
+def _open(index: IndexFile) -> None:
+    try:
+        index.open()
+    except CorruptIndexError as error:
+        raise CommandError(str(error)) from error
 
 
 def compare_times(entries: Sequence[TimestampOffset], view: memoryview) -> tuple[Pairs, Pairs]:

@@ -1,0 +1,56 @@
+"""Moments and durations as users write them."""
+
+import pytest
+
+from ottla.cli.command import UsageError
+from ottla.cli.consumer_groups.moments import duration_ms, timestamp_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:00:01.500", 1500),
+        ("1970-01-01T00:00:01.500Z", 1500),
+        ("1970-01-01T02:00:01.500+02:00", 1500),
+        ("1970-01-01T02:00:01.500+0200", 1500),
+        ("1970-01-01T02:00:01.500+02", 1500),
+        ("1969-12-31T22:00:00.000-02:00", 0),
+        ("2017-06-06T10:00:00", 1496743200000),
+    ],
+)
+def test_datetime_is_utc_unless_it_has_a_zone(text, expected):
+    """Each form that Kafka's tool takes gives milliseconds since 1970."""
+    assert timestamp_ms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2017-06-06", "2017-06-06 10:00:00", "T10:00", ""])
+def test_datetime_of_another_form_is_refused(text):
+    """The message shows the form."""
+    with pytest.raises(UsageError, match="YYYY-MM-DDTHH:mm:SS"):
+        timestamp_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("P1D", 86_400_000),
+        ("PT1H", 3_600_000),
+        ("PT10M", 600_000),
+        ("PT1.5S", 1500),
+        ("P1DT2H3M4S", 93_784_000),
+        ("pt5s", 5000),
+        ("-PT1H", -3_600_000),
+        ("PT-1H", -3_600_000),
+        ("P0D", 0),
+    ],
+)
+def test_duration_adds_its_parts(text, expected):
+    """Days, hours, minutes and seconds, each with its own sign."""
+    assert duration_ms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1D", "P1M", "P1W", "PT1", "PT1H1H"])
+def test_duration_of_another_form_is_refused(text):
+    """Months and weeks have no fixed length in Kafka's durations."""
+    with pytest.raises(UsageError, match="a duration like P7D or PT1H30M"):
+        duration_ms(text)

@@ -1,0 +1,70 @@
+"""`ottla broker`, up to the moment when the broker starts."""
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The settings with which brokers were started; none is started for real."""
+    configs: list[BrokerConfig] = []
+    module = ModuleType("ottla.server.broker")
+    module.run_broker = lambda config: configs.append(config) or 0
+    monkeypatch.setitem(sys.modules, "ottla.server.broker", module)
+    return configs
+
+
+@pytest.fixture
+def properties(tmp_path):
+    """A property file as H03 has it."""
+    path = tmp_path / "server-1.properties"
+    path.write_text("broker.id=1\nlisteners=PLAINTEXT://:9093\nlog.dirs=/tmp/kafka-logs-1\n")
+    return path
+
+
+@pytest.mark.parametrize("option", [(), ("--config",)])
+def test_property_file_stands_alone_or_behind_config(ottla, started, properties, option):
+    """Both spellings start the same broker."""
+    assert ottla("broker", *option, properties).status == 0
+    assert started[0].broker_id == 1
+    assert started[0].text_of("log.dirs") == "/tmp/kafka-logs-1"
+
+
+def test_override_wins_over_the_file(ottla, started, properties):
+    """The last word is the command line's."""
+    words = ("--override", "broker.id=2", "--override", "log.retention.hours=1")
+
+    assert ottla("broker", properties, *words).status == 0
+    assert started[0].broker_id == 2
+    assert started[0].is_given("log.retention.hours")
+
+
+def test_settings_are_logged_and_secrets_are_not(ottla, started, properties):
+    """The log says what was set, so that it can be seen later what a broker ran with."""
+    err = ottla("broker", properties, "--override", "ssl.keystore.password=abc").err
+
+    assert "INFO Property broker.id is overridden to 1 " in err
+    assert "INFO Property ssl.keystore.password is overridden to [hidden] " in err
+    assert "abc" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--override", "broker.id=x"), "broker.id=x"),
+        (("--override", "broker.id"), "--override takes key=value, not 'broker.id'"),
+        (("/no/such.file",), "cannot read the property file /no/such.file: No such file"),
+        (("a", "--config", "b"), "given twice"),
+    ],
+)
+def test_wrong_setting_is_one_line_and_status_1(ottla, started, words, line):
+    """No broker is started, and the reason is on the last line."""
+    outcome = ottla("broker", *words)
+
+    assert outcome.status == 1
+    assert line in outcome.err.splitlines()[-1]
+    assert not started

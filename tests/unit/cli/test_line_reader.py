@@ -1,0 +1,144 @@
+"""Lines into records."""
+
+from io import BytesIO, StringIO
+
+import pytest
+
+from ottla.cli.command import CommandError, UsageError
+from ottla.cli.line_reader import CHUNK_BYTES, LineReader, LineRecord
+
+EVERYTHING = {"parse.key": "true", "parse.headers": "true"}
+
+
+class Chunks(BytesIO):
+    """A stream that gives its bytes in the pieces in which they arrived."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        super().__init__()
+        self.pieces = list(pieces)
+
+    def read1(self, _size: int = -1) -> bytes:
+        return self.pieces.pop(0) if self.pieces else b""
+
+
+class Keyboard(BytesIO):
+    """A stream that a person types into."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def records(source: BytesIO, **properties: str) -> list[LineRecord]:
+    reader = LineReader({key.replace("_", "."): value for key, value in properties.items()})
+    return [record for some in reader.read(source, StringIO()) for record in some]
+
+
+def values(*pieces: bytes) -> list[bytes | None]:
+    return [record.value for record in records(Chunks(*pieces))]
+
+
+def test_each_line_is_a_value():
+    """The last line counts without its line feed, an empty line as an empty value."""
+    assert values(b"a\n\nb") == [b"a", b"", b"b"]
+
+
+def test_lines_survive_being_cut_anywhere():
+    """However the bytes arrive, the lines are the same."""
+    text = b"first\r\n\r\nsecond \xff\nlast"
+    expected = [b"first", b"", b"second \xff", b"last"]
+
+    assert values(*[bytes([byte]) for byte in text]) == expected
+    assert all(values(text[:cut], text[cut:]) == expected for cut in range(1, len(text)))
+
+
+def test_line_longer_than_a_chunk_stays_whole():
+    """A line may take many reads."""
+    line = b"x" * (3 * CHUNK_BYTES + 1)
+
+    assert [record.value for record in records(BytesIO(line + b"\ny\n"))] == [line, b"y"]
+
+
+def test_records_are_handed_on_as_they_arrive():
+    """A line is not kept waiting for the ones behind it."""
+    source = Chunks(b"a\n", b"b\n")
+    reading = LineReader({}).read(source, StringIO())
+
+    assert next(reading) == [LineRecord(None, b"a")]
+    assert source.pieces == [b"b\n"]
+
+
+def test_key_stands_before_the_separator():
+    """Only the first separator counts."""
+    found = records(Chunks(b"k:v:w\n"), parse_key="true", key_separator=":")
+
+    assert found == [LineRecord(b"k", b"v:w")]
+
+
+def test_line_without_key_is_an_error_with_its_number():
+    """The message says which line, and what was looked for."""
+    with pytest.raises(CommandError, match="line 2 has no key: ':' is not in 'v'"):
+        records(Chunks(b"k:v\nv\n"), parse_key="true", key_separator=":")
+
+
+def test_line_without_key_is_a_value_where_errors_are_ignored():
+    """ignore.error=true takes the whole line as the value."""
+    found = records(Chunks(b"v\n"), parse_key="true", ignore_error="true")
+
+    assert found == [LineRecord(None, b"v")]
+
+
+def test_headers_stand_in_front():
+    """Headers, key and value are separated by tabs, headers from each other by commas."""
+    line = b"h1:v1,h2:v2:w\tk\tv\n"
+
+    assert records(Chunks(line), parse_key="true", parse_headers="true") == [
+        LineRecord(b"k", b"v", (("h1", b"v1"), ("h2", b"v2:w")))
+    ]
+
+
+def test_header_without_separator_is_an_error():
+    """A header has a key and a value."""
+    with pytest.raises(CommandError, match="line 1 has a header without ':': 'h1'"):
+        records(Chunks(b"h1\tv\n"), parse_headers="true")
+
+
+def test_null_marker_stands_for_nothing():
+    """Keys, values, header values and the headers as a whole can be null."""
+    found = records(
+        Chunks(b"h:N\tN\tN\nN\tk\tv\n"), parse_key="true", parse_headers="true", null_marker="N"
+    )
+
+    assert found == [LineRecord(None, None, (("h", None),)), LineRecord(b"k", b"v")]
+
+
+def test_null_marker_works_without_keys():
+    """A plain line can be a tombstone too."""
+    assert records(Chunks(b"N\nv\n"), null_marker="N") == [
+        LineRecord(None, None),
+        LineRecord(None, b"v"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"key.separator": ""},
+        {"null.marker": "\t"},
+        {"headers.delimiter": ","},
+        {"headers.separator": ":"},
+    ],
+)
+def test_separators_must_differ(properties):
+    """Lines could not be read otherwise."""
+    with pytest.raises(UsageError):
+        LineReader({**EVERYTHING, **properties})
+
+
+def test_prompt_is_for_people():
+    """On a terminal each line is asked for."""
+    out = StringIO()
+
+    found = list(LineReader({}).read(Keyboard(b"a\nb\n"), out))
+
+    assert [record.value for some in found for record in some] == [b"a", b"b"]
+    assert out.getvalue() == ">>>\n"

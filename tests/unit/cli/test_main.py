@@ -1,0 +1,129 @@
+"""What `ottla` does before and after a command runs."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ottla.cli.command import COMMANDS, CommandError, load_command
+from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.version import __version__
+
+
+def test_help_lists_every_command(ottla):
+    """The overview has a row for each command with its line of help."""
+    outcome = ottla("--help")
+
+    assert outcome.status == 0
+    assert all(f"  {name} " in outcome.out for name in COMMANDS)
+    assert all(load_command(name).help in outcome.out for name in COMMANDS)
+
+
+def test_no_words_show_the_overview_and_fail(ottla):
+    """Without a command there is nothing to do."""
+    assert ottla().status == 1
+
+
+@pytest.mark.parametrize("words", [("--version",), ("version",), ("topics", "--version")])
+def test_version_is_printed(ottla, words):
+    """The version is there as an option, as a command, and as an option of commands."""
+    assert ottla(*words).out == f"ottla {__version__}\n"
+
+
+def test_unknown_command_names_those_that_look_like_it(ottla):
+    """A typing mistake is answered with what was meant."""
+    outcome = ottla("topic")
+
+    assert outcome.status == 1
+    assert outcome.err == "ottla: there is no command 'topic'; did you mean topics?\n"
+
+
+def test_unknown_option_is_one_line(ottla):
+    """A wrong option is no usage page, and it points to the help."""
+    outcome = ottla("topics", "--lsit")
+
+    assert outcome.status == 1
+    assert outcome.err == (
+        "ottla topics: unrecognized arguments: --lsit (see 'ottla topics --help')\n"
+    )
+
+
+def test_options_are_not_abbreviated(ottla):
+    """Kafka's tools take whole names only."""
+    assert ottla("topics", "--bootstrap", "localhost:9092").status == 1
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_of_a_command_shows_its_options(ottla, capsys, name):
+    """--help is there for each command and succeeds."""
+    assert ottla(name, "--help").status == 0
+    assert f"usage: ottla {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (CommandError("what\nwent wrong"), "what went wrong"),
+        (KafkaError(ErrorCode.NOT_CONTROLLER, "no"), "no (NOT_CONTROLLER)"),
+        (ConfigError("acks=7: must be 1"), "acks=7: must be 1"),
+        (OSError(13, "Permission denied"), "[Errno 13] Permission denied"),
+        (ZeroDivisionError("x"), "ZeroDivisionError: x (--log-level DEBUG shows where)"),
+    ],
+)
+def test_failure_is_one_line(ottla, clients, error, line):
+    """Whatever goes wrong, the user sees a line and a status, and no traceback."""
+    clients.client = error
+
+    outcome = ottla("topics", "--list", "--bootstrap-server", "localhost:9092")
+
+    assert outcome.status == 1
+    assert outcome.err == f"ottla topics: {line}\n"
+
+
+def test_debug_shows_the_traceback(ottla, clients):
+    """--log-level DEBUG says where an error came from."""
+    clients.client = ZeroDivisionError("x")
+
+    words = ("--bootstrap-server", "localhost:9092", "--log-level", "debug")
+
+    assert "Traceback" in ottla("topics", "--list", *words).err
+
+
+def test_interrupt_has_the_status_of_the_signal(ottla, clients, monkeypatch):
+    """Ctrl-C ends a command without a word."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(clients, "admin", interrupt)
+
+    outcome = ottla("topics", "--list", "--bootstrap-server", "localhost:9092")
+
+    assert (outcome.status, outcome.err) == (130, "")
+
+
+def test_broken_pipe_is_quiet():
+    """When the reader of the output has gone, the status says so and nothing else does."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "version"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+
+    _, err = process.communicate(timeout=20)
+
+    assert (process.returncode, err) == (128 + signal.SIGPIPE, b"")
+
+
+def test_commands_import_nothing_heavy():
+    """`ottla --help` loads every command, and yet no client, protocol or record code."""
+    code = (
+        "import sys; from ottla.cli.main import overview; overview();"
+        "print([m for m in sys.modules if m.split('.')[:2] in "
+        "[['ottla', 'protocol'], ['ottla', 'clients'], ['ottla', 'record'], ['ottla', 'server']]"
+        " or m in ('asyncio', 'pyarrow', 'pyspark')])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+    assert shown.stdout == b"[]\n"

@@ -1,0 +1,124 @@
+"""How the console consumer writes records."""
+
+from dataclasses import dataclass
+from io import BytesIO
+
+import pytest
+
+from ottla.cli.command import UsageError
+from ottla.cli.message_formatter import FORMATTERS, formatter
+
+
+@dataclass
+class Record:
+    """What a consumer hands out, as far as formatters look at it."""
+
+    topic: str = "t"
+    partition: int = 1
+    offset: int = 7
+    timestamp_ms: int = 1700000000000
+    timestamp_type: str = "CreateTime"
+    key: bytes | None = b"k"
+    value: bytes | None = b"v"
+    headers: tuple[tuple[str, bytes | None], ...] = (("h1", b"x"), ("h2", None))
+
+
+def written(record: Record, name: str = "default", **properties: str) -> bytes:
+    out = BytesIO()
+    dotted = {key.replace("_", "."): value for key, value in properties.items()}
+    formatter(name, dotted).write(record, out)
+    return out.getvalue()
+
+
+def test_value_alone_is_the_default():
+    """A line is the value and nothing else."""
+    assert written(Record()) == b"v\n"
+
+
+def test_everything_is_written_in_the_order_of_kafka():
+    """Timestamp, partition, offset, headers, key, value, whatever order they were asked in."""
+    names = ("value", "key", "headers", "offset", "partition", "timestamp")
+
+    assert written(Record(), **{f"print_{name}": "true" for name in names}) == (
+        b"CreateTime:1700000000000\tPartition:1\tOffset:7\th1:x,h2:null\tk\tv\n"
+    )
+
+
+def test_value_can_be_left_out():
+    """The line ends after the last part that is shown."""
+    assert written(Record(), print_key="true", print_value="false") == b"k\n"
+
+
+def test_nothing_is_written_when_nothing_was_asked_for():
+    """Not even the end of a line."""
+    assert written(Record(), print_value="false") == b""
+
+
+def test_missing_parts_have_words():
+    """Null keys and values, no headers and no timestamp are written out."""
+    record = Record(key=None, value=None, headers=(), timestamp_ms=-1)
+
+    assert written(record, print_timestamp="true", print_headers="true", print_key="true") == (
+        b"NO_TIMESTAMP\tNO_HEADERS\tnull\tnull\n"
+    )
+
+
+def test_separators_and_the_word_for_null_can_be_chosen():
+    """The properties of Kafka's formatter are obeyed."""
+    text = written(
+        Record(value=None),
+        print_headers="true",
+        print_key="true",
+        key_separator=" | ",
+        line_separator=";",
+        headers_separator="&",
+        null_literal="NIL",
+    )
+
+    assert text == b"h1:x&h2:NIL | k | NIL;"
+
+
+def test_deserializers_turn_numbers_into_digits():
+    """Keys and values have their own."""
+    record = Record(key=bytes(3) + b"\x05", value=bytes(7) + b"\x06")
+
+    text = written(record, print_key="true", key_deserializer="integer", value_deserializer="long")
+
+    assert text == b"5\t6\n"
+
+
+def test_logging_formatter_also_logs(caplog):
+    """The record is written and logged."""
+    caplog.set_level("INFO")
+
+    assert written(Record(key=None), "logging") == b"v\n"
+    assert caplog.messages == ["CreateTime:1700000000000, key:null, value:v"]
+
+
+def test_noop_formatter_writes_nothing():
+    """Records are only counted."""
+    assert written(Record(), "noop") == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("kafka.tools.DefaultMessageFormatter", "default"),
+        ("kafka.tools.NoOpMessageFormatter", "noop"),
+        ("org.apache.kafka.tools.consumer.LoggingMessageFormatter", "logging"),
+        ("kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter", "offsets"),
+        (
+            "kafka.coordinator.group.GroupMetadataManager$GroupMetadataMessageFormatter",
+            "groupmetadata",
+        ),
+    ],
+)
+def test_class_names_of_kafka_are_known(name, short):
+    """Old command lines go on working."""
+    assert type(formatter(name, {})) is FORMATTERS[short]
+
+
+def test_unknown_formatter_lists_what_there_is():
+    """The user learns the names."""
+    with pytest.raises(UsageError, match="no formatter 'x'; there are default, logging, noop"):
+        formatter("x", {})

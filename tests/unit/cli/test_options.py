@@ -1,0 +1,81 @@
+"""The checks on options that commands share."""
+
+from argparse import Namespace
+
+import pytest
+
+from ottla.cli.command import CommandError, UsageError
+from ottla.cli.options import (
+    bootstrap_server,
+    forbid_with,
+    integers,
+    key_values,
+    one_action,
+    only_with,
+    require,
+)
+
+
+def test_bootstrap_server_is_required():
+    """Without a server there is nobody to ask."""
+    with pytest.raises(UsageError, match="--bootstrap-server"):
+        bootstrap_server(Namespace(bootstrap_server=None))
+
+
+def test_zookeeper_is_answered_with_what_to_write_instead():
+    """The older option is recognised and explained."""
+    with pytest.raises(CommandError, match=r"write --bootstrap-server .* instead of .* zk:2181"):
+        bootstrap_server(Namespace(bootstrap_server=None, zookeeper="zk:2181"))
+
+
+def test_zookeeper_beside_a_server_is_a_mistake():
+    """Only one of the two can be meant."""
+    with pytest.raises(UsageError, match="only one"):
+        bootstrap_server(Namespace(bootstrap_server="a:1", zookeeper="zk:2181"))
+
+
+@pytest.mark.parametrize(("a", "b"), [(False, False), (True, True)])
+def test_one_action_wants_exactly_one(a, b):
+    """No action and two actions are both mistakes."""
+    with pytest.raises(UsageError, match="exactly one action is needed: --a, --b"):
+        one_action(Namespace(a=a, b=b), ("--a", "--b"))
+
+
+def test_one_action_counts_a_number_of_zero_as_given():
+    """An option with the value 0 was used."""
+    assert one_action(Namespace(a=0, b=None), ("--a", "--b")) == "--a"
+
+
+def test_require_names_what_is_missing():
+    """The message has the name of the option."""
+    with pytest.raises(UsageError, match="missing required option --topic"):
+        require(Namespace(topic=None), "--topic")
+
+
+def test_forbid_with_names_both_options():
+    """Two options that exclude each other are named."""
+    with pytest.raises(UsageError, match="--group cannot be used with option --list"):
+        forbid_with(Namespace(group=["g"], list=True), "--group", ("--list",))
+
+
+def test_only_with_names_the_action():
+    """An option that belongs to an action is refused without it."""
+    with pytest.raises(UsageError, match="--all is used only with --describe"):
+        only_with(Namespace(all=True, describe=False), ("--all",), "--describe")
+
+
+def test_key_values_keep_equals_signs_and_blanks_in_values():
+    """Only the first equals sign separates."""
+    assert key_values(["key.separator= = ", "empty"]) == {"key.separator": " = ", "empty": ""}
+
+
+def test_key_values_refuse_a_missing_key():
+    """A value without a key is a mistake."""
+    with pytest.raises(UsageError, match="key=value"):
+        key_values(["=x"])
+
+
+def test_integers_refuse_words():
+    """The message has the option and what was given."""
+    with pytest.raises(UsageError, match=r"--partitions takes numbers .* not '1,x'"):
+        integers("1,x", "--partitions")
