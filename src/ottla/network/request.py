@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ottla.errors import LocalProtocolError
 from ottla.network.connection import Connection
-
-if TYPE_CHECKING:
-    from ottla.protocol.header import RequestHeader
-    from ottla.protocol.message import Response
+from ottla.protocol.header import RequestHeader, encode_response
+from ottla.protocol.message import Response
 
 
 class RequestContext:
@@ -45,22 +41,23 @@ class RequestContext:
 
     def respond(self, response: Response) -> None:
         """Send the answer. It may come in a later turn than the request."""
-        from ottla.protocol.header import encode_response
-
-        self._end()
-        self.connection.send(encode_response(self.header, response))
+        self._check_not_ended()
+        parts = encode_response(self.header, response)
+        self._is_ended = True  # not before: a response that cannot be encoded is no answer
+        self.connection.send(parts)
 
     def no_response(self) -> None:
         """End the request without an answer, as a produce with acks=0 wants it."""
-        self._end()
+        self._check_not_ended()
+        self._is_ended = True
         self.connection.no_response()
 
     def close_connection(self, reason: str) -> None:
         """Hang up instead of answering."""
-        self._end()
+        self._check_not_ended()
+        self._is_ended = True
         self.connection.close(reason)
 
-    def _end(self) -> None:
+    def _check_not_ended(self) -> None:
         if self._is_ended:
-            raise LocalProtocolError(f"the request {self.header} was answered twice")
-        self._is_ended = True
+            raise LocalProtocolError(f"{self.header} was answered twice")

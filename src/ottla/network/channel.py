@@ -1,0 +1,183 @@
+"""An outbound connection to a broker: requests go out at once, answers come back in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple, cast
+
+from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
+from ottla.network.response_reader import SIZE, ResponseReader
+from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.message import Request, Response
+from ottla.runtime import Network
+from ottla.runtime.network import USE_SYSTEM_DEFAULT
+
+MAX_CORRELATION_ID = 2**31 - 1
+
+
+class PendingRequest(NamedTuple):
+    """A request whose answer is still to come."""
+
+    correlation_id: int
+    request_class: type[Request]
+    api_version: int
+    future: asyncio.Future[Response]
+
+
+class Channel(asyncio.BufferedProtocol):
+    """One connection to one broker, for use on its loop.
+
+    Several requests may be on their way; brokers answer in order, so the answer must carry the
+    correlation id of the oldest. Whatever ends the channel fails all requests that
+    still wait, with NETWORK_EXCEPTION. Time limits are the caller's: an answer that nobody
+    waits for any more is read and dropped.
+    """
+
+    def __init__(self, peer: str, client_id: str | None) -> None:
+        self.peer = peer
+        self.client_id = client_id
+        self.close_reason: str | None = None
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._reader = ResponseReader()
+        self._pending: deque[PendingRequest] = deque()
+        self._last_correlation_id = -1
+        self._drained: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        network: Network,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = None,
+        timeout_ms: int = 10_000,
+        send_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+    ) -> Channel:
+        """A channel to `host:port`; KafkaError NETWORK_EXCEPTION when there is none to be had."""
+        peer = f"{host}:{port}"
+        connecting = network.connect(
+            lambda: cls(peer, client_id),
+            host,
+            port,
+            send_buffer_bytes=send_buffer_bytes,
+            receive_buffer_bytes=receive_buffer_bytes,
+        )
+        try:
+            _, channel = await asyncio.wait_for(connecting, timeout_ms / 1000)
+        except TimeoutError:
+            raise _network_error(f"no connection to {peer} within {timeout_ms} ms") from None
+        except OSError as error:
+            raise _network_error(f"cannot connect to {peer}: {error}") from error
+        return channel
+
+    @property
+    def is_closed(self) -> bool:
+        return self.close_reason is not None
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._pending)
+
+    def send(self, request: Request, version: int) -> asyncio.Future[Response]:
+        """Send the request; the future is its answer, or the reason why there will be none."""
+        future: asyncio.Future[Response] = self._loop.create_future()
+        if self.close_reason is not None:
+            future.set_exception(self._closed_error())
+            return future
+        correlation_id = self._write(request, version)
+        self._pending.append(PendingRequest(correlation_id, type(request), version, future))
+        return future
+
+    def send_without_response(self, request: Request, version: int) -> None:
+        """Send a request that is not answered: Produce with acks=0."""
+        if self.close_reason is not None:
+            raise self._closed_error()
+        self._write(request, version)
+
+    async def drain(self) -> None:
+        """Wait while the peer takes in less than is sent; returns at once if it keeps up."""
+        if self._drained is not None:
+            await asyncio.shield(self._drained)
+
+    def close(self, reason: str = "closed by the client") -> None:
+        """Close. Written requests still go out; those that wait for an answer fail."""
+        if self._end(reason) and self._transport is not None:
+            self._transport.close()
+
+    def _write(self, request: Request, version: int) -> int:
+        correlation_id = (self._last_correlation_id + 1) & MAX_CORRELATION_ID
+        frame = encode_request(version, correlation_id, self.client_id, request)
+        self._last_correlation_id = correlation_id
+        cast(asyncio.Transport, self._transport).write(frame)
+        return correlation_id
+
+    def _deliver(self, frame: memoryview) -> None:
+        if not self._pending:
+            raise RemoteProtocolError("a response although no request waits for one")
+        pending = self._pending.popleft()
+        try:
+            (correlation_id,) = SIZE.unpack_from(frame) if len(frame) >= SIZE.size else (None,)
+            if correlation_id != pending.correlation_id:
+                raise RemoteProtocolError(
+                    f"the answer to {pending.request_class.__name__} has correlation id "
+                    f"{correlation_id} and not {pending.correlation_id}"
+                )
+            _, response = decode_response(pending.request_class, pending.api_version, frame)
+        except RemoteProtocolError as error:
+            if not pending.future.done():
+                pending.future.set_exception(_network_error(f"{self.peer}: {error.message}"))
+            raise
+        if not pending.future.done():
+            pending.future.set_result(response)
+
+    def _end(self, reason: str) -> bool:
+        """Fail what waits, once; was it this call that ended the channel?"""
+        if self.close_reason is not None:
+            return False
+        self.close_reason = reason
+        self.resume_writing()
+        while self._pending:
+            future = self._pending.popleft().future
+            if not future.done():
+                future.set_exception(self._closed_error())
+        return True
+
+    def _closed_error(self) -> KafkaError:
+        return _network_error(f"the connection to {self.peer} is closed: {self.close_reason}")
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(str(exc) if exc else "the broker has closed it")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._reader.received(nbytes):
+                self._deliver(frame)
+        except RemoteProtocolError as error:
+            # The rest of the stream cannot be trusted either.
+            if self._end(error.message) and self._transport is not None:
+                self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._drained = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
+
+
+def _network_error(message: str) -> KafkaError:
+    return KafkaError.of(ErrorCode.NETWORK_EXCEPTION, message)

@@ -1,0 +1,448 @@
+"""The processor: all client sockets of a broker behind one epoll of its own.
+
+The epoll's descriptor is a reader of the asyncio loop, so that one `drain` serves every socket
+that is ready, instead of one callback per socket. A turn has six stages, in this order:
+
+    accept             new clients
+    receive            bytes of sockets that are ready, into one buffer for all of them
+    handle             whole frames: `on_request` runs inline and answers now or later
+    complete delayed   what the requests of this turn have made possible for others
+    send               answers, gathered per connection, at most a bounded number of bytes each
+    close              last: see below
+
+Each stage is bounded. What is left over waits for the next turn, which `call_soon` makes come
+after whatever else the loop has to do.
+
+Facts about epoll that shape this file: - It watches open file descriptions, not descriptor
+numbers. A description that was duplicated (fork,
+  dup) stays watched after `close`, and cannot be unregistered any more once the number is gone.
+  So connections are unregistered before they are closed.
+- A closed number is given to the next socket at once. If a connection were closed in the middle
+of a
+  turn and another accepted, events of the old one that were fetched before would hit the new one.
+  So connections are closed after all events of the turn have been looked at.
+- It is used level-triggered: whatever a bounded turn leaves unread is simply reported again.
+Errors
+  and hang-ups are reported even where nothing is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import select
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from ottla.errors import RemoteProtocolError
+from ottla.network.acceptor import Acceptor, Listener
+from ottla.network.config import NetworkConfig
+from ottla.network.connection import (
+    BLOCKED,
+    IN_FLIGHT,
+    STOPPING,
+    THROTTLED,
+    Connection,
+)
+from ottla.network.frame_buffer import BufferPool, FrameBuffer
+from ottla.network.idle_expiry import IdleExpiry
+from ottla.network.outgoing import Flushed, TruncatedFileError
+from ottla.network.transport import PlainTransport
+from ottla.runtime import Runtime
+from ottla.runtime.network import USE_SYSTEM_DEFAULT, set_buffer_sizes
+
+logger = logging.getLogger(__name__)
+
+MAX_EVENTS = 512
+RECEIVE_BYTES = 64 * 1024
+TURN_RECEIVE_BYTES = 8 * RECEIVE_BYTES
+# Of large requests and answers: at most so much per connection and turn, and so much per turn.
+LARGE_FRAME_BYTES = 1024 * 1024
+TURN_LARGE_FRAME_BYTES = 8 * LARGE_FRAME_BYTES
+TURN_LARGE_SENDS = 16
+
+IN = select.EPOLLIN
+OUT = select.EPOLLOUT
+
+
+class Processor:
+    """Serves clients: frames come out through `on_request`, answers go in through the connection.
+
+    A frame is valid until `on_request` returns, whenever the answer comes. `complete_delayed` is
+    called once per turn, between the requests and the sending of answers.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: NetworkConfig,
+        on_request: Callable[[Connection, memoryview], object],
+        complete_delayed: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._clock = runtime.clock
+        self._scheduler = runtime.scheduler
+        self._config = config
+        self._on_request = on_request
+        self._complete_delayed = complete_delayed
+        self._epoll = select.epoll()
+        self._acceptor = Acceptor(runtime, config, self._epoll, self)
+        self._idle_expiry = IdleExpiry(runtime, config.connections_max_idle_ms)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped: asyncio.Future[None] | None = None
+        self._pool = BufferPool()
+        self._arena = memoryview(bytearray(TURN_RECEIVE_BYTES))
+        self._connections: dict[int, Connection] = {}
+        self._accepted_count = 0
+        self._now_ms = 0
+        # What the stages leave to each other, and to the next turn.
+        self._large_bytes_left = 0
+        self._acceptable: list[int] = []
+        self._readable: list[Connection] = []
+        self._ready: list[Connection] = []
+        self._to_send: list[Connection] = []
+        self._to_close: list[Connection] = []
+        self._in_turn = False
+        self._turn_is_due = False
+
+    # Life
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """The listeners with their real ports."""
+        return self._acceptor.listeners
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def listen(self, name: str, host: str, port: int) -> Listener:
+        """Open a listener ("" is every interface, port 0 any free one); `start` serves it."""
+        return self._acceptor.listen(name, host, port)
+
+    def start(self) -> None:
+        """Serve from now on, on the running asyncio loop."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._epoll.fileno(), self.drain)
+        self._acceptor.start()
+
+    async def stop(self, timeout_ms: int) -> None:
+        """Accept nobody, take no more requests, send what is owed for up to `timeout_ms`, close."""
+        self._acceptor.close()
+        self._idle_expiry.stop()
+        if self._loop is None:
+            self._epoll.close()
+            return
+        self._stopped = self._loop.create_future()
+        for connection in self._connections.values():
+            connection.muted |= STOPPING
+            if not connection.muted & IN_FLIGHT and not connection.outgoing:
+                connection.close("the broker is stopping")
+        self._schedule_turn()
+        timer = self._scheduler.call_later(timeout_ms, self._close_all)
+        await self._stopped
+        timer.cancel()
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+
+    def _close_all(self) -> None:
+        for connection in self._connections.values():
+            connection.close("the broker has stopped")
+
+    # The turn
+
+    def drain(self) -> None:
+        """One turn. The order of the stages is the design; see the head of this file."""
+        self._turn_is_due = False
+        if self._epoll.closed:
+            return  # a turn was due when the processor stopped
+        self._in_turn = True
+        self._now_ms = self._clock.monotonic_ms()
+        self._poll()
+        self._accept()
+        self._receive()
+        self._handle()
+        self._complete()
+        self._send()
+        self._close()
+        self._in_turn = False
+        if self._readable or self._ready or self._to_send or self._to_close:
+            self._schedule_turn()
+
+    def _schedule_turn(self) -> None:
+        """Have another turn soon, although no socket may have anything to say."""
+        if not self._turn_is_due and self._loop is not None:
+            self._turn_is_due = True
+            self._loop.call_soon(self.drain)
+
+    def _poll(self) -> None:
+        """Sort what is ready; not before everybody of the last poll has had a turn."""
+        if self._readable:
+            return
+        for fd, events in self._epoll.poll(0, MAX_EVENTS):
+            connection = self._connections.get(fd)
+            if connection is None:
+                self._acceptable.append(fd)
+            elif events == IN and not connection.muted:
+                self._readable.append(connection)
+            else:
+                self._sort_out(connection, events)
+
+    def _sort_out(self, connection: Connection, events: int) -> None:
+        if events & OUT:
+            self._idle_expiry.touch(connection, self._now_ms)
+            self.has_output(connection)
+        if not events & ~OUT:
+            return
+        if not connection.muted:
+            self._readable.append(connection)
+        elif events & IN and connection.interest & IN:
+            # Not before a client sends ahead of its answers is epoll told to be quiet about it.
+            self._watch(connection, connection.interest & ~IN)
+        else:
+            connection.close("the client has hung up")
+
+    # Accept
+
+    def _accept(self) -> None:
+        for fd in self._acceptable:
+            self._acceptor.accept(fd)
+        self._acceptable.clear()
+
+    def admit(self, endpoint: socket.socket, listener: Listener, client: tuple[str, int]) -> None:
+        """Serve a client that the acceptor has let in."""
+        endpoint.setblocking(False)
+        try:
+            # Answers are written whole; to wait for more to send would only delay them.
+            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            set_buffer_sizes(endpoint, self._config.socket_send_buffer_bytes, USE_SYSTEM_DEFAULT)
+            local_host, local_port = endpoint.getsockname()[:2]
+        except OSError:  # it has gone already
+            endpoint.close()
+            self._acceptor.left(client[0])
+            return
+        self._accepted_count += 1
+        connection_id = f"{local_host}:{local_port}-{client[0]}:{client[1]}-{self._accepted_count}"
+        frames = FrameBuffer(self._config.socket_request_max_bytes, self._pool)
+        connection = Connection(
+            self, PlainTransport(endpoint), frames, connection_id, listener.name, client
+        )
+        connection.interest = IN
+        self._connections[endpoint.fileno()] = connection
+        self._idle_expiry.add(connection, self._now_ms)
+        self._epoll.register(endpoint.fileno(), IN)
+
+    def make_room(self, listener: Listener) -> bool:
+        """Close the quietest client of the other listeners, for one of the brokers' listener."""
+        for connection in self._idle_expiry:
+            if connection.listener_name != listener.name and not connection.is_closing:
+                connection.close("max.connections is reached and a broker wants to connect")
+                return True
+        return False
+
+    # Receive
+
+    def _receive(self) -> None:
+        used = count = 0
+        self._large_bytes_left = TURN_LARGE_FRAME_BYTES
+        for connection in self._readable:
+            if used + RECEIVE_BYTES > TURN_RECEIVE_BYTES or self._large_bytes_left <= 0:
+                break
+            count += 1
+            if connection.muted or connection.is_ready:
+                continue  # whole requests of an earlier turn come first
+            try:
+                used += self._receive_from(connection, used)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                connection.close(f"receiving failed: {error.strerror}")
+        del self._readable[:count]
+
+    def _receive_from(self, connection: Connection, used: int) -> int:
+        """Receive what has come; returns how much of the arena that took."""
+        frames = connection.frames
+        if frames.buffered_bytes:
+            self._receive_large(connection)
+            return 0
+        count = connection.transport.recv_into(self._arena[used : used + RECEIVE_BYTES])
+        if not count:
+            connection.close("the client has closed the connection")
+            return 0
+        self._idle_expiry.touch(connection, self._now_ms)
+        frames.feed(self._arena, used, used + count)
+        if count == RECEIVE_BYTES and not frames.has_frame():
+            frames.settle()
+            self._receive_large(connection)
+            return 0
+        self._make_ready(connection)
+        return count
+
+    def _receive_large(self, connection: Connection) -> None:
+        """Receive the rest of a begun frame straight into the buffer that it will be handled in."""
+        frames = connection.frames
+        received = 0
+        while received < LARGE_FRAME_BYTES:
+            target = frames.target()
+            try:
+                count = connection.transport.recv_into(target)
+            except BlockingIOError:
+                break
+            if not count:
+                connection.close("the client has closed the connection within a request")
+                return
+            frames.received(count)
+            received += count
+            if frames.has_frame():
+                self._make_ready(connection)
+                break
+            if count < len(target):
+                break
+        self._large_bytes_left -= received
+        self._idle_expiry.touch(connection, self._now_ms)
+
+    def _make_ready(self, connection: Connection) -> None:
+        connection.is_ready = True
+        self._ready.append(connection)
+
+    # Handle
+
+    def _handle(self) -> None:
+        ready, self._ready = self._ready, []
+        requests_left = self._config.turn_max_requests
+        for connection in ready:
+            connection.is_ready = False
+            requests_left -= self._handle_frames(connection, requests_left)
+
+    def _handle_frames(self, connection: Connection, max_requests: int) -> int:
+        """Hand over what can be handled now: one request after another, as each is answered."""
+        frames = connection.frames
+        outgoing = connection.outgoing
+        count = 0
+        try:
+            while count < max_requests and not connection.muted and outgoing.has_room():
+                frame = frames.next_frame()
+                if frame is None:
+                    break
+                count += 1
+                connection.muted = IN_FLIGHT
+                self._on_request(connection, frame)
+        except RemoteProtocolError as error:
+            connection.close(error.message)
+        except Exception:
+            logger.exception("%s: the handler of a request failed", connection.id)
+            connection.close("the handler of its request failed")
+        frames.settle()
+        if not connection.muted:
+            self._go_on(connection)
+        return count
+
+    def _go_on(self, connection: Connection) -> None:
+        """It is not muted: take the next request, from the buffer or else from the socket."""
+        if connection.frames.has_frame():
+            if not connection.is_ready:
+                self._make_ready(connection)
+        elif connection.interest != IN:
+            self._watch(connection, IN)
+
+    # Complete delayed
+
+    def _complete(self) -> None:
+        try:
+            self._complete_delayed()
+        except Exception:
+            logger.exception("The completion of delayed operations failed")
+
+    # Send
+
+    def _send(self) -> None:
+        to_send, self._to_send = self._to_send, []
+        large_sends = count = 0
+        for connection in to_send:
+            if large_sends == TURN_LARGE_SENDS:
+                break
+            count += 1
+            connection.is_queued_to_send = False
+            if not connection.is_closing and self._flush(connection) is not Flushed.ALL:
+                large_sends += 1
+        self._to_send = to_send[count:] + self._to_send
+
+    def _flush(self, connection: Connection) -> Flushed | None:
+        limit = self._config.turn_max_send_bytes_per_connection
+        try:
+            flushed = connection.outgoing.flush(connection.transport, limit)
+        except (OSError, TruncatedFileError) as error:
+            connection.close(f"sending failed: {error}")
+            return None
+        if flushed is Flushed.ALL:
+            self._go_on_after_send(connection)
+        elif flushed is Flushed.FULL:
+            connection.muted |= BLOCKED
+            self._watch(connection, OUT)
+        else:
+            self.has_output(connection)
+        return flushed
+
+    def _go_on_after_send(self, connection: Connection) -> None:
+        connection.muted &= ~BLOCKED
+        if not connection.muted:
+            self._go_on(connection)
+        elif connection.muted & STOPPING and not connection.muted & IN_FLIGHT:
+            connection.close("the broker is stopping")
+        elif connection.interest & OUT:
+            self._watch(connection, 0)
+
+    # Close
+
+    def _close(self) -> None:
+        to_close, self._to_close = self._to_close, []
+        for connection in to_close:
+            fd = connection.transport.fileno()
+            self._epoll.unregister(fd)
+            connection.transport.close()
+            connection.frames.clear()
+            connection.outgoing.clear()
+            del self._connections[fd]
+            self._idle_expiry.remove(connection)
+            self._acceptor.left(connection.client_host)
+            logger.debug("%s is closed: %s", connection.id, connection.close_reason)
+        if self._stopped is not None and not self._connections and not self._stopped.done():
+            self._stopped.set_result(None)
+
+    # What connections ask for
+
+    def has_output(self, connection: Connection) -> None:
+        """Look at it in the send stage of this turn, or of one that comes soon."""
+        if not connection.is_queued_to_send:
+            connection.is_queued_to_send = True
+            self._to_send.append(connection)
+            if not self._in_turn:
+                self._schedule_turn()
+
+    def begin_close(self, connection: Connection) -> None:
+        """Close it in the last stage of this turn, or of one that comes soon."""
+        self._to_close.append(connection)
+        if not self._in_turn:
+            self._schedule_turn()
+
+    def throttle(self, connection: Connection, deadline_ms: int) -> None:
+        """Mute it until `deadline_ms`, or longer if that was asked for before."""
+        delay_ms = deadline_ms - self._clock.monotonic_ms()
+        if delay_ms > 0 and deadline_ms > connection.throttled_until_ms:
+            connection.muted |= THROTTLED
+            connection.throttled_until_ms = deadline_ms
+            self._scheduler.call_later(delay_ms, partial(self._end_throttle, connection))
+
+    def _end_throttle(self, connection: Connection) -> None:
+        if self._clock.monotonic_ms() < connection.throttled_until_ms or connection.is_closing:
+            return
+        connection.muted &= ~THROTTLED
+        if not connection.muted:
+            self._go_on(connection)
+            self._schedule_turn()
+
+    def _watch(self, connection: Connection, interest: int) -> None:
+        if connection.interest != interest:
+            connection.interest = interest
+            self._epoll.modify(connection.transport.fileno(), interest)
