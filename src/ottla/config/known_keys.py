@@ -46,7 +46,7 @@ BROKER_NAMES: Final = _names(
     "connections.max.reauth.ms control.plane.listener.name controlled.shutdown.enable",
     "controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms",
     "create.topic.policy.class.name delete.records.purgatory.purge.interval.requests",
-    "early.start.listeners eligible.leader.replicas.enable fetch.max.bytes",
+    "early.start.listeners eligible.leader.replicas.enable",
     "follower.replication.throttled.rate initial.broker.registration.timeout.ms",
     "inter.broker.protocol.version kafka.metrics.polling.interval.secs kafka.metrics.reporters",
     "leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage",

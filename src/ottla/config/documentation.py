@@ -1,0 +1,87 @@
+"""Writes docs/configuration.md from the tables of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
+from ottla.config.config_def import ConfigKey, ConfigTableType, Importance
+from ottla.config.config_type import DOUBLE_MAX, INT_MAX, LONG_MAX
+from ottla.config.topic_config import TopicConfig
+
+INTRODUCTION: Final = """\
+# Configuration
+
+The settings that Ottla acts on, with Kafka's names and meanings. This page is made from the tables
+in `src/ottla/config` (`python -m ottla.config`).
+
+A broker reads a properties file (`ottla broker --config server.properties`), and
+`--override key=value` wins over it. Clients take keywords with underscores
+(`Producer("localhost:9092", linger_ms=5)`) or a dict with Kafka's keys. A value that breaks its
+rule is an error that names key, value and rule. A key that Kafka knows and Ottla does not use is
+accepted with a warning, and so is one that nobody knows; of topics, unknown keys are refused.
+"""
+
+SECTIONS: Final[tuple[tuple[str, str, ConfigTableType], ...]] = (
+    ("Broker", "Settings of the properties file of a broker.", BrokerConfig),
+    (
+        "Topic",
+        "Overrides of single topics. Unset, a topic takes the broker's setting that is named with "
+        "it, and that one can be changed while the broker runs.",
+        TopicConfig,
+    ),
+    ("Producer", "Settings of `ottla.Producer`.", ProducerConfig),
+    ("Consumer", "Settings of `ottla.Consumer`.", ConsumerConfig),
+    ("Admin", "Settings of `ottla.Admin`.", AdminConfig),
+)
+
+LIMITS: Final[dict[Any, str]] = {
+    INT_MAX: "2147483647 (largest int)",
+    LONG_MAX: "9223372036854775807 (largest long)",
+    DOUBLE_MAX: "largest double",
+}
+
+IMPORTANCES: Final = list(Importance)
+
+
+def configuration_page() -> str:
+    """The whole page in Markdown."""
+    parts = [INTRODUCTION]
+    parts += [_section(title, text, table) for title, text, table in SECTIONS]
+    return "\n".join(parts)
+
+
+def _section(title: str, text: str, table: ConfigTableType) -> str:
+    rows = sorted(
+        table.keys.values(), key=lambda row: (IMPORTANCES.index(row.importance), row.name)
+    )
+    entries = "\n".join(_entry(row) for row in rows)
+    return f"## {title}\n\n{text}\n\n{entries}"
+
+
+def _entry(row: ConfigKey) -> str:
+    facts = [
+        f"type {row.type.name.lower()}",
+        f"default {_default(row)}",
+    ]
+    if row.rule is not None:
+        facts.append(f"must {row.rule.text}")
+    facts.append(f"importance {row.importance.value}")
+    if row.broker_keys:
+        facts.append(f"default from the broker's {_codes(row.broker_keys)}")
+    return f"### `{row.name}`\n\n{row.doc}\n\n*{'; '.join(facts)}*\n"
+
+
+def _default(row: ConfigKey) -> str:
+    text = LIMITS.get(row.default) if isinstance(row.default, int) else None
+    if text is None:
+        text = row.format(row.default)
+    if text is None:
+        return "unset"
+    return f"`{text}`" if text else "empty"
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,0 +1,114 @@
+"""The settings of topics and brokers as DescribeConfigs shows them: value, source, synonyms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.config_def import ConfigKey
+from ottla.config.config_type import ConfigType
+from ottla.config.topic_config import TopicConfig
+from ottla.protocol.configs import ConfigSource
+from ottla.registry import paths
+from ottla.server.dynamic_config import DYNAMIC_BROKER_KEYS, DynamicConfig
+
+
+class Synonym(NamedTuple):
+    """A place that a value may come from, and what is set there."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One setting. Of `synonyms` the first is in force; secrets have no value."""
+
+    name: str
+    value: str | None
+    type: ConfigType
+    documentation: str
+    is_read_only: bool
+    synonyms: list[Synonym]
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT_CONFIG
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.type is ConfigType.PASSWORD
+
+
+def topic_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All settings of a topic with these overrides."""
+    in_force = TopicConfig.of(dynamic.broker_config, {})
+    entries = []
+    for name, row in TopicConfig.keys.items():
+        synonyms = []
+        if name in overrides:
+            source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+            synonyms.append(Synonym(name, overrides[name], source))
+        for broker_key in row.broker_keys:
+            synonyms += broker_synonyms(dynamic, broker_key)
+        value = overrides.get(name, in_force.text_of(name))
+        entries.append(_entry(row, value, synonyms, is_read_only=False))
+    unused = [name for name in overrides if name not in TopicConfig.keys]
+    return entries + [_unused_override(name, overrides[name]) for name in unused]
+
+
+def broker_entries(dynamic: DynamicConfig) -> list[ConfigEntry]:
+    """All settings of this broker."""
+    entries = []
+    for name, row in BrokerConfig.keys.items():
+        synonyms = broker_synonyms(dynamic, name)
+        value = synonyms[0].value if synonyms else None
+        entries.append(_entry(row, value, synonyms, name not in DYNAMIC_BROKER_KEYS))
+    return entries
+
+
+def default_broker_entries(dynamic: DynamicConfig) -> list[ConfigEntry]:
+    """What is set for all brokers of the cluster while they run."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    overrides = dynamic.broker_overrides(paths.DEFAULT_ENTITY)
+    return [
+        _entry(BrokerConfig.keys[name], value, [Synonym(name, value, source)], is_read_only=False)
+        for name, value in overrides.items()
+    ]
+
+
+def broker_synonyms(dynamic: DynamicConfig, name: str) -> list[Synonym]:
+    """Where the broker has a value for this setting, what is in force first."""
+    synonyms = []
+    for broker_name, source in (
+        (dynamic.broker_name, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (paths.DEFAULT_ENTITY, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+    ):
+        overrides = dynamic.broker_overrides(broker_name)
+        if name in overrides:
+            synonyms.append(Synonym(name, overrides[name], source))
+    static = dynamic.static_config
+    if static.is_given(name):
+        source = ConfigSource.STATIC_BROKER_CONFIG
+        synonyms.append(Synonym(name, static.text_of(name), source))
+    row = BrokerConfig.keys[name]
+    if row.default is not None:
+        default = row.format(row.default)
+        synonyms.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
+    return synonyms
+
+
+def _entry(
+    row: ConfigKey, value: str | None, synonyms: list[Synonym], is_read_only: bool
+) -> ConfigEntry:
+    if row.type is ConfigType.PASSWORD:
+        value = None
+        synonyms = [synonym._replace(value=None) for synonym in synonyms]
+    return ConfigEntry(row.name, value, row.type, row.doc, is_read_only, synonyms)
+
+
+def _unused_override(name: str, value: str) -> ConfigEntry:
+    """An override that Kafka knows and Ottla does not act on: it is kept, and shown."""
+    synonyms = [Synonym(name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG)]
+    return ConfigEntry(name, value, ConfigType.STRING, "Not used by Ottla.", False, synonyms)

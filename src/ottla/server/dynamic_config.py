@@ -1,0 +1,169 @@
+"""Settings that change while the broker runs: overrides of topics, and the defaults under them.
+
+The registry has the truth (/config); a notification under /config/changes says what to read anew.
+For one topic the values come, first to last, from: its own overrides, this broker's overrides,
+the overrides of all brokers, the broker's properties file, the defaults.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.config_def import ConfigTableType
+from ottla.config.topic_config import TopicConfig
+from ottla.controller.entity_configs import BROKERS, TOPICS, EntityConfigs
+from ottla.errors import KafkaError
+from ottla.registry import paths
+from ottla.registry.tree import NoNodeError, Registry, Watch
+from ottla.registry.znodes import decode_config_change
+from ottla.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+DYNAMIC_BROKER_KEYS: Final = frozenset(row.broker_keys[0] for row in TopicConfig.keys.values())
+"""The broker's settings that can change while it runs: those that are defaults of topics."""
+
+NOTIFICATION_RETENTION_MS: Final = 15 * 60 * 1000
+"""Kafka's: by then every broker that lives has seen a notification."""
+
+
+class DynamicConfig:
+    """The settings in force on one broker, and who wants to know when they change."""
+
+    def __init__(
+        self, runtime: Runtime, registry: Registry, broker_config: BrokerConfig, broker_id: int
+    ) -> None:
+        self.runtime = runtime
+        self.registry = registry
+        self.static_config = broker_config
+        self.broker_config = broker_config
+        self.broker_name = str(broker_id)
+        self.entities = EntityConfigs(registry)
+        self._topics: dict[str, dict[str, str]] = {}
+        self._brokers: dict[str, dict[str, str]] = {}
+        self._topic_listeners: list[Callable[[str], object]] = []
+        self._broker_listeners: list[Callable[[], object]] = []
+        self._watch: Watch | None = None
+        self._last_change = ""
+        self._has_news = False
+        self._is_reading = False
+
+    async def start(self) -> None:
+        """Read all overrides, and from here on every change of them."""
+        self._watch = self.registry.watch_children(paths.CONFIG_CHANGES, self._on_change)
+        seen = await self.registry.children(paths.CONFIG_CHANGES)
+        self._last_change = seen[-1] if seen else ""
+        for name in await self.registry.children(paths.CONFIG_TOPICS):
+            await self._read_topic(paths.desanitize(name))
+        for name in (paths.DEFAULT_ENTITY, self.broker_name):
+            await self._read_broker(name)
+
+    def stop(self) -> None:
+        """Read no more changes."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def topic_overrides(self, topic: str) -> Mapping[str, str]:
+        return self._topics.get(topic, {})
+
+    def broker_overrides(self, broker_name: str) -> Mapping[str, str]:
+        """Those of this broker, or of all brokers (`<default>`)."""
+        return self._brokers.get(broker_name, {})
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """What is in force for a topic, whether it exists or not."""
+        return TopicConfig.of(self.broker_config, self.topic_overrides(topic))
+
+    def on_topic_change(self, listener: Callable[[str], object]) -> None:
+        """Call `listener` with the topic after its overrides have changed."""
+        self._topic_listeners.append(listener)
+
+    def on_broker_change(self, listener: Callable[[], object]) -> None:
+        """Call `listener` after the defaults of all topics have changed."""
+        self._broker_listeners.append(listener)
+
+    def _on_change(self) -> None:
+        self._has_news = True
+        if not self._is_reading:
+            self._is_reading = True
+            self.runtime.scheduler.spawn(self._read_changes(), "config changes")
+
+    async def _read_changes(self) -> None:
+        try:
+            while self._has_news and self._watch is not None:
+                self._has_news = False
+                for name in await self.registry.children(paths.CONFIG_CHANGES):
+                    await self._read_change(name)
+        finally:
+            self._is_reading = False
+
+    async def _read_change(self, name: str) -> None:
+        path = f"{paths.CONFIG_CHANGES}/{name}"
+        try:
+            data, stat = await self.registry.get(path)
+            if name > self._last_change:
+                self._last_change = name
+                await self._read_entity(decode_config_change(path, data))
+            if stat.created_ms < self.runtime.clock.now_ms() - NOTIFICATION_RETENTION_MS:
+                await self.registry.delete(path)
+        except NoNodeError:
+            pass  # another broker has cleared it away
+        except KafkaError as error:
+            logger.error("cannot follow the change of settings %s: %s", path, error)
+
+    async def _read_entity(self, entity_path: str) -> None:
+        entity_type, _, name = entity_path.partition("/")
+        if entity_type == TOPICS:
+            await self._read_topic(paths.desanitize(name))
+        elif entity_type == BROKERS and name in (paths.DEFAULT_ENTITY, self.broker_name):
+            await self._read_broker(name)
+
+    async def _read_topic(self, topic: str) -> None:
+        overrides = await self.entities.read(TOPICS, topic)
+        if overrides == self._topics.get(topic, {}):
+            return
+        self._topics[topic] = _without_bad_values(f"topic {topic}", TopicConfig, overrides)
+        if not overrides:
+            del self._topics[topic]
+        for listener in self._topic_listeners:
+            listener(topic)
+
+    async def _read_broker(self, name: str) -> None:
+        overrides = await self.entities.read(BROKERS, name)
+        if overrides == self._brokers.get(name, {}):
+            return
+        self._brokers[name] = _without_bad_values(f"broker {name}", BrokerConfig, overrides)
+        in_force = self.effective_config(
+            self.broker_overrides(paths.DEFAULT_ENTITY), self.broker_overrides(self.broker_name)
+        )
+        self.broker_config = in_force
+        for listener in self._broker_listeners:
+            listener()
+
+    def effective_config(self, *overrides: Mapping[str, str]) -> BrokerConfig:
+        """The broker's settings with these overrides, later ones over earlier ones."""
+        changes: dict[str, Any] = {}
+        for layer in overrides:
+            changes |= {BrokerConfig.keys[name].attribute: text for name, text in layer.items()}
+        return self.static_config.replace(**changes)
+
+
+def _without_bad_values(
+    owner: str, table: ConfigTableType, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """Whoever wrote the registry may have known other rules: what breaks ours is left out."""
+    good = {}
+    for name, text in overrides.items():
+        row = table.keys.get(name)
+        try:
+            if row is not None:
+                row.parse(text)
+        except KafkaError as error:
+            logger.error("%s: an override in the registry has no effect: %s", owner, error.message)
+        else:
+            good[name] = text
+    return good

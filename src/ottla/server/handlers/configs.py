@@ -1,0 +1,326 @@
+"""DescribeConfigs (32), AlterConfigs (33) and IncrementalAlterConfigs (44).
+
+Behaviour: settings of topics and of this broker; each resource succeeds or fails alone. A broker's
+name is its id; the empty name stands for all brokers. Of a broker only the settings that are
+defaults of topics can be changed while it runs. AlterConfigs puts its settings in the place of all
+overrides, which is why IncrementalAlterConfigs came (KIP-339).
+
+Version notes: DescribeConfigs v1 source and synonyms (KIP-226) · v3 type and documentation
+(KIP-569).
+
+Gaps: no loggers, client metrics and groups as resources.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.config_def import ConfigTableType
+from ottla.config.config_type import ConfigType
+from ottla.config.topic_config import TopicConfig
+from ottla.controller.entity_configs import BROKERS, TOPICS, EntityConfigs
+from ottla.controller.topic_names import validate_topic_name
+from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    ConfigOperation,
+    ConfigResourceType,
+    ConfigSource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+from ottla.registry import paths
+from ottla.server.apis import Handler
+from ottla.server.config_entries import (
+    ConfigEntry,
+    broker_entries,
+    default_broker_entries,
+    topic_entries,
+)
+from ottla.server.dynamic_config import DYNAMIC_BROKER_KEYS, DynamicConfig
+from ottla.server.metadata_cache import MetadataCache
+
+MAX_MESSAGE_LENGTH: Final = 1000
+"""Messages name what was sent, and a peer may have sent anything; strings end at 32767 bytes."""
+
+TABLES: Final[Mapping[str, ConfigTableType]] = {TOPICS: TopicConfig, BROKERS: BrokerConfig}
+
+
+class Entity(NamedTuple):
+    """Whose settings: a node below /config."""
+
+    type: str
+    name: str
+
+
+class Resource(Protocol):
+    """What the resources of the three requests have in common."""
+
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=Resource)
+
+
+class ConfigsHandler:
+    """Shows and changes settings; the registry keeps the changes, DynamicConfig follows them."""
+
+    def __init__(self, dynamic_config: DynamicConfig, cache: MetadataCache) -> None:
+        self.dynamic_config = dynamic_config
+        self.cache = cache
+        self.entities: EntityConfigs = dynamic_config.entities
+
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.DESCRIBE_CONFIGS: self.handle_describe_configs,
+            ApiKey.ALTER_CONFIGS: self.handle_alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.handle_incremental_alter_configs,
+        }
+
+    async def handle_describe_configs(
+        self, context: RequestContext, body: DescribeConfigsRequest
+    ) -> DescribeConfigsResponse:
+        results = [await self._describe(resource, body) for resource in body.resources]
+        return DescribeConfigsResponse(results=results)
+
+    async def _describe(
+        self, resource: DescribeConfigsResource, body: DescribeConfigsRequest
+    ) -> DescribeConfigsResult:
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            error_message=None,
+        )
+        try:
+            entries = await self._entries(self._entity(resource))
+        except KafkaError as error:
+            result.error_code, result.error_message = int(error.error), _message(error)
+            return result
+        keys = resource.configuration_keys
+        result.configs = [
+            described(entry, body.include_synonyms, body.include_documentation)
+            for entry in entries
+            if not keys or entry.name in keys
+        ]
+        return result
+
+    async def _entries(self, entity: Entity) -> list[ConfigEntry]:
+        if entity.type == TOPICS:
+            overrides = await self.entities.read(TOPICS, entity.name)
+            return topic_entries(self.dynamic_config, overrides)
+        if entity.name == paths.DEFAULT_ENTITY:
+            return default_broker_entries(self.dynamic_config)
+        return broker_entries(self.dynamic_config)
+
+    async def handle_alter_configs(
+        self, context: RequestContext, body: AlterConfigsRequest
+    ) -> AlterConfigsResponse:
+        async def alter(resource: AlterConfigsResource) -> None:
+            entity = self._entity(resource)
+            config = replacement(resource)
+            await self._write(entity, config, body.validate_only)
+
+        return AlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    error_code=_code(error),
+                    error_message=_message(error),
+                )
+                for resource, error in await self._each(body.resources, alter)
+            ]
+        )
+
+    async def handle_incremental_alter_configs(
+        self, context: RequestContext, body: IncrementalAlterConfigsRequest
+    ) -> IncrementalAlterConfigsResponse:
+        async def alter(resource: IncrementalAlterConfigsResource) -> None:
+            entity = self._entity(resource)
+            current = await self.entities.read(*entity)
+            config = changed(current, resource.configs, TABLES[entity.type])
+            await self._write(entity, config, body.validate_only)
+
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                IncrementalAlterConfigsResourceResponse(
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    error_code=_code(error),
+                    error_message=_message(error),
+                )
+                for resource, error in await self._each(body.resources, alter)
+            ]
+        )
+
+    async def _each(
+        self, resources: Sequence[R], alter: Callable[[R], Awaitable[None]]
+    ) -> list[tuple[R, KafkaError | None]]:
+        """Alter one resource after the other; one that is there twice is not touched."""
+        counts = Counter((each.resource_type, each.resource_name) for each in resources)
+        outcomes: list[tuple[R, KafkaError | None]] = []
+        for resource in resources:
+            try:
+                if counts[resource.resource_type, resource.resource_name] > 1:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, "a resource must be there once in a request"
+                    )
+                await alter(resource)
+            except KafkaError as error:
+                outcomes.append((resource, error))
+            else:
+                outcomes.append((resource, None))
+        return outcomes
+
+    def _entity(self, resource: Resource) -> Entity:
+        """Whose settings they are; KafkaError where that is nobody's here."""
+        name = resource.resource_name
+        if resource.resource_type == ConfigResourceType.TOPIC:
+            validate_topic_name(name)
+            if self.cache.topic(name) is None:
+                raise KafkaError.of(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}"
+                )
+            return Entity(TOPICS, name)
+        if resource.resource_type == ConfigResourceType.BROKER:
+            if name not in ("", self.dynamic_config.broker_name):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"broker {name!r}: this is broker {self.dynamic_config.broker_name}; ask the "
+                    "broker itself, or use the empty name for all brokers",
+                )
+            return Entity(BROKERS, name or paths.DEFAULT_ENTITY)
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"resource type {resource.resource_type}: only topics "
+            f"({ConfigResourceType.TOPIC:d}) and brokers ({ConfigResourceType.BROKER:d}) "
+            "have settings here",
+        )
+
+    async def _write(self, entity: Entity, config: dict[str, str], validate_only: bool) -> None:
+        if entity.type == TOPICS:
+            TopicConfig.validate(config)
+        else:
+            refuse_static_keys(config)
+            self.dynamic_config.effective_config(config)  # parses it and checks its rules
+        if not validate_only:
+            await self.entities.write(*entity, config)
+
+
+def described(
+    entry: ConfigEntry, with_synonyms: bool, with_documentation: bool
+) -> DescribeConfigsResourceResult:
+    """The response's words for one setting."""
+    synonyms = entry.synonyms if with_synonyms else []
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        is_default=entry.source is ConfigSource.DEFAULT_CONFIG,
+        config_source=int(entry.source),
+        is_sensitive=entry.is_sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(
+                name=synonym.name, value=synonym.value, source=int(synonym.source)
+            )
+            for synonym in synonyms
+        ],
+        config_type=int(entry.type),
+        documentation=entry.documentation if with_documentation else None,
+    )
+
+
+def replacement(resource: AlterConfigsResource) -> dict[str, str]:
+    """All overrides that the resource shall have."""
+    _refuse_duplicates(config.name for config in resource.configs)
+    config = {}
+    for setting in resource.configs:
+        if setting.value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{setting.name}: null is not a value")
+        config[setting.name] = setting.value
+    return config
+
+
+def changed(
+    current: Mapping[str, str],
+    changes: Iterable[IncrementalAlterableConfig],
+    table: ConfigTableType,
+) -> dict[str, str]:
+    """The overrides after the changes."""
+    changes = list(changes)
+    _refuse_duplicates(change.name for change in changes)
+    config = dict(current)
+    for change in changes:
+        operation, name = change.config_operation, change.name
+        if operation == ConfigOperation.DELETE:
+            config.pop(name, None)
+        elif change.value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: null is not a value")
+        elif operation == ConfigOperation.SET:
+            config[name] = change.value
+        elif operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+            config[name] = _changed_list(config.get(name), change, table)
+        else:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{name}: {operation} is not a way to change a value"
+            )
+    return config
+
+
+def _changed_list(
+    current: str | None, change: IncrementalAlterableConfig, table: ConfigTableType
+) -> str:
+    """A list with the items appended that it has not got, or without those to be taken away."""
+    row = table.keys.get(change.name)
+    if row is None or row.type is not ConfigType.LIST:
+        raise ConfigError(f"{change.name}: must be a list to be appended to or subtracted from")
+    items = list(row.type.parse(row.name, current) if current is not None else row.default or ())
+    named = row.type.parse(row.name, change.value)
+    if change.config_operation == ConfigOperation.APPEND:
+        items += [item for item in named if item not in items]
+    else:
+        items = [item for item in items if item not in named]
+    return row.format(items) or ""
+
+
+def refuse_static_keys(config: Iterable[str]) -> None:
+    """INVALID_REQUEST for settings of a broker that only its properties file can change."""
+    static = sorted(set(config) - DYNAMIC_BROKER_KEYS)
+    if static:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{static[0]}: cannot be changed while the broker runs; "
+            f"these can: {', '.join(sorted(DYNAMIC_BROKER_KEYS))}",
+        )
+
+
+def _refuse_duplicates(names: Iterable[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: is there {count} times")
+
+
+def _code(error: KafkaError | None) -> int:
+    return int(ErrorCode.NONE) if error is None else int(error.error)
+
+
+def _message(error: KafkaError | None) -> str | None:
+    return None if error is None else error.message[:MAX_MESSAGE_LENGTH]

@@ -1,0 +1,282 @@
+"""CreateTopics (19), DeleteTopics (20), DeleteRecords (21) and CreatePartitions (37).
+
+Behaviour: each topic of a request succeeds or fails alone. An operation that takes longer than
+the request's time limit is answered with REQUEST_TIMED_OUT and still carried out, as in Kafka; a
+limit of 0 is never kept. Topics of the broker's own can be neither created, extended nor deleted.
+
+Version notes: CreateTopics v1 validate only · v4 -1 for the broker's defaults (KIP-464) · v5
+settings of the new topic (KIP-525) · v7 topic ids. DeleteTopics v3 TOPIC_DELETION_DISABLED · v6 by
+topic id (KIP-516).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+from ottla.controller.controller import Controller
+from ottla.controller.new_topic import CreatedTopic, MorePartitions, NewTopic
+from ottla.controller.topic_names import refuse_internal, validate_topic_name
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ottla.replication.exchange import UNKNOWN_OFFSET, DeleteRecordsResult
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.runtime import Runtime
+from ottla.server.apis import Handler
+from ottla.server.config_entries import topic_entries
+from ottla.server.dynamic_config import DynamicConfig
+from ottla.structs import NO_UUID, TopicPartition
+
+FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3
+FIRST_DELETE_VERSION_WITH_IDS = 6
+MAX_MESSAGE_LENGTH = 1000
+"""Messages name what was sent, and a peer may have sent anything; strings end at 32767 bytes."""
+
+T = TypeVar("T")
+
+
+class TopicsHandler:
+    """Lets clients administer topics, through the controller; records through the replicas."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        controller: Controller,
+        replica_manager: ReplicaManager,
+        dynamic_config: DynamicConfig,
+    ) -> None:
+        self.runtime = runtime
+        self.controller = controller
+        self.replica_manager = replica_manager
+        self.dynamic_config = dynamic_config
+
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.CREATE_TOPICS: self.handle_create_topics,
+            ApiKey.DELETE_TOPICS: self.handle_delete_topics,
+            ApiKey.DELETE_RECORDS: self.handle_delete_records,
+            ApiKey.CREATE_PARTITIONS: self.handle_create_partitions,
+        }
+
+    async def handle_create_topics(
+        self, context: RequestContext, body: CreateTopicsRequest
+    ) -> CreateTopicsResponse:
+        outcomes = await self._within(
+            body.timeout_ms,
+            self.controller.create_topics(
+                [new_topic(topic) for topic in body.topics], validate_only=body.validate_only
+            ),
+            {topic.name for topic in body.topics},
+        )
+        return CreateTopicsResponse(
+            topics=[self._created(name, outcome) for name, outcome in outcomes.items()]
+        )
+
+    def _created(self, name: str, outcome: CreatedTopic | KafkaError) -> CreatableTopicResult:
+        if isinstance(outcome, KafkaError):
+            return CreatableTopicResult(
+                name=name,
+                error_code=_code(outcome),
+                error_message=_message(outcome),
+                configs=[],
+            )
+        return CreatableTopicResult(
+            name=name,
+            topic_id=outcome.topic_id,
+            num_partitions=outcome.num_partitions,
+            replication_factor=outcome.replication_factor,
+            error_message=None,
+            configs=[
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=entry.is_read_only,
+                    config_source=int(entry.source),
+                    is_sensitive=entry.is_sensitive,
+                )
+                for entry in topic_entries(self.dynamic_config, outcome.config)
+            ],
+        )
+
+    async def handle_create_partitions(
+        self, context: RequestContext, body: CreatePartitionsRequest
+    ) -> CreatePartitionsResponse:
+        outcomes = await self._within(
+            body.timeout_ms,
+            self.controller.create_partitions(
+                [more_partitions(topic) for topic in body.topics],
+                validate_only=body.validate_only,
+            ),
+            {topic.name for topic in body.topics},
+        )
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(
+                    name=name, error_code=_code(outcome), error_message=_message(outcome)
+                )
+                for name, outcome in outcomes.items()
+            ]
+        )
+
+    async def handle_delete_topics(
+        self, context: RequestContext, body: DeleteTopicsRequest
+    ) -> DeleteTopicsResponse:
+        wanted = body.topics
+        if context.api_version < FIRST_DELETE_VERSION_WITH_IDS:
+            wanted = [DeleteTopicState(name=name) for name in body.topic_names]
+        results = [self._resolve(topic) for topic in wanted]
+        names = [str(result.name) for result in results if not result.error_code]
+        outcomes = await self._within(
+            body.timeout_ms, self.controller.delete_topics(names), set(names)
+        )
+        for result in results:
+            if not result.error_code:
+                _set_outcome(result, outcomes[str(result.name)], context.api_version)
+        return DeleteTopicsResponse(responses=results)
+
+    def _resolve(self, topic: DeleteTopicState) -> DeletableTopicResult:
+        """A result with name and id, as far as they are known, and an error if that is too far."""
+        known = self.controller.context
+        result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_message=None)
+        if topic.name is not None and topic.topic_id != NO_UUID:
+            _fail(result, ErrorCode.INVALID_REQUEST, "give a topic's name or its id, not both")
+        elif topic.name is not None:
+            found = known.topics.get(topic.name)
+            result.topic_id = found.topic_id if found is not None else NO_UUID
+        elif topic.topic_id == NO_UUID:
+            _fail(result, ErrorCode.INVALID_REQUEST, "give a topic's name or its id")
+        else:
+            result.name = known.topic_name(topic.topic_id)
+            if result.name is None:
+                _fail(result, ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        return result
+
+    def handle_delete_records(self, context: RequestContext, body: DeleteRecordsRequest) -> None:
+        offsets: dict[TopicPartition, int] = {}
+        refused: dict[TopicPartition, DeleteRecordsResult] = {}
+        for topic in body.topics:
+            refusal = _why_not_delete_records(topic.name)
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if refusal is None:
+                    offsets[topic_partition] = partition.offset
+                else:
+                    refused[topic_partition] = DeleteRecordsResult(UNKNOWN_OFFSET, refusal)
+
+        def respond(results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
+            context.respond(_delete_records_response({**results, **refused}))
+
+        self.replica_manager.delete_records(body.timeout_ms, offsets, respond)
+
+    async def _within(
+        self,
+        timeout_ms: int,
+        operation: Coroutine[Any, Any, dict[str, T | KafkaError]],
+        names: set[str],
+    ) -> dict[str, T | KafkaError]:
+        """The outcome for each name; if all fail together, or in time, the same for each."""
+        task = self.runtime.scheduler.spawn(_caught(operation), "topics")
+        await asyncio.wait({task}, timeout=max(timeout_ms, 0) / 1000)
+        if not task.done():
+            late = KafkaTimeoutError(f"it was not done within {timeout_ms} ms, but goes on")
+            return dict.fromkeys(names, late)
+        outcome = task.result()
+        return dict.fromkeys(names, outcome) if isinstance(outcome, KafkaError) else outcome
+
+
+async def _caught(operation: Coroutine[Any, Any, T]) -> T | KafkaError:
+    try:
+        return await operation
+    except KafkaError as error:
+        return error
+
+
+def new_topic(topic: CreatableTopic) -> NewTopic:
+    """The controller's words for a topic of a request."""
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        {entry.partition_index: tuple(entry.broker_ids) for entry in topic.assignments},
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+def more_partitions(topic: CreatePartitionsTopic) -> MorePartitions:
+    """The controller's words for a topic of a request; no assignments is as good as null."""
+    assignment = [tuple(entry.broker_ids) for entry in topic.assignments or ()]
+    return MorePartitions(topic.name, topic.count, assignment or None)
+
+
+def _code(outcome: object) -> int:
+    return int(outcome.error) if isinstance(outcome, KafkaError) else 0
+
+
+def _message(outcome: object) -> str | None:
+    return outcome.message[:MAX_MESSAGE_LENGTH] if isinstance(outcome, KafkaError) else None
+
+
+def _fail(result: DeletableTopicResult, error: ErrorCode, message: str) -> None:
+    result.error_code, result.error_message = int(error), message
+
+
+def _set_outcome(
+    result: DeletableTopicResult, outcome: KafkaError | None, api_version: int
+) -> None:
+    if outcome is None:
+        return
+    error = outcome.error
+    disabled = error is ErrorCode.TOPIC_DELETION_DISABLED
+    if disabled and api_version < FIRST_DELETE_VERSION_WITH_DISABLED_ERROR:
+        error = ErrorCode.INVALID_REQUEST
+    _fail(result, error, outcome.message[:MAX_MESSAGE_LENGTH])
+
+
+def _why_not_delete_records(topic: str) -> ErrorCode | None:
+    try:
+        validate_topic_name(topic)
+        refuse_internal(topic, "cut")
+    except KafkaError as error:
+        return error.error
+    return None
+
+
+def _delete_records_response(
+    results: Mapping[TopicPartition, DeleteRecordsResult],
+) -> DeleteRecordsResponse:
+    topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
+    for (topic, partition), result in results.items():
+        topics.setdefault(topic, []).append(
+            DeleteRecordsPartitionResult(
+                partition_index=partition,
+                low_watermark=result.low_watermark,
+                error_code=int(result.error),
+            )
+        )
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ]
+    )

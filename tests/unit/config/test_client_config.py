@@ -1,0 +1,90 @@
+"""The clients' settings and the rules between them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
+from ottla.config.known_keys import ADMIN_NAMES, CONSUMER_NAMES, PRODUCER_NAMES
+from ottla.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("all", -1), ("-1", -1), (-1, -1), (0, 0), ("1", 1), (1, 1)]
+)
+def test_acks_is_a_number_in_the_end(given, expected):
+    """Words and numbers, as Kafka takes them."""
+    assert ProducerConfig.parse(acks=given).acks == expected
+
+
+def test_idempotence_gives_way_to_other_settings():
+    """It is on unless something was chosen that it does not go with."""
+    assert ProducerConfig().enable_idempotence
+    assert not ProducerConfig.parse(acks=1).enable_idempotence
+    assert not ProducerConfig.parse(retries=0).enable_idempotence
+    assert not ProducerConfig.parse(max_in_flight_requests_per_connection=6).enable_idempotence
+
+
+def test_idempotence_that_was_asked_for_does_not_give_way():
+    """Then the other setting is wrong."""
+    with pytest.raises(ConfigError, match=r"acks=1: does not go with enable\.idempotence"):
+        ProducerConfig.parse(acks=1, enable_idempotence=True)
+
+
+def test_delivery_timeout_leaves_room_for_one_try():
+    """By itself it grows; set by hand it is refused."""
+    config = ProducerConfig.parse(linger_ms=100_000, request_timeout_ms=30_000)
+
+    assert config.delivery_timeout_ms == 130_000
+    with pytest.raises(ConfigError, match=r"delivery\.timeout\.ms=10"):
+        ProducerConfig.parse(delivery_timeout_ms=10)
+
+
+def test_callables_pass_as_they_are():
+    """Serializers, partitioners and interceptors are objects of the program."""
+    config = ProducerConfig.parse(
+        value_serializer=str.encode, partitioner_class=min, interceptor_classes=[max]
+    )
+
+    assert config.value_serializer == str.encode
+    assert config.partitioner_class is min
+    assert config.interceptor_classes == (max,)
+
+
+def test_heartbeats_are_more_frequent_than_the_session_is_long():
+    """Otherwise every member would be thrown out."""
+    with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms=45000"):
+        ConsumerConfig.parse(heartbeat_interval_ms=45_000)
+
+
+def test_consumer_without_a_group_commits_nothing_by_itself():
+    """There is nobody to commit for."""
+    assert ConsumerConfig.parse(group_id="g").enable_auto_commit
+    assert not ConsumerConfig().enable_auto_commit
+
+
+@pytest.mark.parametrize("servers", ["localhost", "a:1,b", "a:0", "a:x", ":9092"])
+def test_bootstrap_servers_are_host_and_port(servers):
+    """Each of them, in all clients."""
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        AdminConfig.parse({"bootstrap.servers": servers})
+
+
+def test_secure_protocols_are_refused_for_now():
+    """A client must not talk in the clear where it was told not to."""
+    with pytest.raises(ConfigError, match=r"security\.protocol=SSL"):
+        AdminConfig.parse({"security.protocol": "SSL"})
+
+
+@pytest.mark.parametrize(
+    ("table", "unused"),
+    [
+        (ProducerConfig, PRODUCER_NAMES),
+        (ConsumerConfig, CONSUMER_NAMES),
+        (AdminConfig, ADMIN_NAMES),
+    ],
+)
+def test_tables_and_lists_of_unused_names_do_not_overlap(table, unused):
+    """A key that is acted on is not called unused."""
+    assert not set(table.keys) & unused
+    assert table.is_known_to_kafka("ssl.keystore.location")

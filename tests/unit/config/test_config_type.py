@@ -1,0 +1,94 @@
+"""Values of settings: read from text and from Python, written back, refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ottla.config.config_type import (
+    BOOLEAN,
+    CLASS,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    PASSWORD,
+    SHORT,
+    STRING,
+    Password,
+)
+from ottla.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("type", "given", "expected"),
+    [
+        (BOOLEAN, " True ", True),
+        (BOOLEAN, False, False),
+        (INT, "-12", -12),
+        (SHORT, 32767, 32767),
+        (LONG, "9223372036854775807", 2**63 - 1),
+        (DOUBLE, "0.5", 0.5),
+        (DOUBLE, 1, 1.0),
+        (STRING, " a b ", "a b"),
+        (STRING, 1, "1"),
+        (LIST, " a, b ,c", ("a", "b", "c")),
+        (LIST, "", ()),
+        (LIST, ["a"], ("a",)),
+        (CLASS, "json.dumps", json.dumps),
+        (CLASS, json.loads, json.loads),
+        (PASSWORD, "secret", Password("secret")),
+    ],
+)
+def test_value_is_read_from_text_and_from_python(type, given, expected):
+    """Text as in a properties file and typed values mean the same."""
+    assert type.parse("some.key", given) == expected
+
+
+@pytest.mark.parametrize(
+    ("type", "given"),
+    [
+        (BOOLEAN, "yes"),
+        (BOOLEAN, 1),
+        (INT, "2147483648"),
+        (INT, "1.0"),
+        (INT, True),
+        (SHORT, 32768),
+        (LONG, "-9223372036854775809"),
+        (DOUBLE, "much"),
+        (STRING, ["a"]),
+        (LIST, 5),
+        (CLASS, "no.such.module.Name"),
+        (CLASS, "word"),
+    ],
+)
+def test_bad_value_is_refused_by_name(type, given):
+    """The error names the key and the value."""
+    with pytest.raises(ConfigError, match=r"some\.key=") as caught:
+        type.parse("some.key", given)
+
+    assert str(given) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "text"),
+    [
+        (BOOLEAN, True, "true"),
+        (INT, 7, "7"),
+        (LIST, ("a", "b"), "a,b"),
+        (CLASS, json.dumps, "json.dumps"),
+        (PASSWORD, Password("secret"), "secret"),
+        (STRING, None, None),
+    ],
+)
+def test_value_is_written_as_in_a_file(type, value, text):
+    """Formatting is the way back of parsing."""
+    assert type.format(value) == text
+
+
+def test_password_does_not_show_itself():
+    """Neither repr nor str of a password has the secret."""
+    password = Password("secret")
+
+    assert "secret" not in f"{password} {password!r} { {password: 1} }"

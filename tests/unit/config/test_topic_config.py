@@ -1,0 +1,64 @@
+"""A topic's settings over those of its broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.known_keys import TOPIC_NAMES
+from ottla.config.topic_config import TopicConfig
+from ottla.errors import ConfigError
+
+
+def test_broker_gives_the_defaults_and_the_topic_wins():
+    """What is not overridden comes from the broker's synonym."""
+    broker = BrokerConfig.parse({"log.segment.bytes": "100", "log.retention.hours": "1"})
+    config = TopicConfig.of(broker, {"segment.bytes": "50", "cleanup.policy": "compact,delete"})
+
+    assert config.segment_bytes == 50
+    assert config.retention_ms == 3_600_000
+    assert config.cleanup_policy == ("compact", "delete")
+    assert config.is_given("segment.bytes")
+    assert not config.is_given("retention.ms")
+
+
+def test_defaults_are_those_of_a_broker_without_settings():
+    """The page of settings tells the truth about a topic's defaults."""
+    bare = TopicConfig.of(BrokerConfig(), {})
+
+    assert {name: bare.text_of(name) for name in TopicConfig.keys} == {
+        name: row.format(row.default) for name, row in TopicConfig.keys.items()
+    }
+
+
+def test_every_setting_names_its_broker_synonym():
+    """Each of them is a row of the broker's table."""
+    names = {name for row in TopicConfig.keys.values() for name in row.broker_keys}
+
+    assert names <= set(BrokerConfig.keys)
+    assert all(row.broker_keys for row in TopicConfig.keys.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("segment.bytes", "13"),
+        ("retention.ms", "-2"),
+        ("cleanup.policy", "remove"),
+        ("message.timestamp.type", "Now"),
+        ("min.insync.replicas", "0"),
+        ("preallocate", None),
+        ("no.such.setting", "1"),
+    ],
+)
+def test_bad_override_is_refused(name, value):
+    """Unknown names are refused too: a topic's settings are kept for good."""
+    with pytest.raises(ConfigError, match=f"{name}="):
+        TopicConfig.validate({name: value})
+
+
+def test_settings_that_only_kafka_uses_are_accepted():
+    """Tools and older clients set them."""
+    TopicConfig.validate(dict.fromkeys(TOPIC_NAMES, "1"))
+
+    assert not set(TopicConfig.keys) & TOPIC_NAMES
