@@ -15,7 +15,17 @@ from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
 
 from ottla.errors import ErrorCode, LocalProtocolError, ProtocolError, RemoteProtocolError
 from ottla.protocol.api_keys import MODULES, ApiKey
-from ottla.protocol.types import NEWEST, NONE, Array, Buffer, Field, Part, Records, Versions
+from ottla.protocol.types import (
+    BYTES_LIKE,
+    NEWEST,
+    NONE,
+    Array,
+    Buffer,
+    Field,
+    Part,
+    Records,
+    Versions,
+)
 
 # What generated code raises when it meets bytes, or values, that do not fit.
 DECODE_FAULTS: Final = (ValueError, IndexError, LayoutError, OverflowError, MemoryError)
@@ -233,9 +243,9 @@ def encode(message: Message, version: int) -> bytes:
 
 def join(parts: list[Part]) -> bytes:
     """The parts in one piece; file regions are read."""
-    return b"".join(
-        part if isinstance(part, bytes | bytearray | memoryview) else part.read() for part in parts
-    )
+    if len(parts) == 1 and isinstance(parts[0], BYTES_LIKE):
+        return bytes(parts[0])
+    return b"".join([part if isinstance(part, BYTES_LIKE) else part.read() for part in parts])
 
 
 def encode_versioned(message: Message, version: int) -> bytes:

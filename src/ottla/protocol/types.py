@@ -20,6 +20,7 @@ Part: TypeAlias = "Buffer | FileRegion"
 # FileRegion or a list of these. Python cannot type an attribute by direction, hence Any.
 RecordsData: TypeAlias = Any
 
+BYTES_LIKE: Final = (bytes, bytearray, memoryview)
 MAX_STRING_BYTES: Final = 0x7FFF
 
 

@@ -11,11 +11,12 @@ from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
-from ottla.protocol.types import MAX_STRING_BYTES, Buffer, RecordsData
+from ottla.protocol.types import BYTES_LIKE, MAX_STRING_BYTES, Buffer, RecordsData
 
 MAX_UVARINT: Final = 0xFFFFFFFF
 # Records up to this size are copied beside their neighbours: cheaper than one more part to send.
 SMALL_RECORDS_BYTES: Final = 1024
+LISTS: Final = (list, tuple)
 
 
 class RefusedError(ValueError):
@@ -133,12 +134,10 @@ def string_length_bytes(length: int) -> bytes:
 
 def records_size(records: RecordsData) -> int:
     """How many bytes the records have: bytes-like, a file region, or a list of these."""
-    if isinstance(records, list | tuple):
-        return sum(map(records_size, records))
-    if isinstance(records, memoryview):
-        return records.nbytes
-    if isinstance(records, bytes | bytearray):
+    if isinstance(records, BYTES_LIKE):
         return len(records)
+    if isinstance(records, LISTS):
+        return sum(map(records_size, records))
     return int(records.size)
 
 
@@ -147,11 +146,11 @@ def append_records(out: bytearray, parts: list[object], records: RecordsData) ->
 
     `parts` has whatever is complete, in order.
     """
-    if isinstance(records, list | tuple):
+    if isinstance(records, LISTS):
         for part in records:
             out = append_records(out, parts, part)
         return out
-    if isinstance(records, bytes | bytearray | memoryview) and len(records) <= SMALL_RECORDS_BYTES:
+    if isinstance(records, BYTES_LIKE) and len(records) <= SMALL_RECORDS_BYTES:
         out += records
         return out
     if out:

@@ -1,0 +1,155 @@
+"""Messages that no client library has: those of `__consumer_offsets`, byte by byte by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla.protocol.message import Message, decode_versioned, encode_versioned
+from ottla.protocol.offsets_topic import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+
+def text(value: str) -> bytes:
+    return len(value).to_bytes(2, "big") + value.encode()
+
+
+def data(value: bytes) -> bytes:
+    return len(value).to_bytes(4, "big") + value
+
+
+def compact(value: bytes) -> bytes:
+    return bytes([len(value) + 1]) + value
+
+
+def i16(value: int) -> bytes:
+    return value.to_bytes(2, "big", signed=True)
+
+
+def i32(value: int) -> bytes:
+    return value.to_bytes(4, "big", signed=True)
+
+
+def i64(value: int) -> bytes:
+    return value.to_bytes(8, "big", signed=True)
+
+
+def offset_commit_value(**values: Any) -> OffsetCommitValue:
+    return OffsetCommitValue(
+        offset=42, metadata="note", commit_timestamp=1_700_000_000_000, **values
+    )
+
+
+def group_metadata_value(group: dict[str, Any], member: dict[str, Any]) -> GroupMetadataValue:
+    return GroupMetadataValue(
+        protocol_type="consumer",
+        generation=3,
+        protocol="range",
+        leader="m-1",
+        members=[
+            MemberMetadata(
+                member_id="m-1",
+                client_id="c",
+                client_host="/10.0.0.1",
+                session_timeout=45000,
+                subscription=b"sub",
+                assignment=b"ass",
+                **member,
+            )
+        ],
+        **group,
+    )
+
+
+COMMIT = i64(42), text("note") + i64(1_700_000_000_000)
+GROUP = text("consumer") + i32(3) + text("range") + text("m-1")
+IDENTITY = text("c") + text("/10.0.0.1")
+PAYLOADS = i32(45000) + data(b"sub") + data(b"ass")
+FLEXIBLE_GROUP = (
+    compact(b"consumer") + i32(3) + compact(b"range") + compact(b"m-1") + i64(99) + b"\2"
+    + compact(b"m-1") + compact(b"i-1") + compact(b"c") + compact(b"/10.0.0.1")
+    + i32(60000) + i32(45000) + compact(b"sub") + compact(b"ass") + b"\0" + b"\0"
+)  # fmt: skip
+
+CHECKED: list[tuple[Message, int, bytes]] = [
+    (
+        OffsetCommitKey(group="g", topic="orders", partition=7),
+        0,
+        i16(0) + text("g") + text("orders") + i32(7),
+    ),
+    (
+        OffsetCommitKey(group="g", topic="orders", partition=7),
+        1,
+        i16(1) + text("g") + text("orders") + i32(7),
+    ),
+    (offset_commit_value(), 0, i16(0) + COMMIT[0] + COMMIT[1]),
+    (offset_commit_value(expire_timestamp=5), 1, i16(1) + COMMIT[0] + COMMIT[1] + i64(5)),
+    (offset_commit_value(), 2, i16(2) + COMMIT[0] + COMMIT[1]),
+    (offset_commit_value(leader_epoch=9), 3, i16(3) + COMMIT[0] + i32(9) + COMMIT[1]),
+    (
+        offset_commit_value(leader_epoch=9),
+        4,
+        i16(4) + i64(42) + i32(9) + compact(b"note") + i64(1_700_000_000_000) + b"\0",
+    ),
+    (GroupMetadataKey(group="g"), 2, i16(2) + text("g")),
+    (
+        group_metadata_value({}, {}),
+        0,
+        i16(0) + GROUP + i32(1) + text("m-1") + IDENTITY + PAYLOADS,
+    ),
+    (
+        group_metadata_value({}, {"rebalance_timeout": 60000}),
+        1,
+        i16(1) + GROUP + i32(1) + text("m-1") + IDENTITY + i32(60000) + PAYLOADS,
+    ),
+    (
+        group_metadata_value({"current_state_timestamp": 99}, {"rebalance_timeout": 60000}),
+        2,
+        i16(2) + GROUP + i64(99) + i32(1) + text("m-1") + IDENTITY + i32(60000) + PAYLOADS,
+    ),
+    (
+        group_metadata_value(
+            {"current_state_timestamp": 99},
+            {"rebalance_timeout": 60000, "group_instance_id": None},
+        ),
+        3,
+        i16(3) + GROUP + i64(99) + i32(1)
+        + text("m-1") + i16(-1) + IDENTITY + i32(60000) + PAYLOADS,
+    ),
+    (
+        group_metadata_value(
+            {"current_state_timestamp": 99},
+            {"rebalance_timeout": 60000, "group_instance_id": "i-1"},
+        ),
+        4,
+        i16(4) + FLEXIBLE_GROUP,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "expected"),
+    [pytest.param(*case, id=f"{type(case[0]).__name__}-v{case[1]}") for case in CHECKED],
+)
+def test_stored_message_has_the_bytes_of_its_layout(
+    message: Message, version: int, expected: bytes
+) -> None:
+    """The version goes in front, then the fields in the order of the schema."""
+    assert encode_versioned(message, version) == expected
+    assert decode_versioned(type(message), expected) == message
+
+
+def test_every_version_of_the_stored_messages_is_checked_here() -> None:
+    """A version that is added needs its bytes here, as no other implementation has them."""
+    checked = {(type(message), version) for message, version, _ in CHECKED}
+
+    classes = (OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue)
+    assert checked == {
+        (cls, v) for cls in classes for v in range(cls.min_version, cls.max_version + 1)
+    }
