@@ -1,5 +1,68 @@
-"""Ottla: a Kafka-compatible streaming platform in Python."""
+"""Ottla: a Kafka-compatible streaming platform in Python.
+
+The clients are imported when they are first used, so that `import ottla` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ottla.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from ottla.clients.admin.admin import Admin
+    from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource, NewTopic
+    from ottla.clients.consumer.consumer import Consumer
+    from ottla.clients.consumer.consumer_record import ConsumerRecord
+    from ottla.clients.consumer.rebalance import RebalanceListener
+    from ottla.clients.producer.producer import Producer
+    from ottla.clients.producer.record_metadata import RecordMetadata
+    from ottla.clients.topic_offsets import OffsetAndMetadata, OffsetSpec
+    from ottla.errors import KafkaError
+    from ottla.structs import TopicPartition
+
+__all__ = [
+    "Admin",
+    "AlterConfigOp",
+    "ConfigResource",
+    "Consumer",
+    "ConsumerRecord",
+    "KafkaError",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "OffsetSpec",
+    "Producer",
+    "RebalanceListener",
+    "RecordMetadata",
+    "TopicPartition",
+    "__version__",
+]
+
+_HOMES = {
+    "Admin": "ottla.clients.admin.admin",
+    "AlterConfigOp": "ottla.clients.admin.descriptions",
+    "ConfigResource": "ottla.clients.admin.descriptions",
+    "Consumer": "ottla.clients.consumer.consumer",
+    "ConsumerRecord": "ottla.clients.consumer.consumer_record",
+    "KafkaError": "ottla.errors",
+    "NewTopic": "ottla.clients.admin.descriptions",
+    "OffsetAndMetadata": "ottla.clients.topic_offsets",
+    "OffsetSpec": "ottla.clients.topic_offsets",
+    "Producer": "ottla.clients.producer.producer",
+    "RebalanceListener": "ottla.clients.consumer.rebalance",
+    "RecordMetadata": "ottla.clients.producer.record_metadata",
+    "TopicPartition": "ottla.structs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ottla' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

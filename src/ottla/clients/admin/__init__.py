@@ -1,0 +1,1 @@
+"""`ottla.Admin`: topics, settings, groups and offsets of a cluster."""

@@ -1,0 +1,217 @@
+"""`ottla.Admin`: the synchronous face of the administrative client."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from ottla.clients.admin.admin_client import AdminClient
+from ottla.clients.admin.bulk import checked
+from ottla.clients.admin.configs import ConfigAdmin
+from ottla.clients.admin.descriptions import (
+    AlterConfigOp,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    TopicDescription,
+)
+from ottla.clients.admin.groups import GroupAdmin
+from ottla.clients.admin.offsets import OffsetAdmin
+from ottla.clients.admin.topics import TopicAdmin
+from ottla.clients.client_settings import Servers, merge_settings
+from ottla.clients.topic_offsets import IsolationLevel, ListOffsetsResult, OffsetAndMetadata
+from ottla.config.client_config import AdminConfig
+from ottla.protocol.api_keys import ApiKey
+from ottla.runtime.io_thread import IoThread
+from ottla.structs import TopicPartition
+
+T = TypeVar("T")
+MARGIN_MS = 5000
+
+
+class Admin:
+    """Asks and changes what a cluster has: topics, settings, groups, offsets.
+
+        with Admin("localhost:9092") as admin:
+            admin.create_topics([NewTopic("pages", num_partitions=3)])
+
+    Calls about several things try all of them; if any failed, the KafkaError of the first one is
+    raised, and its `results` has the outcome of each. One client may be used by several threads.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Servers = None,
+        settings: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> None:
+        self._config = AdminConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
+        self._is_closed = False
+        self._io = IoThread(f"{self._config.client_id}-admin")
+        try:
+            self._client = self._io.run(self._build())
+        except BaseException:
+            self._io.close()
+            raise
+        self._topics = TopicAdmin(self._client)
+        self._configs = ConfigAdmin(self._client)
+        self._groups = GroupAdmin(self._client)
+        self._offsets = OffsetAdmin(self._client)
+
+    # Topics
+
+    def list_topics(self) -> set[str]:
+        """The names of all topics, internal ones included."""
+        return self._run(self._topics.list_topics())
+
+    def describe_topics(
+        self, names: Sequence[str] | None = None, include_authorized_operations: bool = False
+    ) -> dict[str, TopicDescription]:
+        """Some topics, or all of them."""
+        call = self._topics.describe_topics(names, include_authorized_operations)
+        return checked(self._run(call))
+
+    def create_topics(
+        self, new_topics: Iterable[NewTopic | str], validate_only: bool = False
+    ) -> None:
+        """Create topics; a name alone stands for the broker's defaults."""
+        topics = [NewTopic(new) if isinstance(new, str) else new for new in new_topics]
+        checked(self._run(self._topics.create_topics(topics, validate_only)))
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        checked(self._run(self._topics.delete_topics(list(names))))
+
+    def create_partitions(
+        self,
+        total_counts: Mapping[str, int],
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+    ) -> None:
+        """Let topics have so many partitions in all; `assignments` are those of the new ones."""
+        checked(self._run(self._topics.create_partitions(total_counts, assignments)))
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records before the offsets (-1: all); returns the low watermarks."""
+        return checked(self._run(self._topics.delete_records(dict(offsets))))
+
+    # Cluster
+
+    def describe_cluster(self) -> ClusterDescription:
+        """The brokers that are alive, and the controller."""
+        return self._run(self._describe_cluster())
+
+    def api_versions(self, node_id: int) -> dict[ApiKey | int, tuple[int, int]]:
+        """The lowest and the highest version of each API that a broker serves."""
+        return self._run(self._api_versions(node_id))
+
+    # Settings
+
+    def describe_configs(
+        self, resources: Iterable[ConfigResource], include_synonyms: bool = False
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """All settings of the topics and brokers."""
+        return checked(self._run(self._configs.describe_configs(list(resources), include_synonyms)))
+
+    def alter_configs(
+        self,
+        settings: Mapping[ConfigResource, Mapping[str, str | None]],
+        validate_only: bool = False,
+    ) -> None:
+        """Let resources have exactly these settings; what is not named loses its value."""
+        checked(self._run(self._configs.alter_configs(settings, validate_only)))
+
+    def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Iterable[AlterConfigOp]],
+        validate_only: bool = False,
+    ) -> None:
+        """Change some settings and leave the others as they are."""
+        checked(self._run(self._configs.incremental_alter_configs(changes, validate_only)))
+
+    # Groups
+
+    def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
+        """The groups of all brokers, by id; only those in one of `states`, if any are named."""
+        return self._run(self._groups.list_groups(list(states)))
+
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """Groups with their members; one that does not exist is described as Dead."""
+        return checked(self._run(self._groups.describe_groups(list(group_ids))))
+
+    def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups that have no members, with their offsets."""
+        checked(self._run(self._groups.delete_groups(list(group_ids))))
+
+    # Offsets
+
+    def list_offsets(
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        isolation: str = "read_uncommitted",
+    ) -> dict[TopicPartition, ListOffsetsResult]:
+        """The first offset at or after each timestamp, or an `OffsetSpec`; -1 where none is."""
+        level = IsolationLevel.of(isolation)
+        return checked(self._run(self._offsets.list_offsets(dict(timestamps), level)))
+
+    def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed, for some partitions or for all; others are left out."""
+        wanted = None if partitions is None else list(partitions)
+        results = self._run(self._offsets.list_group_offsets(group_id, wanted))
+        return checked(results)[group_id]
+
+    def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
+    ) -> None:
+        """Commit offsets for a group that has no members."""
+        wanted = {
+            partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            for partition, offset in offsets.items()
+        }
+        checked(self._run(self._offsets.alter_group_offsets(group_id, wanted)))
+
+    def close(self) -> None:
+        """Close the connections and end the I/O thread. Closing twice does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._io.post(self._client.close)
+        self._io.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        if self._is_closed:
+            call.close()
+            raise RuntimeError("the admin client is closed")
+        # A call keeps the limits by itself; this one is for a call that does not.
+        limit_ms = 2 * self._config.default_api_timeout_ms + self._config.request_timeout_ms
+        return self._io.run(call, limit_ms + MARGIN_MS)
+
+    async def _build(self) -> AdminClient:
+        return AdminClient(self._io.runtime, self._config)
+
+    async def _describe_cluster(self) -> ClusterDescription:
+        cluster = await self._client.until_done(self._client.metadata.update)
+        nodes = sorted(cluster.nodes.values())
+        return ClusterDescription(cluster.cluster_id, cluster.controller_id, nodes)
+
+    async def _api_versions(self, node_id: int) -> dict[ApiKey | int, tuple[int, int]]:
+        if node_id not in self._client.client.node_ids:
+            await self._client.metadata.update(self._client.deadline())
+        connection = await self._client.client.ready(node_id)
+        known = cast(dict[int, ApiKey], ApiKey._value2member_map_)
+        return {known.get(key, key): versions for key, versions in connection.versions.items()}

@@ -1,0 +1,137 @@
+"""How administrative requests find their broker, and when they are tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from ottla.clients.group_coordination import COORDINATOR_MOVED, find_coordinator
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient
+from ottla.clients.timing import Backoff, Deadline, pause
+from ottla.config.client_config import AdminConfig
+from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
+from ottla.protocol.message import Request
+from ottla.runtime import Runtime
+from ottla.structs import NO_LEADER, Node
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+NO_RETRY = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""Retriable for producers, whose topic may be about to be created; here it is the answer."""
+
+
+class AdminClient:
+    """The core that the subjects (topics, configs, groups, offsets) share; lives on one loop."""
+
+    def __init__(self, runtime: Runtime, config: AdminConfig) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.client = NetworkClient(runtime, config)
+        self.metadata = Metadata(self.client, allow_auto_topic_creation=False)
+        self._coordinators: dict[str, Node] = {}
+        self._backoff = Backoff(
+            config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random
+        )
+        self._idle_check = runtime.scheduler.call_every(
+            max(1000, config.connections_max_idle_ms // 2), self.client.close_idle
+        )
+
+    def deadline(self) -> Deadline:
+        return Deadline(self.runtime.clock, self.config.default_api_timeout_ms)
+
+    def request_timeout_ms(self, deadline: Deadline) -> int:
+        """How long a broker may work on a change before it says that it is not done yet."""
+        return min(self.config.request_timeout_ms, deadline.left_ms)
+
+    async def for_each(
+        self,
+        keys: Iterable[K],
+        attempt: Callable[[list[K], Deadline], Awaitable[Mapping[K, V | KafkaError]]],
+    ) -> dict[K, V | KafkaError]:
+        """Give the keys to `attempt`, again and again those whose error may pass, till time is up.
+
+        An error that `attempt` raises is that of all keys it was given.
+        """
+        deadline = self.deadline()
+        pending = list(dict.fromkeys(keys))
+        results: dict[K, V | KafkaError] = dict.fromkeys(pending, unanswered())
+        failures = 0
+        while pending:
+            try:
+                answers = await attempt(pending, deadline)
+            except KafkaError as error:
+                answers = dict.fromkeys(pending, error)
+            results.update(answers)
+            pending = [key for key in pending if self._may_pass(results[key])]
+            failures += 1
+            if failures > self.config.retries or deadline.has_passed:
+                break
+            if pending:
+                await self._before_retry([results[key] for key in pending], failures, deadline)
+        return results
+
+    async def until_done(self, attempt: Callable[[Deadline], Awaitable[V]]) -> V:
+        """What `attempt` returns, after as many tries as its errors ask for."""
+
+        async def once(pending: list[str], deadline: Deadline) -> dict[str, V | KafkaError]:
+            return {"": await attempt(deadline)}
+
+        result = (await self.for_each([""], once))[""]
+        if isinstance(result, KafkaError):
+            raise result
+        return result
+
+    async def any_broker(self, request: Request, deadline: Deadline) -> Any:
+        """Ask whichever broker can be reached."""
+        connection = await self.client.any_ready(deadline)
+        version = connection.version_of(type(request))
+        return await self.client.send_on(connection, request, version)
+
+    async def controller(self, request: Request, deadline: Deadline, *, low: int = 0) -> Any:
+        """Ask the controller."""
+        cluster = self.metadata.cluster
+        if cluster.controller_id not in cluster.nodes:
+            cluster = await self.metadata.update(deadline)
+        if cluster.controller_id == NO_LEADER:
+            raise InvalidMetadataError(ErrorCode.LEADER_NOT_AVAILABLE, "there is no controller")
+        return await self.client.send(cluster.controller_id, request, low=low)
+
+    async def coordinator(self, group_id: str, deadline: Deadline) -> Node:
+        """The coordinator of a group; looked for once, until it proves wrong."""
+        if group_id not in self._coordinators:
+            node = await find_coordinator(self.client, group_id, deadline)
+            if node.id not in self.client.node_ids:
+                await self.metadata.update(deadline)
+            self._coordinators[group_id] = node
+        return self._coordinators[group_id]
+
+    async def brokers(self, deadline: Deadline) -> list[int]:
+        """The ids of all brokers."""
+        await self.metadata.update(deadline)
+        return self.client.node_ids
+
+    def close(self) -> None:
+        self._idle_check.cancel()
+        self.metadata.close()
+        self.client.close()
+
+    def _may_pass(self, result: V | KafkaError) -> bool:
+        return isinstance(result, KafkaError) and result.retriable and result.error not in NO_RETRY
+
+    async def _before_retry(
+        self, errors: list[V | KafkaError], failures: int, deadline: Deadline
+    ) -> None:
+        codes = {error.error for error in errors if isinstance(error, KafkaError)}
+        if codes & COORDINATOR_MOVED:
+            self._coordinators.clear()
+        delay_ms = self._backoff.delay_ms(failures)
+        await pause(self.runtime.scheduler, min(delay_ms, deadline.left_ms))
+        if ErrorCode.NOT_CONTROLLER in codes or any(code.refresh_metadata for code in codes):
+            await self.metadata.update(deadline)
+
+
+def unanswered() -> KafkaError:
+    """What stands for a key until its answer has come."""
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer leaves this one out")

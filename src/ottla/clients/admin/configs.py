@@ -1,0 +1,200 @@
+"""Settings of topics and brokers: describe and change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from ottla.clients.admin.admin_client import AdminClient
+from ottla.clients.admin.descriptions import (
+    AlterConfigOp,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSynonym,
+)
+from ottla.clients.network_client import response_error
+from ottla.clients.timing import Deadline
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    ConfigOperation,
+    ConfigResourceType,
+    ConfigSource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from ottla.protocol.message import Request
+
+FIRST_VERSION_WITH_SYNONYMS = 1
+Entries = dict[str, ConfigEntry]
+PER_BROKER = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
+
+
+class ConfigAdmin:
+    """Requests about settings; those of one broker go to that broker, all others to any."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    async def describe_configs(
+        self, resources: Sequence[ConfigResource], include_synonyms: bool
+    ) -> dict[ConfigResource, Entries | KafkaError]:
+        async def ask(
+            some: list[ConfigResource], deadline: Deadline
+        ) -> dict[ConfigResource, Entries | KafkaError]:
+            request = DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(resource_type=r.type, resource_name=r.name)
+                    for r in some
+                ]
+            )
+            for resource in request.resources:
+                resource.configuration_keys = None
+            if include_synonyms:
+                request.include_synonyms = True
+            response = cast(DescribeConfigsResponse, await self._send(some, request, deadline))
+            results: dict[ConfigResource, Entries | KafkaError] = {}
+            for result in response.results:
+                key = ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
+                error = response_error(result.error_code, str(key), result.error_message)
+                results[key] = error or {c.name: entry_of(c) for c in result.configs}
+            return results
+
+        return await self._for_each(resources, ask)
+
+    async def alter_configs(
+        self, settings: Mapping[ConfigResource, Mapping[str, str | None]], validate_only: bool
+    ) -> dict[ConfigResource, KafkaError | None]:
+        async def ask(
+            some: list[ConfigResource], deadline: Deadline
+        ) -> dict[ConfigResource, KafkaError | None]:
+            request = AlterConfigsRequest(
+                resources=[
+                    AlterConfigsResource(
+                        resource_type=r.type,
+                        resource_name=r.name,
+                        configs=[
+                            AlterableConfig(name=name, value=value)
+                            for name, value in settings[r].items()
+                        ],
+                    )
+                    for r in some
+                ],
+                validate_only=validate_only,
+            )
+            return outcomes(await self._send(some, request, deadline))
+
+        return await self._for_each(settings, ask)
+
+    async def incremental_alter_configs(
+        self, changes: Mapping[ConfigResource, Iterable[AlterConfigOp]], validate_only: bool
+    ) -> dict[ConfigResource, KafkaError | None]:
+        wanted = {resource: list(operations) for resource, operations in changes.items()}
+
+        async def ask(
+            some: list[ConfigResource], deadline: Deadline
+        ) -> dict[ConfigResource, KafkaError | None]:
+            request = IncrementalAlterConfigsRequest(
+                resources=[
+                    IncrementalAlterConfigsResource(
+                        resource_type=r.type,
+                        resource_name=r.name,
+                        configs=[alterable(operation) for operation in wanted[r]],
+                    )
+                    for r in some
+                ],
+                validate_only=validate_only,
+            )
+            return outcomes(await self._send(some, request, deadline))
+
+        return await self._for_each(changes, ask)
+
+    async def _for_each(
+        self,
+        resources: Iterable[ConfigResource],
+        ask: Callable[[list[ConfigResource], Deadline], Awaitable[dict[ConfigResource, Any]]],
+    ) -> dict[ConfigResource, Any]:
+        """One request to each broker that has to be asked for itself, and one for all others."""
+
+        async def attempt(
+            pending: list[ConfigResource], deadline: Deadline
+        ) -> dict[ConfigResource, Any]:
+            shares: dict[str, list[ConfigResource]] = {}
+            for resource in pending:
+                shares.setdefault(broker_of(resource), []).append(resource)
+            answers = await asyncio.gather(
+                *(ask(share, deadline) for share in shares.values()), return_exceptions=True
+            )
+            results: dict[ConfigResource, Any] = {}
+            for share, answer in zip(shares.values(), answers, strict=True):
+                if isinstance(answer, KafkaError):
+                    results.update(dict.fromkeys(share, answer))
+                elif isinstance(answer, BaseException):
+                    raise answer
+                else:
+                    results.update(answer)
+            return results
+
+        return await self._admin.for_each(resources, attempt)
+
+    async def _send(
+        self, resources: Sequence[ConfigResource], request: Request, deadline: Deadline
+    ) -> Any:
+        broker = broker_of(resources[0])
+        if not broker:
+            return await self._admin.any_broker(request, deadline)
+        if not broker.isdecimal():
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {broker!r}: must be a broker id")
+        if int(broker) not in self._admin.client.node_ids:
+            await self._admin.metadata.update(deadline)
+        return await self._admin.client.send(int(broker), request)
+
+
+def broker_of(resource: ConfigResource) -> str:
+    """The id of the broker that alone can answer, "" if any can."""
+    return resource.name if resource.type in PER_BROKER else ""
+
+
+def alterable(operation: AlterConfigOp) -> IncrementalAlterableConfig:
+    op = operation.op
+    number = ConfigOperation[op.upper()] if isinstance(op, str) else ConfigOperation(op)
+    return IncrementalAlterableConfig(
+        name=operation.name, config_operation=number, value=operation.value
+    )
+
+
+def outcomes(response: Any) -> dict[ConfigResource, KafkaError | None]:
+    """The error, or None, of each resource in the answer to a change."""
+    results = {}
+    for result in response.responses:
+        key = ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
+        results[key] = response_error(result.error_code, str(key), result.error_message)
+    return results
+
+
+def entry_of(config: DescribeConfigsResourceResult) -> ConfigEntry:
+    source = source_of(config.config_source)
+    return ConfigEntry(
+        config.name,
+        config.value,
+        config.is_default or source is ConfigSource.DEFAULT_CONFIG,
+        config.is_sensitive,
+        config.read_only,
+        source,
+        [ConfigSynonym(s.name, s.value, source_of(s.source)) for s in config.synonyms],
+    )
+
+
+def source_of(number: int) -> ConfigSource:
+    try:
+        return ConfigSource(number)
+    except ValueError:
+        return ConfigSource.UNKNOWN

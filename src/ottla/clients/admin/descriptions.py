@@ -1,0 +1,139 @@
+"""What administrators ask for and are told, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.protocol.configs import ConfigOperation, ConfigResourceType, ConfigSource
+from ottla.structs import NO_EPOCH, NO_UUID, Node, TopicPartition
+
+USE_DEFAULT = -1
+
+
+@dataclass(slots=True)
+class NewTopic:
+    """A topic to create; -1 asks for the broker's default.
+
+    `replica_assignment` (partition -> broker ids) takes the place of both counts.
+    """
+
+    name: str
+    num_partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    replica_assignment: Mapping[int, Sequence[int]] | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class TopicPartitionInfo(NamedTuple):
+    """Where the replicas of a partition are; `leader` is -1 while there is none."""
+
+    partition: int
+    leader: int
+    leader_epoch: int = NO_EPOCH
+    replicas: Sequence[int] = ()
+    isr: Sequence[int] = ()
+    offline: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class TopicDescription:
+    """A topic and its partitions, in order."""
+
+    name: str
+    topic_id: UUID = NO_UUID
+    is_internal: bool = False
+    partitions: list[TopicPartitionInfo] = field(default_factory=list)
+    authorized_operations: int | None = None
+
+
+@dataclass(slots=True)
+class ClusterDescription:
+    """The brokers that are alive, and which of them is the controller (-1: none)."""
+
+    cluster_id: str | None
+    controller_id: int
+    nodes: list[Node]
+
+    @property
+    def controller(self) -> Node | None:
+        return next((node for node in self.nodes if node.id == self.controller_id), None)
+
+
+class ConfigResource(NamedTuple):
+    """Whose settings: those of a topic, or of a broker by its id ("" for all brokers)."""
+
+    type: ConfigResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> ConfigResource:
+        return cls(ConfigResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, broker_id: int | None) -> ConfigResource:
+        return cls(ConfigResourceType.BROKER, "" if broker_id is None else str(broker_id))
+
+    def __str__(self) -> str:
+        return f"{self.type.name.lower()} {self.name}"
+
+
+class ConfigSynonym(NamedTuple):
+    """A place where a setting has a value; of several the first is in force."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """A setting as it stands; the value of a sensitive one is not told."""
+
+    name: str
+    value: str | None
+    is_default: bool = False
+    is_sensitive: bool = False
+    is_read_only: bool = False
+    source: ConfigSource = ConfigSource.UNKNOWN
+    synonyms: Sequence[ConfigSynonym] = ()
+
+
+class AlterConfigOp(NamedTuple):
+    """A change of one setting: set, delete, or append to and subtract from a list."""
+
+    name: str
+    value: str | None = None
+    op: ConfigOperation | str = ConfigOperation.SET
+
+
+class GroupListing(NamedTuple):
+    """A group in a list; brokers before 2.6 do not tell the state."""
+
+    group_id: str
+    protocol_type: str
+    state: str = ""
+
+
+@dataclass(slots=True)
+class MemberDescription:
+    """A member of a group and the partitions that it was given."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: list[TopicPartition] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class GroupDescription:
+    """A group: its state under Kafka's names, its assignor (`protocol`) and its members."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: Node
+    members: list[MemberDescription] = field(default_factory=list)

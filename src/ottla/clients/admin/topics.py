@@ -1,0 +1,270 @@
+"""Topics: create, delete, grow, describe, and cut off at the start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from ottla.clients.admin.admin_client import AdminClient
+from ottla.clients.admin.descriptions import NewTopic, TopicDescription, TopicPartitionInfo
+from ottla.clients.network_client import response_error
+from ottla.clients.timing import Deadline
+from ottla.clients.topic_offsets import by_topic, no_leader
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.metadata import (
+    OPERATIONS_NOT_REQUESTED,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from ottla.protocol.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ottla.structs import NO_UUID, TopicPartition
+
+FIRST_VERSION_WITH_OPERATIONS = 8
+FIRST_VERSION_WITHOUT_AUTO_CREATE = 4
+FIRST_CREATE_WITH_DEFAULTS = 4
+FIRST_DELETE_BY_STATE = 6
+USE_DEFAULT = -1
+
+
+class TopicAdmin:
+    """Requests about topics; changes go to the controller, records to the partitions' leaders."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    async def list_topics(self) -> set[str]:
+        async def attempt(deadline: Deadline) -> MetadataResponse:
+            return await self._fetch(None, False, deadline)
+
+        response = await self._admin.until_done(attempt)
+        return {topic.name or "" for topic in response.topics}
+
+    async def describe_topics(
+        self, names: Sequence[str] | None, include_authorized_operations: bool
+    ) -> dict[str, TopicDescription | KafkaError]:
+        async def attempt(
+            pending: list[str], deadline: Deadline
+        ) -> dict[str, TopicDescription | KafkaError]:
+            response = await self._fetch(pending, include_authorized_operations, deadline)
+            return {topic.name or "": description_of(topic) for topic in response.topics}
+
+        wanted = await self.list_topics() if names is None else names
+        return await self._admin.for_each(sorted(wanted) if names is None else wanted, attempt)
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], validate_only: bool
+    ) -> dict[str, KafkaError | None]:
+        by_name = {topic.name: topic for topic in topics}
+
+        async def attempt(pending: list[str], deadline: Deadline) -> dict[str, KafkaError | None]:
+            request = CreateTopicsRequest(
+                topics=[creatable(by_name[name]) for name in pending],
+                timeout_ms=self._admin.request_timeout_ms(deadline),
+                validate_only=validate_only,
+            )
+            low = FIRST_CREATE_WITH_DEFAULTS if any(map(uses_default, topics)) else 0
+            response = cast(
+                CreateTopicsResponse, await self._admin.controller(request, deadline, low=low)
+            )
+            return {
+                topic.name: response_error(
+                    topic.error_code, f"topic {topic.name}", topic.error_message
+                )
+                for topic in response.topics
+            }
+
+        return await self._admin.for_each(by_name, attempt)
+
+    async def delete_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
+        async def attempt(pending: list[str], deadline: Deadline) -> dict[str, KafkaError | None]:
+            cluster = self._admin.metadata.cluster
+            if cluster.controller_id not in cluster.nodes:
+                cluster = await self._admin.metadata.update(deadline)
+            version = await self._admin.client.version_for(
+                cluster.controller_id, DeleteTopicsRequest
+            )
+            request = DeleteTopicsRequest(timeout_ms=self._admin.request_timeout_ms(deadline))
+            if version >= FIRST_DELETE_BY_STATE:
+                request.topics = [DeleteTopicState(name=name) for name in pending]
+            else:
+                request.topic_names = pending
+            response = cast(DeleteTopicsResponse, await self._admin.controller(request, deadline))
+            return {
+                topic.name or "": response_error(
+                    topic.error_code, f"topic {topic.name}", topic.error_message
+                )
+                for topic in response.responses
+            }
+
+        return await self._admin.for_each(names, attempt)
+
+    async def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None,
+    ) -> dict[str, KafkaError | None]:
+        async def attempt(pending: list[str], deadline: Deadline) -> dict[str, KafkaError | None]:
+            request = CreatePartitionsRequest(timeout_ms=self._admin.request_timeout_ms(deadline))
+            for name in pending:
+                chosen = (assignments or {}).get(name)
+                request.topics.append(
+                    CreatePartitionsTopic(
+                        name=name,
+                        count=counts[name],
+                        assignments=None
+                        if chosen is None
+                        else [CreatePartitionsAssignment(broker_ids=list(ids)) for ids in chosen],
+                    )
+                )
+            response = cast(
+                CreatePartitionsResponse, await self._admin.controller(request, deadline)
+            )
+            return {
+                topic.name: response_error(
+                    topic.error_code, f"topic {topic.name}", topic.error_message
+                )
+                for topic in response.results
+            }
+
+        return await self._admin.for_each(counts, attempt)
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | KafkaError]:
+        async def attempt(
+            pending: list[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, int | KafkaError]:
+            metadata = self._admin.metadata
+            metadata.want(partition.topic for partition in pending)
+            await metadata.update(deadline)
+            results: dict[TopicPartition, int | KafkaError] = {}
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for partition in pending:
+                leader = metadata.cluster.leader(partition)
+                if leader in metadata.cluster.nodes:
+                    by_leader.setdefault(leader, []).append(partition)
+                else:
+                    results[partition] = no_leader(metadata, partition)
+            answers = await asyncio.gather(
+                *(
+                    self._delete_records(leader, {p: offsets[p] for p in partitions}, deadline)
+                    for leader, partitions in by_leader.items()
+                )
+            )
+            for answer in answers:
+                results.update(answer)
+            return results
+
+        return await self._admin.for_each(offsets, attempt)
+
+    async def _delete_records(
+        self, leader: int, offsets: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, int | KafkaError]:
+        request = DeleteRecordsRequest(timeout_ms=self._admin.request_timeout_ms(deadline))
+        for topic, partitions in by_topic(offsets).items():
+            request.topics.append(
+                DeleteRecordsTopic(
+                    name=topic,
+                    partitions=[
+                        DeleteRecordsPartition(
+                            partition_index=p, offset=offsets[TopicPartition(topic, p)]
+                        )
+                        for p in partitions
+                    ],
+                )
+            )
+        try:
+            response = cast(DeleteRecordsResponse, await self._admin.client.send(leader, request))
+        except KafkaError as cause:
+            return dict.fromkeys(offsets, cause)
+        results: dict[TopicPartition, int | KafkaError] = {}
+        for result in response.topics:
+            for p in result.partitions:
+                partition = TopicPartition(result.name, p.partition_index)
+                error = response_error(p.error_code, f"records of {partition}")
+                results[partition] = error or p.low_watermark
+        return results
+
+    async def _fetch(
+        self, names: Sequence[str] | None, include_operations: bool, deadline: Deadline
+    ) -> MetadataResponse:
+        connection = await self._admin.client.any_ready(deadline)
+        request = MetadataRequest(
+            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        )
+        version = connection.version_of(MetadataRequest, low=1)
+        if version >= FIRST_VERSION_WITHOUT_AUTO_CREATE:
+            request.allow_auto_topic_creation = False
+        if version >= FIRST_VERSION_WITH_OPERATIONS:
+            request.include_topic_authorized_operations = include_operations
+        response = await self._admin.client.send_on(connection, request, version)
+        return cast(MetadataResponse, response)
+
+
+def description_of(topic: MetadataResponseTopic) -> TopicDescription | KafkaError:
+    """A topic as it stands in the metadata, or its error."""
+    error = response_error(topic.error_code, f"topic {topic.name}")
+    if error is not None and error.error is not ErrorCode.LEADER_NOT_AVAILABLE:
+        return error
+    partitions = sorted(topic.partitions, key=lambda p: p.partition_index)
+    operations = topic.topic_authorized_operations
+    return TopicDescription(
+        topic.name or "",
+        topic.topic_id or NO_UUID,
+        topic.is_internal,
+        [
+            TopicPartitionInfo(
+                p.partition_index,
+                p.leader_id,
+                p.leader_epoch,
+                list(p.replica_nodes),
+                list(p.isr_nodes),
+                list(p.offline_replicas),
+            )
+            for p in partitions
+        ],
+        None if operations == OPERATIONS_NOT_REQUESTED else operations,
+    )
+
+
+def uses_default(topic: NewTopic) -> bool:
+    """Whether a count is left to the broker, which brokers before 2.4 cannot do."""
+    counts = (topic.num_partitions, topic.replication_factor)
+    return topic.replica_assignment is None and USE_DEFAULT in counts
+
+
+def creatable(topic: NewTopic) -> CreatableTopic:
+    assignments = topic.replica_assignment
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions if assignments is None else USE_DEFAULT,
+        replication_factor=topic.replication_factor if assignments is None else USE_DEFAULT,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=partition, broker_ids=list(broker_ids))
+            for partition, broker_ids in (assignments or {}).items()
+        ],
+        configs=[
+            CreatableTopicConfig(name=name, value=str(value))
+            for name, value in topic.configs.items()
+        ],
+    )

@@ -1,0 +1,1 @@
+"""`ottla.Consumer`: reads topics, alone or as a member of a group."""

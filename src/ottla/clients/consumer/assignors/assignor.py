@@ -1,0 +1,69 @@
+"""What an assignor is, and what it is told about each member."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ottla.structs import TopicPartition
+
+NO_GENERATION = -1
+Assignment = dict[str, list[TopicPartition]]
+
+
+@dataclass(slots=True)
+class MemberSubscription:
+    """What a member wants and what it has; `owned` is what it said itself in `generation`."""
+
+    topics: Sequence[str]
+    owned: Sequence[TopicPartition] = ()
+    generation: int = NO_GENERATION
+    instance_id: str | None = None
+    user_data: bytes | None = None
+
+
+class Assignor(ABC):
+    """Divides partitions among members: every partition of a wanted topic has exactly one owner.
+
+    A cooperative assignor may leave a partition out for one round, until its owner has let it go.
+    """
+
+    name: ClassVar[str]
+    cooperative: ClassVar[bool] = False
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
+        """What this member tells the leader's assignor beside its topics."""
+        return None
+
+    @abstractmethod
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
+    ) -> Assignment:
+        """The partitions of each member; topics without partitions do not exist (yet)."""
+
+
+def sorted_members(members: Mapping[str, MemberSubscription]) -> list[str]:
+    """Member ids in the order that decides who gets the remainder: static members first (KIP-345).
+
+    Static members are ordered by instance id, so that a restart does not move their partitions.
+    """
+
+    def order(member_id: str) -> tuple[bool, str]:
+        instance_id = members[member_id].instance_id
+        return instance_id is None, instance_id or member_id
+
+    return sorted(members, key=order)
+
+
+def wanted_partitions(
+    partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
+) -> list[TopicPartition]:
+    """All partitions of all topics that anybody wants, topic by topic."""
+    topics = {topic for member in members.values() for topic in member.topics}
+    return [
+        TopicPartition(topic, partition)
+        for topic in sorted(topics)
+        for partition in range(partition_counts.get(topic, 0))
+    ]

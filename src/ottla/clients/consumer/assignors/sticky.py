@@ -1,0 +1,171 @@
+"""An even division that moves as few partitions as it can."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from ottla.clients.consumer.assignors.assignor import (
+    NO_GENERATION,
+    Assignment,
+    Assignor,
+    MemberSubscription,
+    sorted_members,
+    wanted_partitions,
+)
+from ottla.structs import TopicPartition
+
+
+class Ownership(NamedTuple):
+    """What a member owned, and in which generation of the group."""
+
+    partitions: Sequence[TopicPartition]
+    generation: int
+
+
+class StickyAssignor(Assignor):
+    """Members keep what they own; what is orphaned or too much for one goes to those with less.
+
+    Nine partitions of three members, the third leaves: the first has 0-2 and 6-7, the second 3-5
+    and 8. Invariant: no member has two partitions more than another that could take one of them.
+    """
+
+    name = "sticky"
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
+        return encode_ownership(owned, generation)
+
+    def ownership(self, member: MemberSubscription) -> Ownership:
+        """What the member says it owned; an eager member has to say it in its user data."""
+        if member.user_data is None:
+            return Ownership(member.owned, member.generation)
+        return decode_ownership(member.user_data)
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
+    ) -> Assignment:
+        partitions = wanted_partitions(partition_counts, members)
+        owners = {member_id: self.ownership(member) for member_id, member in members.items()}
+        assignment = _kept(partitions, members, owners)
+        kept = {partition for share in assignment.values() for partition in share}
+        orphans = [partition for partition in partitions if partition not in kept]
+        if len({frozenset(member.topics) for member in members.values()}) == 1:
+            _fill_to_quota(assignment, orphans)
+        else:
+            _give_to_smallest(assignment, orphans, members)
+            _even_out(assignment, members)
+        return {member_id: sorted(share) for member_id, share in assignment.items()}
+
+
+def _kept(
+    partitions: Sequence[TopicPartition],
+    members: Mapping[str, MemberSubscription],
+    owners: Mapping[str, Ownership],
+) -> Assignment:
+    """What members keep at first: of two claims the newer generation wins, equal ones both lose."""
+    existing = set(partitions)
+    claims: dict[TopicPartition, list[tuple[int, str]]] = {}
+    for member_id, owned in owners.items():
+        for partition in set(owned.partitions) & existing:
+            if partition.topic in members[member_id].topics:
+                claims.setdefault(partition, []).append((owned.generation, member_id))
+    assignment: Assignment = {member_id: [] for member_id in sorted_members(members)}
+    for partition, claimants in sorted(claims.items()):
+        newest, member_id = max(claimants)
+        if sum(generation == newest for generation, _ in claimants) == 1:
+            assignment[member_id].append(partition)
+    return assignment
+
+
+def _fill_to_quota(assignment: Assignment, orphans: list[TopicPartition]) -> None:
+    """Everybody wants the same topics: each gets its quota; who has more keeps the odd one."""
+    count = len(orphans) + sum(map(len, assignment.values()))
+    share, remainder = divmod(count, len(assignment))
+    by_size = sorted(assignment, key=lambda member_id: -len(assignment[member_id]))
+    quotas = {member_id: share + (i < remainder) for i, member_id in enumerate(by_size)}
+    for member_id, owned in assignment.items():
+        orphans += owned[quotas[member_id] :]
+        del owned[quotas[member_id] :]
+    orphans.sort()
+    start = 0
+    for member_id, owned in assignment.items():
+        end = start + quotas[member_id] - len(owned)
+        owned += orphans[start:end]
+        start = end
+
+
+def _give_to_smallest(
+    assignment: Assignment,
+    orphans: Sequence[TopicPartition],
+    members: Mapping[str, MemberSubscription],
+) -> None:
+    for partition in orphans:
+        wanting = [m for m in assignment if partition.topic in members[m].topics]
+        assignment[min(wanting, key=lambda m: len(assignment[m]))].append(partition)
+
+
+def _even_out(assignment: Assignment, members: Mapping[str, MemberSubscription]) -> None:
+    """Move single partitions from members with more to members with less while that helps.
+
+    Each move makes the sum of the squares of the sizes smaller, so it ends.
+    """
+    while move := _next_move(assignment, members):
+        giver, taker, partition = move
+        assignment[giver].remove(partition)
+        assignment[taker].append(partition)
+
+
+def _next_move(
+    assignment: Assignment, members: Mapping[str, MemberSubscription]
+) -> tuple[str, str, TopicPartition] | None:
+    by_size = sorted(assignment, key=lambda m: len(assignment[m]))
+    for giver in reversed(by_size):
+        for taker in by_size:
+            if len(assignment[giver]) < len(assignment[taker]) + 2:
+                break
+            for partition in assignment[giver]:
+                if partition.topic in members[taker].topics:
+                    return giver, taker, partition
+    return None
+
+
+def encode_ownership(owned: Sequence[TopicPartition], generation: int) -> bytes:
+    """The sticky assignor's user data: [topic [partition]] and the generation."""
+    topics = [(t, [p.partition for p in g]) for t, g in groupby(sorted(owned), lambda p: p.topic)]
+    parts = [struct.pack(">i", len(topics))]
+    for topic, partitions in topics:
+        name = topic.encode()
+        parts.append(struct.pack(">h", len(name)) + name)
+        parts.append(struct.pack(f">i{len(partitions)}i", len(partitions), *partitions))
+    parts.append(struct.pack(">i", generation))
+    return b"".join(parts)
+
+
+def decode_ownership(data: bytes) -> Ownership:
+    """Both versions of the user data; what cannot be read counts as owning nothing.
+
+    It comes from another member and is only a wish: a bad one must not stop the group.
+    """
+    try:
+        return _decode_ownership(data)
+    except (struct.error, UnicodeDecodeError):
+        return Ownership((), NO_GENERATION)
+
+
+def _decode_ownership(data: bytes) -> Ownership:
+    owned = []
+    (topic_count,) = struct.unpack_from(">i", data)
+    position = 4
+    for _ in range(topic_count):
+        (length,) = struct.unpack_from(">h", data, position)
+        topic = data[position + 2 : position + 2 + length].decode()
+        position += 2 + length
+        (count,) = struct.unpack_from(">i", data, position)
+        partitions = struct.unpack_from(f">{max(count, 0)}i", data, position + 4)
+        position += 4 + 4 * len(partitions)
+        owned += [TopicPartition(topic, partition) for partition in partitions]
+    has_generation = len(data) >= position + 4
+    generation = struct.unpack_from(">i", data, position)[0] if has_generation else NO_GENERATION
+    return Ownership(owned, generation)

@@ -1,0 +1,213 @@
+"""What the client remembers of the cluster, refreshed when it proves wrong, incomplete or old."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+from typing import cast
+
+from ottla.clients.cluster import Cluster, TopicInfo
+from ottla.clients.network_client import NetworkClient
+from ottla.clients.timing import Backoff, Deadline, pause, within
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+FIRST_VERSION_WITH_AUTO_CREATE = 4
+
+
+class Metadata:
+    """The newest `cluster`, and one refresh at a time.
+
+    `topics` are the topics that the client cares about, None standing for all. `on_update` is
+    called after each refresh, on the loop.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        *,
+        allow_auto_topic_creation: bool = True,
+        on_update: Callable[[Cluster], object] = lambda cluster: None,
+    ) -> None:
+        config, runtime = client.config, client.runtime
+        self.cluster = Cluster()
+        self.topics: set[str] | None = set()
+        self.on_update = on_update
+        self._client = client
+        self._runtime = runtime
+        self._max_age_ms = config.metadata_max_age_ms
+        self._allow_auto_topic_creation = allow_auto_topic_creation
+        self._backoff = Backoff(
+            config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random
+        )
+        self._failures = 0  # refreshes in a row that failed
+        self._incomplete = 0  # refreshes in a row that lacked something
+        self._last_error = "no answer yet"
+        self._refreshed_ms = -self._max_age_ms
+        self._requested = 0
+        self._completed = 0
+        self._next_update: asyncio.Future[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._is_urgent = False
+        self._age_timer = runtime.scheduler.call_later(self._max_age_ms, self.request_update)
+
+    def request_update(self, *, is_urgent: bool = False) -> None:
+        """What is known proved wrong, or is old: refresh in the background.
+
+        Unless urgent, not sooner than retry.backoff.ms after the refresh before: brokers need
+        a moment to learn of a change, and many partitions complain at once.
+        """
+        self._requested += 1
+        self._is_urgent |= is_urgent
+        if self._refreshing is None:
+            self._refreshing = self._runtime.scheduler.spawn(self._refresh(), "refresh metadata")
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Care about these topics from now on, and learn of those that are new."""
+        wanted = set(topics)
+        if self.topics is not None and not wanted <= self.topics:
+            self.topics |= wanted
+            self.request_update(is_urgent=True)
+
+    def set_topics(self, topics: Collection[str] | None) -> None:
+        """Care about exactly these topics, or about all."""
+        wanted = None if topics is None else set(topics)
+        is_more = wanted is None or self.topics is None or not wanted <= self.topics
+        self.topics = wanted
+        if is_more:
+            self.request_update(is_urgent=True)
+
+    async def update(self, deadline: Deadline) -> Cluster:
+        """Wait for a refresh that begins now or later."""
+        self.request_update(is_urgent=True)
+        wanted = self._requested
+        while self._completed < wanted:
+            if deadline.has_passed:
+                raise deadline.timeout(f"no metadata were received ({self._last_error})")
+            await self._wait_for_update(deadline)
+        return self.cluster
+
+    async def _wait_for_update(self, deadline: Deadline) -> None:
+        if self._next_update is None:
+            self._next_update = asyncio.get_running_loop().create_future()
+        try:
+            await within(
+                self._runtime.scheduler, deadline.left_ms, asyncio.shield(self._next_update), ""
+            )
+        except KafkaTimeoutError:
+            pass  # the caller sees that the deadline has passed, and says what it waited for
+
+    async def topic(self, name: str, deadline: Deadline) -> TopicInfo:
+        """A topic that exists, waiting for it to be created if that may happen by itself."""
+        self.want([name])
+        failures = 0
+        while True:
+            info = self.cluster.topics.get(name)
+            if info is not None and info.partitions and info.error is ErrorCode.NONE:
+                return info
+            error = self.cluster.error_of(name)
+            if info is not None and not error.retriable and error is not ErrorCode.NONE:
+                raise KafkaError.of(error, f"topic {name}: {error.sentence}")
+            if deadline.has_passed:
+                raise deadline.timeout(f"topic {name} is not in the metadata ({error.name})")
+            if failures:
+                delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)
+                await pause(self._runtime.scheduler, delay_ms)
+            failures += 1
+            await self.update(deadline)
+
+    async def leader(self, topic_partition: TopicPartition, deadline: Deadline) -> int:
+        """The id of the node that leads a partition, waiting until there is one."""
+        failures = 0
+        while True:
+            topic = await self.topic(topic_partition.topic, deadline)
+            if topic_partition.partition not in topic.partitions:
+                raise KafkaError.of(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {topic.name} has {len(topic.partitions)} partitions, "
+                    f"and none with the number {topic_partition.partition}",
+                )
+            leader = topic.partitions[topic_partition.partition].leader
+            if leader in self.cluster.nodes:
+                return leader
+            if deadline.has_passed:
+                raise deadline.timeout(f"partition {topic_partition} has no leader")
+            failures += 1
+            delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)
+            await pause(self._runtime.scheduler, delay_ms)
+            await self.update(deadline)
+
+    def close(self) -> None:
+        self._age_timer.cancel()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+
+    async def _refresh(self) -> None:
+        try:
+            while self._completed < self._requested:
+                await pause(self._runtime.scheduler, self._wait_ms())
+                self._is_urgent = False
+                await self._try_to_refresh(self._requested)
+        finally:
+            self._refreshing = None
+
+    def _wait_ms(self) -> int:
+        if self._failures:
+            return self._backoff.delay_ms(self._failures)
+        if self._is_urgent:
+            return 0
+        since_ms = self._runtime.clock.monotonic_ms() - self._refreshed_ms
+        return max(0, self._client.config.retry_backoff_ms - since_ms)
+
+    async def _try_to_refresh(self, request: int) -> None:
+        try:
+            cluster = await self.fetch(self.topics)
+        except KafkaError as error:
+            self._failures += 1
+            self._last_error = error.message
+            logger.debug("metadata could not be refreshed: %s", error)
+            return
+        self._failures = 0
+        self._completed = request
+        self._refreshed_ms = self._runtime.clock.monotonic_ms()
+        self.cluster = cluster
+        self._client.update_nodes(cluster.nodes)
+        self._schedule_next()
+        if self._next_update is not None:
+            self._next_update.set_result(None)
+            self._next_update = None
+        self.on_update(cluster)
+
+    def _schedule_next(self) -> None:
+        """Refresh when the metadata are old, or soon while something wanted is missing."""
+        self._incomplete = self._incomplete + 1 if self._is_incomplete() else 0
+        delay_ms = self._max_age_ms
+        if self._incomplete:
+            delay_ms = min(delay_ms, self._backoff.delay_ms(self._incomplete))
+        self._age_timer.cancel()
+        self._age_timer = self._runtime.scheduler.call_later(delay_ms, self.request_update)
+
+    def _is_incomplete(self) -> bool:
+        """Whether a topic is not there yet, or has a partition without a leader."""
+        if any(self.cluster.error_of(topic).refresh_metadata for topic in self.topics or ()):
+            return True
+        topics = self.cluster.topics.values()
+        return any(len(topic.available) < len(topic.partitions) for topic in topics)
+
+    async def fetch(self, topics: Collection[str] | None) -> Cluster:
+        """One answer about these topics (None: all), from whichever broker can be reached."""
+        deadline = Deadline(self._runtime.clock, self._client.config.request_timeout_ms)
+        connection = await self._client.any_ready(deadline)
+        request = MetadataRequest(
+            topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        )
+        version = connection.version_of(MetadataRequest, low=1)
+        if version >= FIRST_VERSION_WITH_AUTO_CREATE:
+            request.allow_auto_topic_creation = self._allow_auto_topic_creation
+        response = await self._client.send_on(connection, request, version)
+        return Cluster.of(cast(MetadataResponse, response), self.cluster)

@@ -1,0 +1,214 @@
+"""The connections of one client: to the brokers that the metadata name, and to bootstrap from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Any, cast
+
+from ottla.clients.node_connection import NodeConnection
+from ottla.clients.timing import Deadline, pause, within
+from ottla.config.client_config import ClientConfig
+from ottla.errors import ConfigError, ErrorCode, InvalidMetadataError, KafkaError
+from ottla.protocol.message import Request
+from ottla.runtime import Runtime
+from ottla.structs import Node
+
+FIRST_BOOTSTRAP_ID = -2
+PURPOSE_SHIFT = 32
+NODE_MASK = (1 << PURPOSE_SHIFT) - 1
+
+
+class Purpose(IntEnum):
+    """Connections that must not wait for each other, as brokers answer one request at a time.
+
+    A fetch waits for records and a JoinGroup for members; nothing else shall stand behind them.
+    """
+
+    CONTROL = 0
+    FETCH = 1
+    GROUP = 2
+
+
+def connection_id(node_id: int, purpose: Purpose) -> int:
+    """The id under which the client knows its connection to a broker for a purpose."""
+    return node_id | purpose << PURPOSE_SHIFT
+
+
+class NetworkClient:
+    """Sends requests to brokers by their ids.
+
+    The addresses of bootstrap.servers are nodes with ids below -1, used while nothing better is
+    known and again when none of the known brokers can be reached.
+    """
+
+    def __init__(self, runtime: Runtime, config: ClientConfig) -> None:
+        self.runtime = runtime
+        self.config = config
+        self._bootstrap = bootstrap_nodes(config.bootstrap_servers)
+        self._nodes: Mapping[int, Node] = {}
+        self._connections: dict[int, NodeConnection] = {}
+        self._connecting: set[int] = set()
+        self._is_closed = False
+
+    def update_nodes(self, nodes: Mapping[int, Node]) -> None:
+        """Take over the brokers that the metadata name; connections to others are closed."""
+        self._nodes = nodes
+        for node_id, connection in list(self._connections.items()):
+            if node_id < 0:
+                if not connection.in_flight:
+                    self._forget(node_id, "the brokers are known now")
+            elif nodes.get(node_id & NODE_MASK) != connection.node:
+                self._forget(node_id, "the broker has left or moved")
+
+    @property
+    def node_ids(self) -> list[int]:
+        """The brokers that the metadata name."""
+        return list(self._nodes)
+
+    def connection(self, node_id: int) -> NodeConnection:
+        """The connection under an id, opened or not; raises where there is no such node."""
+        if self._is_closed:
+            raise RuntimeError("the client is closed")
+        connection = self._connections.get(node_id)
+        if connection is None:
+            node = self._bootstrap.get(node_id) or self._nodes.get(node_id & NODE_MASK)
+            if node is None:
+                raise InvalidMetadataError(
+                    ErrorCode.NETWORK_EXCEPTION, f"no broker with the id {node_id & NODE_MASK}"
+                )
+            connection = NodeConnection(self.runtime, self.config, node)
+            self._connections[node_id] = connection
+        return connection
+
+    async def ready(self, node_id: int) -> NodeConnection:
+        """The open connection to a node, after waiting for its backoff."""
+        connection = self.connection(node_id)
+        if not connection.is_ready:
+            wait_ms = connection.retry_at_ms - self.runtime.clock.monotonic_ms()
+            if wait_ms > 0:
+                await pause(self.runtime.scheduler, wait_ms)
+            await connection.ready()
+        return connection
+
+    def ready_now(self, node_id: int, on_change: Callable[[], object]) -> NodeConnection | None:
+        """The open connection to a node, or None: then one is opened, and `on_change` called."""
+        connection = self.connection(node_id)
+        if connection.is_ready:
+            return connection
+        if node_id not in self._connecting:
+            self._connecting.add(node_id)
+            self.runtime.scheduler.spawn(
+                self._connect(node_id, on_change), f"connect to broker {node_id}"
+            )
+        return None
+
+    async def _connect(self, node_id: int, on_change: Callable[[], object]) -> None:
+        try:
+            await self.ready(node_id)
+        except KafkaError:
+            pass  # whoever asked looks again, and finds it still closed
+        finally:
+            self._connecting.discard(node_id)
+        on_change()
+
+    async def any_ready(self, deadline: Deadline) -> NodeConnection:
+        """An open connection to some broker: a connected one with little to do, else a new one."""
+        failures: dict[str, None] = {}
+        while True:
+            for connection in self._by_preference():
+                try:
+                    await within(
+                        self.runtime.scheduler,
+                        deadline.left_ms,
+                        connection.ready(),
+                        f"cannot connect to {connection.node}",
+                    )
+                    return connection
+                except KafkaError as error:
+                    failures[error.message] = None
+                if deadline.has_passed:
+                    break
+            if deadline.has_passed:
+                reasons = "; ".join(failures) or "all of them failed a moment ago"
+                raise deadline.timeout(f"none of the brokers could be reached ({reasons})")
+            await pause(self.runtime.scheduler, min(self._next_try_ms(), deadline.left_ms))
+
+    async def send(
+        self, node_id: int, request: Request, *, low: int = 0, timeout_ms: int | None = None
+    ) -> Any:
+        """Connect if needed, send in the highest version from `low` on, and wait."""
+        connection = await self.ready(node_id)
+        version = connection.version_of(type(request), low)
+        return await self.send_on(connection, request, version, timeout_ms)
+
+    def send_on(
+        self,
+        connection: NodeConnection,
+        request: Request,
+        version: int,
+        timeout_ms: int | None = None,
+    ) -> asyncio.Future[Any]:
+        """Send on an open connection, at once."""
+        limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        return cast("asyncio.Future[Any]", connection.send(request, version, limit_ms))
+
+    async def version_for(self, node_id: int, request: type[Request]) -> int:
+        """The version in which a request of that kind will be sent to the node."""
+        return (await self.ready(node_id)).version_of(request)
+
+    def close_idle(self) -> None:
+        """Close what has not been used for connections.max.idle.ms."""
+        idle_ms = self.config.connections_max_idle_ms
+        now_ms = self.runtime.clock.monotonic_ms()
+        for node_id, connection in list(self._connections.items()):
+            is_idle = connection.is_ready and not connection.in_flight
+            if is_idle and 0 <= idle_ms <= now_ms - connection.last_used_ms:
+                self._forget(node_id, f"not used for {idle_ms} ms")
+
+    def close(self) -> None:
+        """Close everything; requests that wait for an answer fail."""
+        for node_id in list(self._connections):
+            self._forget(node_id, "the client is closed")
+        self._is_closed = True
+
+    def _forget(self, node_id: int, reason: str) -> None:
+        self._connections.pop(node_id).close(reason)
+
+    def _by_preference(self) -> list[NodeConnection]:
+        """Open connections first, the least busy one in front; then those worth a try."""
+        known = [self.connection(node_id) for node_id in self._nodes]
+        ready = sorted((c for c in known if c.is_ready), key=lambda c: c.in_flight)
+        closed = self._worth_a_try(known)
+        bootstrap = self._worth_a_try(map(self.connection, self._bootstrap))
+        return ready + closed + bootstrap
+
+    def _worth_a_try(self, connections: Iterable[NodeConnection]) -> list[NodeConnection]:
+        chosen = [c for c in connections if c.is_ready or not c.is_backing_off]
+        self.runtime.random.shuffle(chosen)
+        return chosen
+
+    def _next_try_ms(self) -> int:
+        now_ms = self.runtime.clock.monotonic_ms()
+        waits = [c.retry_at_ms - now_ms for c in self._connections.values()]
+        return max(1, min((wait for wait in waits if wait > 0), default=1))
+
+
+def bootstrap_nodes(servers: Iterable[str]) -> dict[int, Node]:
+    """The addresses of bootstrap.servers as nodes, under ids that no broker has."""
+    nodes = {}
+    for index, server in enumerate(servers):
+        host, _, port = server.rpartition(":")
+        node_id = FIRST_BOOTSTRAP_ID - index
+        nodes[node_id] = Node(node_id, host.strip("[]"), int(port))
+    if not nodes:
+        raise ConfigError("bootstrap.servers=: must name at least one broker as host:port")
+    return nodes
+
+
+def response_error(code: int, what: str, message: str | None = None) -> KafkaError | None:
+    """The exception for the error code of a response, naming what was asked; None if it is 0."""
+    if code == ErrorCode.NONE:
+        return None
+    return KafkaError.of(code, f"{what}: {message or ErrorCode.of(code).sentence}")

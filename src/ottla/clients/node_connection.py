@@ -1,0 +1,188 @@
+"""A client's connection to one broker: opened when needed, versions agreed on, kept alive."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TypeVar
+
+from ottla.clients.timing import Backoff, within
+from ottla.config.client_config import ClientConfig
+from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
+from ottla.network.channel import Channel
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.message import Request, Response
+from ottla.runtime import Runtime
+from ottla.structs import Node
+from ottla.version import __version__
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Response)
+SOFTWARE_NAME = "ottla-python"
+
+
+class NodeConnection:
+    """One broker as this client uses it.
+
+    Invariant: `versions` is filled exactly while `channel` is open. After a failure the broker is
+    left alone until `retry_at_ms`, longer each time.
+    """
+
+    def __init__(self, runtime: Runtime, config: ClientConfig, node: Node) -> None:
+        self.node = node
+        self.channel: Channel | None = None
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.in_flight = 0
+        self.retry_at_ms = 0
+        self.last_used_ms = 0
+        self._runtime = runtime
+        self._config = config
+        self._failures = 0
+        self._connecting: asyncio.Task[None] | None = None
+        self._backoff = Backoff(
+            config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, runtime.random.random
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        return self.channel is not None and not self.channel.is_closed
+
+    @property
+    def is_backing_off(self) -> bool:
+        return self._runtime.clock.monotonic_ms() < self.retry_at_ms
+
+    async def ready(self) -> None:
+        """Connect unless that is done; several callers wait for the same attempt."""
+        if self.is_ready:
+            return
+        if self._connecting is None:
+            name = f"connect to {self.node}"
+            self._connecting = asyncio.get_running_loop().create_task(self._connect(), name=name)
+            # Whoever waits sees the error; if all have gone, nobody needs to.
+            self._connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._connecting)
+
+    def send(self, request: Request, version: int, timeout_ms: int) -> asyncio.Future[Response]:
+        """Send at once; without an answer in time the connection is given up, as it is in order."""
+        channel = self._open_channel()
+        future = channel.send(request, version)
+        self._watch(future, channel, timeout_ms, type(request).__name__)
+        return future
+
+    def send_without_response(self, request: Request, version: int) -> None:
+        """Send a request that brokers do not answer: Produce with acks=0."""
+        self._open_channel().send_without_response(request, version)
+        self.last_used_ms = self._runtime.clock.monotonic_ms()
+
+    def version_of(self, request: type[Request], low: int = 0, high: int = 1 << 15) -> int:
+        """The highest version within `low` and `high` that both sides know."""
+        first, last = self.versions.get(request.api_key, (0, -1))
+        lowest, highest = max(first, request.min_version, low), min(last, request.max_version, high)
+        if lowest > highest:
+            wanted = f"{max(low, request.min_version)} to {min(high, request.max_version)}"
+            offered = f"{first} to {last}" if last >= 0 else "none"
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{request.api_key.name}: this client needs one of the versions {wanted}, "
+                f"the broker {self.node} has {offered}",
+            )
+        return highest
+
+    def close(self, reason: str) -> None:
+        """Close; requests that wait for an answer fail."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+        self._drop(reason)
+
+    def _open_channel(self) -> Channel:
+        if self.channel is None or self.channel.is_closed:
+            raise self._unreachable("it is not connected")
+        return self.channel
+
+    def _watch(
+        self, future: asyncio.Future[Response], channel: Channel, timeout_ms: int, what: str
+    ) -> None:
+        def expire() -> None:
+            channel.close(f"no answer to {what} within {timeout_ms} ms")
+            self._lost()
+
+        timer = self._runtime.scheduler.call_later(timeout_ms, expire)
+        self.in_flight += 1
+
+        def done(_: asyncio.Future[Response]) -> None:
+            timer.cancel()
+            self.in_flight -= 1
+            self.last_used_ms = self._runtime.clock.monotonic_ms()
+            if channel.is_closed:
+                self._lost(channel)
+
+        future.add_done_callback(done)
+
+    def _drop(self, reason: str) -> None:
+        if self.channel is not None:
+            self.channel.close(reason)
+        self._lost()
+
+    def _lost(self, channel: Channel | None = None) -> None:
+        """The connection is gone (unless there is another one already)."""
+        if channel is None or channel is self.channel:
+            self.channel = None
+            self.versions = {}
+
+    async def _connect(self) -> None:
+        try:
+            await self._open()
+        except (OSError, KafkaError) as cause:
+            self._failures += 1
+            delay_ms = self._backoff.delay_ms(self._failures)
+            self.retry_at_ms = self._runtime.clock.monotonic_ms() + delay_ms
+            self._drop(f"cannot connect: {cause}")
+            logger.debug("cannot connect to %s: %s", self.node, cause)
+            raise self._unreachable(str(cause)) from cause
+        finally:
+            self._connecting = None
+        self._failures = 0
+
+    async def _open(self) -> None:
+        config = self._config
+        self.channel = await Channel.connect(
+            self._runtime.network,
+            self.node.host,
+            self.node.port,
+            client_id=config.client_id,
+            timeout_ms=config.socket_connection_setup_timeout_ms,
+            send_buffer_bytes=config.send_buffer_bytes,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+        )
+        self.versions = await within(
+            self._runtime.scheduler,
+            config.request_timeout_ms,
+            self._agree_on_versions(self.channel),
+            f"no answer to ApiVersions from {self.node}",
+        )
+        self.last_used_ms = self._runtime.clock.monotonic_ms()
+
+    async def _agree_on_versions(self, channel: Channel) -> dict[int, tuple[int, int]]:
+        """Ask with our highest version; a broker that does not know it tells what it knows."""
+        response = await self._ask_versions(channel, ApiVersionsRequest.max_version)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            known = {key.api_key: key.max_version for key in response.api_keys}
+            version = min(known.get(ApiKey.API_VERSIONS, 0), ApiVersionsRequest.max_version)
+            response = await self._ask_versions(channel, version)
+        if response.error_code:
+            raise KafkaError.of(response.error_code, f"ApiVersions was refused by {self.node}")
+        return {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+
+    async def _ask_versions(self, channel: Channel, version: int) -> ApiVersionsResponse:
+        request = ApiVersionsRequest()
+        if version >= 3:
+            request.client_software_name = SOFTWARE_NAME
+            request.client_software_version = __version__
+        response = await channel.send(request, version)
+        assert isinstance(response, ApiVersionsResponse)
+        return response
+
+    def _unreachable(self, why: str) -> KafkaError:
+        return InvalidMetadataError(ErrorCode.NETWORK_EXCEPTION, f"broker {self.node}: {why}")

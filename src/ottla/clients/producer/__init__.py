@@ -1,0 +1,1 @@
+"""`ottla.Producer`: packs records into batches and sends them to the partitions' leaders."""

@@ -1,0 +1,249 @@
+"""`ottla.Producer`: the synchronous face of a producer, for any number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ottla.clients.client_settings import Servers, merge_settings
+from ottla.clients.cluster import PartitionInfo
+from ottla.clients.producer.interceptors import ProducerInterceptors, ProducerRecord
+from ottla.clients.producer.partitioner import Partitioner, partition_for_key
+from ottla.clients.producer.producer_batch import (
+    RECORD_OVERHEAD,
+    Headers,
+    ProducerBatch,
+    headers_size,
+)
+from ottla.clients.producer.producer_core import ProducerCore
+from ottla.clients.producer.record_accumulator import PartitionQueue, TopicQueues
+from ottla.clients.producer.record_metadata import OnDelivery, RecordFuture
+from ottla.clients.serialization import serializer_of, to_bytes
+from ottla.config.client_config import ProducerConfig
+from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.runtime.io_thread import IoThread
+
+HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | str | None]]
+MAX_TIMESTAMP_MS = 2**63 - 1
+CLOSE_MARGIN_MS = 5000
+
+
+class Producer:
+    """Sends records to topics, in batches, in the background.
+
+        with Producer("localhost:9092", linger_ms=5, acks="all") as producer:
+            future = producer.send("pages", b"/index.html", key=b"user-7")
+            print(future.result().offset)
+
+    Settings are Kafka's, as keywords with underscores or as a mapping with dots. One producer
+    serves any number of threads. Leaving the block, or `close`, sends what is queued.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Servers = None,
+        settings: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> None:
+        self._config = ProducerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
+        config = self._config
+        self._serialize_key = serializer_of("key.serializer", config.key_serializer)
+        self._serialize_value = serializer_of("value.serializer", config.value_serializer)
+        self._partitioner = partitioner_of(config.partitioner_class)
+        self._interceptors = ProducerInterceptors.of(config.interceptor_classes)
+        self._max_record_size = min(config.max_request_size, config.buffer_memory)
+        self._is_closed = False
+        self._io = IoThread(f"{config.client_id}-producer")
+        self._now_ms = self._io.runtime.clock.now_ms
+        try:
+            self._core = self._io.run(self._build())
+        except BaseException:
+            self._io.close()
+            raise
+        self._accumulator = self._core.accumulator
+        self._topics = self._accumulator.topics
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordFuture:
+        """Queue a record and return the future of its RecordMetadata.
+
+        Blocks, for up to max.block.ms, only for the metadata of a topic that was not used before
+        and while buffer.memory is full. Raises at once what is wrong with the record itself;
+        what happens later is told by the future, and to `on_delivery(metadata, error)`.
+        """
+        if self._interceptors is not None:
+            record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+            record, on_delivery = self._interceptors.on_send(record, on_delivery)
+            topic, value, key, headers, partition, timestamp_ms = record
+        if self._serialize_key is not None:
+            key = self._serialize_key(topic, key)
+        elif key is not None and type(key) is not bytes:
+            key = to_bytes("key", key)
+        if self._serialize_value is not None:
+            value = self._serialize_value(topic, value)
+        elif value is not None and type(value) is not bytes:
+            value = to_bytes("value", value)
+        if self._is_closed:
+            raise RuntimeError("the producer is closed")
+        size = RECORD_OVERHEAD
+        if key is not None:
+            size += len(key)
+        if value is not None:
+            size += len(value)
+        pairs: Headers = ()
+        if headers:
+            pairs = checked_headers(headers)
+            size += headers_size(pairs)
+        if size > self._max_record_size:
+            raise too_large(topic, size, self._config)
+        queues = self._topics.get(topic) or self._learn(topic)
+        if partition is None and key is None and self._partitioner is None:
+            queue = None
+        else:
+            queue = self._queue(queues, partition, key, value)
+        timestamp_ms = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        return self._accumulator.append(
+            queues, queue, (timestamp_ms, key, value, pairs), size, on_delivery
+        )
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send what is queued now and wait until all of it is delivered or has failed.
+
+        Raises KafkaTimeoutError after `timeout` seconds; by default it is delivery.timeout.ms that
+        bounds the wait.
+        """
+        if self._is_closed:
+            raise RuntimeError("the producer is closed")
+        limit = self._config.delivery_timeout_ms / 1000 + 1 if timeout is None else timeout
+        if not self._flush(limit):
+            raise KafkaTimeoutError(f"not everything was delivered within {limit} s")
+
+    def partitions_for(self, topic: str) -> list[PartitionInfo]:
+        """The partitions of a topic, with leaders and replicas."""
+        if self._is_closed:
+            raise RuntimeError("the producer is closed")
+        limit_ms = self._config.max_block_ms
+        return self._io.run(self._core.partitions_for(topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Take no more records, deliver those that are queued, and end the I/O thread.
+
+        What is not delivered after `timeout` seconds fails. Closing twice does nothing.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._accumulator.close(RuntimeError("the producer is closed"))
+        try:
+            if self._io.is_alive:
+                limit = self._config.delivery_timeout_ms / 1000 + 1 if timeout is None else timeout
+                self._flush(limit)
+                self._io.run(self._core.close(), CLOSE_MARGIN_MS)
+        finally:
+            self._io.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def _build(self) -> ProducerCore:
+        return ProducerCore(self._io.runtime, self._config, self._io.post)
+
+    def _flush(self, timeout: float) -> bool:
+        clock = self._io.runtime.clock
+        end_ms = clock.monotonic_ms() + int(timeout * 1000)
+        batches: Sequence[ProducerBatch] = self._accumulator.begin_flush()
+        try:
+            return all(
+                batch.wait(max(0, end_ms - clock.monotonic_ms()) / 1000) for batch in batches
+            )
+        finally:
+            self._accumulator.end_flush()
+
+    def _learn(self, topic: str) -> TopicQueues:
+        """The first record for a topic waits until the metadata are there."""
+        limit_ms = self._config.max_block_ms
+        return self._io.run(self._core.queues_of(topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
+
+    def _queue(
+        self, queues: TopicQueues, partition: int | None, key: bytes | None, value: bytes | None
+    ) -> PartitionQueue | None:
+        """Where a record goes that has a partition or a key, or needs the custom partitioner."""
+        if partition is None:
+            if self._partitioner is not None:
+                partition = self._partitioner(
+                    queues.topic, key, value, queues.partitions, queues.available
+                )
+            elif key is None or self._config.partitioner_ignore_keys:
+                return None
+            else:
+                partition = partition_for_key(key, len(queues.partitions))
+        queue = queues.queues.get(partition)
+        return self._new_partition(queues, partition) if queue is None else queue
+
+    def _new_partition(self, queues: TopicQueues, partition: int) -> PartitionQueue:
+        """A partition that is not known may have been added since: look once more."""
+        limit_ms = self._config.max_block_ms
+        self._io.run(self._core.refresh(queues.topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
+        if partition not in queues.queues:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"partition={partition}: topic {queues.topic} has {len(queues.partitions)}",
+            )
+        return queues.queues[partition]
+
+
+def partitioner_of(setting: Any) -> Partitioner | None:
+    """What `partitioner.class` names: a callable, or a class that makes one."""
+    if setting is None:
+        return None
+    instance = setting() if isinstance(setting, type) else setting
+    choose: Partitioner = getattr(instance, "partition", instance)
+    if not callable(choose):
+        raise ConfigError(f"partitioner.class={setting!r}: must be a callable or have partition()")
+    return choose
+
+
+def checked_headers(headers: HeadersLike) -> Headers:
+    """Headers as pairs of str and bytes or None; values may be given as text."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    checked = []
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"header key {name!r}: must be a str")
+        checked.append((name, None if value is None else to_bytes(f"header {name}", value)))
+    return tuple(checked)
+
+
+def checked_timestamp(timestamp_ms: int) -> int:
+    if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp_ms={timestamp_ms!r}: must be a whole number of milliseconds since 1970",
+        )
+    return timestamp_ms
+
+
+def too_large(topic: str, size: int, config: ProducerConfig) -> KafkaError:
+    name = "max.request.size" if size > config.max_request_size else "buffer.memory"
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"a record of {size} bytes for topic {topic} is larger than {name}={config.text_of(name)}",
+    )

@@ -1,0 +1,234 @@
+"""Records of one partition on their way to its leader, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from ottla.clients.producer.record_metadata import (
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    OnDelivery,
+    RecordFuture,
+)
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.io_thread import Event, Lock
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
+"""Timestamp in ms, key, value, headers: what `build_batch` takes."""
+
+NO_SEQUENCE = -1
+MAX_SEQUENCE = 2**31
+
+
+class ProducerBatch:
+    """Records wait here as tuples and become bytes all at once, when they are sent.
+
+    It is open (growing, under the accumulator's lock), then closed (being sent, by the I/O thread
+    alone), then done, once: with a base offset, or an error, or split into `parts`.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "_finished",
+        "_lock",
+        "attempts",
+        "base_offset",
+        "created_ms",
+        "encoded",
+        "error",
+        "is_done",
+        "is_in_flight",
+        "log_append_time_ms",
+        "maybe_appended",
+        "order",
+        "parts",
+        "producer_epoch",
+        "producer_id",
+        "record_errors",
+        "records",
+        "reserved",
+        "retry_at_ms",
+        "sequence",
+        "size",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition, created_ms: int, reserved: int) -> None:
+        self.topic_partition = topic_partition
+        self.created_ms = created_ms
+        self.reserved = reserved  # bytes of buffer.memory
+        self.records: list[NewRecord] = []
+        self.size = 0  # estimate, before compression
+        self.attempts = 0
+        self.retry_at_ms = 0
+        self.order: tuple[int, ...] = ()  # its place among all that were ever sent
+        self.is_in_flight = False
+        self.maybe_appended = False  # whether a leader may have it without our knowing
+        self.encoded: bytes | None = None
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_EPOCH
+        self.sequence = NO_SEQUENCE
+        self.is_done = False
+        self.base_offset = NO_OFFSET
+        self.log_append_time_ms = NO_TIMESTAMP
+        self.error: KafkaError | None = None
+        self.record_errors: dict[int, str] = {}
+        self.parts: list[tuple[int, ProducerBatch]] = []
+        self._callbacks: list[tuple[RecordFuture, OnDelivery]] = []
+        self._finished: Event | None = None
+        self._lock = Lock()
+
+    def set_sequence(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
+        """Give the batch its place in the producer's sequence (KIP-98); it is encoded anew."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.sequence = sequence
+        self.encoded = None
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.sequence != NO_SEQUENCE
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence number after that of the last record; it wraps to 0."""
+        return (self.sequence + self.record_count) % MAX_SEQUENCE
+
+    @property
+    def record_count(self) -> int:
+        return len(self.records)
+
+    def complete(self, base_offset: int, log_append_time_ms: int = NO_TIMESTAMP) -> None:
+        """The records were written, the first one at `base_offset`."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self._finish()
+
+    def fail(self, error: KafkaError, record_errors: dict[int, str] | None = None) -> None:
+        """The records were not written; `record_errors` names those at fault by index (KIP-467)."""
+        self.error = error
+        self.record_errors = record_errors or {}
+        self._finish()
+
+    def split(self, max_size: int, now_ms: int) -> list[ProducerBatch]:
+        """The same records in batches half as large, or less: each at most `max_size` if it can.
+
+        They keep the sequence numbers, so order and idempotence are as before.
+        """
+        limit = min(max_size, max(self.size // 2, 1))
+        shares = _share_out(self.records, limit)
+        parts = []
+        start = 0
+        for share in shares:
+            part = ProducerBatch(self.topic_partition, self.created_ms, 0)
+            part.records = share
+            part.size = sum(map(record_size, share))
+            part.retry_at_ms = now_ms
+            part.order = (*self.order, start)
+            if self.has_sequence:
+                sequence = (self.sequence + start) % MAX_SEQUENCE
+                part.set_sequence(self.producer_id, self.producer_epoch, sequence)
+            parts.append((start, part))
+            start += len(share)
+        parts[0][1].reserved, self.reserved = self.reserved, 0
+        with self._lock:
+            self.parts = parts
+            callbacks, self._callbacks = self._callbacks, []
+            self._wake_waiters()
+        for future, on_delivery in callbacks:
+            future.add_on_delivery(on_delivery)
+        return [part for _, part in parts]
+
+    def part_of(self, index: int) -> tuple[ProducerBatch, int]:
+        """After a split: where record number `index` is now."""
+        start, part = next(found for found in reversed(self.parts) if found[0] <= index)
+        return part, index - start
+
+    def wait(self, timeout: float | None) -> bool:
+        """Block until the batch and all its parts are done; False after `timeout` seconds."""
+        with self._lock:
+            if self._finished is None:
+                self._finished = Event()
+                if self.is_done or self.parts:
+                    self._finished.set()
+        if not self._finished.wait(timeout):
+            return False
+        return all(part.wait(timeout) for _, part in self.parts)
+
+    def add_callback(self, future: RecordFuture, on_delivery: OnDelivery) -> bool:
+        """Have `on_delivery` called when the batch is done; False if it is done, or split."""
+        with self._lock:
+            if self.is_done or self.parts:
+                return False
+            self._callbacks.append((future, on_delivery))
+            return True
+
+    def error_of(self, index: int) -> KafkaError | None:
+        """Why record number `index` failed, which may be that another one was at fault."""
+        if self.error is None or not self.record_errors:
+            return self.error
+        text = self.record_errors.get(index)
+        if text is None:
+            return KafkaError(self.error.error, "another record of the same batch was refused")
+        return KafkaError(ErrorCode.INVALID_RECORD, text)
+
+    def offset_of(self, index: int) -> int:
+        return NO_OFFSET if self.base_offset == NO_OFFSET else self.base_offset + index
+
+    def _finish(self) -> None:
+        with self._lock:
+            self.is_done = True
+            callbacks, self._callbacks = self._callbacks, []
+            self._wake_waiters()
+        self.records = []
+        self.encoded = None
+        for future, on_delivery in callbacks:
+            future.call(on_delivery)
+
+    def _wake_waiters(self) -> None:
+        if self._finished is not None:
+            self._finished.set()
+
+    def __str__(self) -> str:
+        return f"the batch for {self.topic_partition}"
+
+
+RECORD_OVERHEAD = 21  # the most that the varints and attributes of a record take up
+HEADER_OVERHEAD = 10
+UTF8_MAX_BYTES = 4
+
+
+def record_size(record: NewRecord) -> int:
+    """An upper estimate of the bytes that a record takes up in a batch, before compression."""
+    _, key, value, headers = record
+    size = RECORD_OVERHEAD
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    return size + headers_size(headers) if headers else size
+
+
+def headers_size(headers: Headers) -> int:
+    """An upper estimate of the bytes that headers take up."""
+    return sum(
+        HEADER_OVERHEAD + len(name) * UTF8_MAX_BYTES + len(content or b"")
+        for name, content in headers
+    )
+
+
+def _share_out(records: list[NewRecord], limit: int) -> list[list[NewRecord]]:
+    """Runs of records of at most `limit` bytes, but of at least one record."""
+    shares: list[list[NewRecord]] = []
+    room = 0
+    for record in records:
+        size = record_size(record)
+        if size > room:
+            shares.append([])
+            room = limit
+        room -= size
+        shares[-1].append(record)
+    return shares

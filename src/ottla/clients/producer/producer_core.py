@@ -1,0 +1,83 @@
+"""The parts of a producer put together, on the loop that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.clients.cluster import Cluster, PartitionInfo
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient
+from ottla.clients.producer.record_accumulator import (
+    AccumulatorLimits,
+    RecordAccumulator,
+    TopicQueues,
+)
+from ottla.clients.producer.sender import Sender
+from ottla.clients.timing import Deadline
+from ottla.config.client_config import ProducerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime import Runtime
+
+
+class ProducerCore:
+    """Everything of a producer but its face: made, used and closed on one loop.
+
+    Only `accumulator` may be used from other threads; `post` brings a callback to the loop.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ProducerConfig,
+        post: Callable[[Callable[[], object]], object],
+    ) -> None:
+        self.runtime = runtime
+        self.client = NetworkClient(runtime, config)
+        self.metadata = Metadata(self.client, on_update=self._on_update)
+        limits = AccumulatorLimits(
+            batch_size=config.batch_size,
+            buffer_memory=config.buffer_memory,
+            linger_ms=config.linger_ms,
+            max_block_ms=config.max_block_ms,
+        )
+        self.accumulator = RecordAccumulator(
+            runtime.clock, limits, runtime.random.randrange, lambda: post(self.sender.wakeup)
+        )
+        self.sender = Sender(self.client, self.metadata, self.accumulator, config)
+        self._idle_check = runtime.scheduler.call_every(
+            max(1000, config.connections_max_idle_ms // 2), self.client.close_idle
+        )
+
+    async def queues_of(self, topic: str, timeout_ms: int) -> TopicQueues:
+        """The queues of a topic, as soon as its metadata are there."""
+        await self.metadata.topic(topic, Deadline(self.runtime.clock, timeout_ms))
+        self._update_queues(self.accumulator.topic(topic), self.metadata.cluster)
+        return self.accumulator.topics[topic]
+
+    async def partitions_for(self, topic: str, timeout_ms: int) -> list[PartitionInfo]:
+        info = await self.metadata.topic(topic, Deadline(self.runtime.clock, timeout_ms))
+        return list(info.partitions.values())
+
+    async def refresh(self, topic: str, timeout_ms: int) -> None:
+        """Fetch the metadata of a topic anew: perhaps it has more partitions by now."""
+        await self.metadata.update(Deadline(self.runtime.clock, timeout_ms))
+        await self.queues_of(topic, timeout_ms)
+
+    async def close(self) -> None:
+        """Give up what is not delivered yet, and close the connections."""
+        reason = "the producer was closed before the record was delivered"
+        self.sender.abort(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, reason))
+        self.sender.close()
+        self.metadata.close()
+        self._idle_check.cancel()
+        self.client.close()
+
+    def _on_update(self, cluster: Cluster) -> None:
+        for queues in list(self.accumulator.topics.values()):
+            self._update_queues(queues, cluster)
+        self.sender.wakeup()
+
+    def _update_queues(self, queues: TopicQueues, cluster: Cluster) -> None:
+        info = cluster.topics.get(queues.topic)
+        if info is not None and info.partitions:
+            queues.update(list(info.partitions), info.available)

@@ -1,0 +1,292 @@
+"""Where records wait to be sent: per partition a queue of batches, within `buffer.memory`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ottla.clients.producer.partitioner import StickyPartition
+from ottla.clients.producer.producer_batch import NewRecord, ProducerBatch
+from ottla.clients.producer.record_metadata import OnDelivery, RecordFuture
+from ottla.errors import KafkaTimeoutError
+from ottla.runtime.clock import Clock
+from ottla.runtime.io_thread import Condition, Lock
+from ottla.structs import TopicPartition
+
+
+class PartitionQueue:
+    """The batches of one partition, oldest first; the last one may be open for more records."""
+
+    __slots__ = ("batches", "open", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.batches: deque[ProducerBatch] = deque()
+        self.open: ProducerBatch | None = None
+
+
+class TopicQueues:
+    """What `send` needs to know of a topic: its partitions, their queues, and the sticky one.
+
+    Invariant: `queues` has an entry for each of `partitions`.
+    """
+
+    __slots__ = ("available", "partitions", "queues", "sticky", "sticky_bytes", "topic")
+
+    def __init__(self, topic: str, randrange: Callable[[int], int]) -> None:
+        self.topic = topic
+        self.partitions: Sequence[int] = ()
+        self.available: Sequence[int] = ()
+        self.queues: dict[int, PartitionQueue] = {}
+        self.sticky = StickyPartition(randrange)
+        self.sticky_bytes = 0
+
+    def update(self, partitions: Sequence[int], available: Sequence[int]) -> None:
+        """Take over what the metadata say now."""
+        for partition in partitions:
+            if partition not in self.queues:
+                self.queues[partition] = PartitionQueue(TopicPartition(self.topic, partition))
+        self.partitions = partitions
+        self.available = available
+
+    def sticky_queue(self, size: int, batch_size: int) -> PartitionQueue:
+        """The queue for a record of `size` bytes without a key: stay until a batch went there."""
+        if self.sticky.current < 0 or self.sticky_bytes + size > batch_size:
+            self.sticky.move(self.partitions, self.available)
+            self.sticky_bytes = 0
+        self.sticky_bytes += size
+        return self.queues[self.sticky.current]
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorLimits:
+    """The settings of the same names, with dots."""
+
+    batch_size: int
+    buffer_memory: int
+    linger_ms: int
+    max_block_ms: int
+
+
+class RecordAccumulator:
+    """Takes records from any thread; gives batches that are ready to the sender's one thread.
+
+    Invariants, under the one lock: `_used` is the sum of what the unfinished batches reserved, and
+    `_active` holds exactly the queues that have batches. `wake` is called from the sending thread
+    when a batch has become ready, or has begun to linger, since the sender last looked.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        limits: AccumulatorLimits,
+        randrange: Callable[[int], int],
+        wake: Callable[[], object],
+    ) -> None:
+        self.topics: dict[str, TopicQueues] = {}
+        self.limits = limits
+        self._clock = clock
+        self._randrange = randrange
+        self._wake = wake
+        self._is_awake = False
+        self._lock = Lock()
+        self._room = Condition(self._lock)
+        self._waiting = 0
+        self._flushing = 0
+        self._used = 0
+        self._drained = 0
+        self._active: dict[PartitionQueue, None] = {}
+        self._unfinished: dict[ProducerBatch, None] = {}
+        self._closed_with: Exception | None = None
+
+    def topic(self, name: str) -> TopicQueues:
+        """The queues of a topic, made when first asked for."""
+        with self._lock:
+            if name not in self.topics:
+                self.topics[name] = TopicQueues(name, self._randrange)
+            return self.topics[name]
+
+    def append(
+        self,
+        topic: TopicQueues,
+        queue: PartitionQueue | None,
+        record: NewRecord,
+        size: int,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordFuture:
+        """Queue a record of `size` bytes; without `queue`, in the topic's sticky partition.
+
+        Blocks for up to max.block.ms while buffer.memory is used up, then raises KafkaTimeoutError.
+        """
+        timestamp_ms, key, value, _ = record
+        with self._lock:
+            if queue is None:
+                queue = topic.sticky_queue(size, self.limits.batch_size)
+            batch = queue.open
+            if batch is None or batch.size + size > self.limits.batch_size:
+                batch = self._new_batch(queue, size)
+            records = batch.records
+            future = RecordFuture(
+                batch,
+                len(records),
+                timestamp_ms,
+                -1 if key is None else len(key),
+                -1 if value is None else len(value),
+            )
+            records.append(record)
+            batch.size += size
+            if on_delivery is not None:
+                batch.add_callback(future, on_delivery)
+        return future
+
+    def _new_batch(self, queue: PartitionQueue, size: int) -> ProducerBatch:
+        """Close the open batch and begin another; under the lock, which is let go of to wait."""
+        reserve = max(size, self.limits.batch_size)
+        if self._used + reserve > self.limits.buffer_memory and self._used:
+            self._wait_for_room(reserve)
+            if queue.open is not None and queue.open.size + size <= self.limits.batch_size:
+                return queue.open  # another thread was faster
+        if self._closed_with is not None:
+            raise self._closed_with
+        batch = ProducerBatch(queue.topic_partition, self._clock.monotonic_ms(), reserve)
+        self._used += reserve
+        queue.batches.append(batch)
+        queue.open = batch
+        self._active[queue] = None
+        self._unfinished[batch] = None
+        self._wake_sender()
+        return batch
+
+    def _wait_for_room(self, reserve: int) -> None:
+        deadline_ms = self._clock.monotonic_ms() + self.limits.max_block_ms
+        self._waiting += 1
+        self._wake_sender()
+        try:
+            while self._used + reserve > self.limits.buffer_memory and self._used:
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if left_ms <= 0 or self._closed_with is not None:
+                    raise self._closed_with or KafkaTimeoutError(
+                        f"no room for {reserve} bytes in buffer.memory="
+                        f"{self.limits.buffer_memory} within max.block.ms="
+                        f"{self.limits.max_block_ms}"
+                    )
+                self._room.wait(left_ms / 1000)
+        finally:
+            self._waiting -= 1
+
+    def _wake_sender(self) -> None:
+        if not self._is_awake:
+            self._is_awake = True
+            self._wake()
+
+    # What follows is called by the sender, in the I/O thread.
+
+    def ready(self, now_ms: int) -> tuple[list[PartitionQueue], int | None]:
+        """The queues whose first batch may be sent now, and when the next one may (None: never).
+
+        A batch is ready when it is full, has lingered, or when someone waits for room or a flush.
+        """
+        queues = []
+        next_ms = None
+        with self._lock:
+            self._is_awake = False
+            hurry = bool(self._waiting or self._flushing or self._closed_with)
+            for queue in self._active:
+                ready_ms = self._ready_ms(queue, hurry)
+                if ready_ms <= now_ms:
+                    queues.append(queue)
+                elif next_ms is None or ready_ms < next_ms:
+                    next_ms = ready_ms
+        return queues, next_ms
+
+    def _ready_ms(self, queue: PartitionQueue, hurry: bool) -> int:
+        first = queue.batches[0]
+        if first.retry_at_ms:
+            return first.retry_at_ms
+        if hurry or first is not queue.open or first.size >= self.limits.batch_size:
+            return 0
+        return first.created_ms + self.limits.linger_ms
+
+    def drain(self, queue: PartitionQueue) -> ProducerBatch:
+        """Take the first batch of a queue that has one, closing it."""
+        with self._lock:
+            batch = queue.batches.popleft()
+            if not batch.order:
+                self._drained += 1
+                batch.order = (self._drained,)
+            if queue.open is batch:
+                queue.open = None
+            if not queue.batches:
+                del self._active[queue]
+        return batch
+
+    def reenqueue(self, queue: PartitionQueue, batches: Iterable[ProducerBatch]) -> None:
+        """Put batches that were sent back to the front, in the order in which they were sent.
+
+        New ones, the parts of a split batch, are from now on waited for.
+        """
+        with self._lock:
+            for batch in batches:
+                self._unfinished[batch] = None
+            queued = [*batches, *queue.batches]
+            retried = sorted((b for b in queued if b.order), key=lambda batch: batch.order)
+            queue.batches = deque(retried + [batch for batch in queued if not batch.order])
+            self._active[queue] = None
+
+    def take_expired(self, created_before_ms: int) -> list[tuple[PartitionQueue, ProducerBatch]]:
+        """Remove and return the queued batches that were begun before that time."""
+        expired = []
+        with self._lock:
+            for queue in list(self._active):
+                while queue.batches and queue.batches[0].created_ms < created_before_ms:
+                    batch = queue.batches.popleft()
+                    if queue.open is batch:
+                        queue.open = None
+                    expired.append((queue, batch))
+                if not queue.batches:
+                    del self._active[queue]
+        return expired
+
+    def oldest_ms(self) -> int | None:
+        """When the oldest queued batch was begun."""
+        with self._lock:
+            return min((queue.batches[0].created_ms for queue in self._active), default=None)
+
+    def finished(self, batch: ProducerBatch) -> None:
+        """The batch is done, or was split: others may have its room."""
+        with self._lock:
+            self._unfinished.pop(batch, None)
+            self._used -= batch.reserved
+            batch.reserved = 0
+            if self._waiting:
+                self._room.notify_all()
+
+    # Flushing and closing, from any thread.
+
+    def begin_flush(self) -> list[ProducerBatch]:
+        """Make everything ready; the batches that are to be waited for, then `end_flush`."""
+        with self._lock:
+            self._flushing += 1
+            self._wake_sender()
+            return list(self._unfinished)
+
+    def end_flush(self) -> None:
+        with self._lock:
+            self._flushing -= 1
+
+    def close(self, error: Exception) -> None:
+        """Refuse further records with `error`, those that wait for room included."""
+        with self._lock:
+            self._closed_with = error
+            self._room.notify_all()
+            self._wake_sender()
+
+    def abort_all(self) -> list[ProducerBatch]:
+        """Empty the queues; the batches that were in them or in flight, for the sender to fail."""
+        with self._lock:
+            for queue in self._active:
+                queue.batches.clear()
+                queue.open = None
+            self._active.clear()
+            return list(self._unfinished)

@@ -1,0 +1,407 @@
+"""Takes batches that are ready to the leaders of their partitions, and brings back the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient
+from ottla.clients.node_connection import NodeConnection
+from ottla.clients.producer.producer_batch import ProducerBatch
+from ottla.clients.producer.record_accumulator import PartitionQueue, RecordAccumulator
+from ottla.clients.producer.transaction_manager import TransactionManager
+from ottla.clients.timing import Backoff, Deadline, pause
+from ottla.config.client_config import ProducerConfig
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.protocol.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
+from ottla.record.batch_builder import build_batch
+from ottla.record.compression import CompressionType
+from ottla.runtime import Timer
+
+logger = logging.getLogger(__name__)
+
+FIRST_VERSION = 3
+FIRST_VERSION_WITH_ZSTD = 7
+
+# After these a leader may have appended the batch although it did not say so.
+UNCERTAIN = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """One batch in a request, and the queue to which it returns if it must be sent again."""
+
+    queue: PartitionQueue
+    batch: ProducerBatch
+
+
+class Sender:
+    """One turn looks at everything that is ready; turns follow events, one after the other.
+
+    Events are: a record was queued, an answer or a connection or metadata came, time has passed.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        accumulator: RecordAccumulator,
+        config: ProducerConfig,
+    ) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._config = config
+        self._runtime = client.runtime
+        self._codec = CompressionType.of(config.compression_type)
+        self._level = compression_level(config, self._codec)
+        self._low = (
+            FIRST_VERSION_WITH_ZSTD if self._codec is CompressionType.ZSTD else FIRST_VERSION
+        )
+        self._manager = TransactionManager() if config.enable_idempotence else None
+        self._initialising = False
+        self._in_flight: dict[int, int] = {}
+        self._backoff = Backoff(
+            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
+        )
+        self._timer: Timer | None = None
+        self._is_scheduled = False
+
+    def wakeup(self) -> None:
+        """Have a turn soon; on the loop."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._runtime.scheduler.call_soon(self.turn)
+
+    def turn(self) -> None:
+        """Send what can be sent, give up what is too old, and see when to look again."""
+        self._is_scheduled = False
+        now_ms = self._runtime.clock.monotonic_ms()
+        self._expire(now_ms)
+        self._settle()
+        queues, next_ms = self._accumulator.ready(now_ms)
+        if self._manager is not None and not self._manager.has_producer_id:
+            if queues:
+                self._initialise()
+        else:
+            for node_id, ready in self._by_leader(queues).items():
+                self._send_ready(node_id, ready)
+        self._arm(now_ms, next_ms)
+
+    def abort(self, error: KafkaError) -> None:
+        """Fail everything that is not done."""
+        for batch in self._accumulator.abort_all():
+            if not batch.is_done:
+                batch.fail(error)
+            self._accumulator.finished(batch)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self, now_ms: int, next_ms: int | None) -> None:
+        """One timer, for the next batch that has lingered or is too old."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        oldest_ms = self._accumulator.oldest_ms()
+        if oldest_ms is not None:
+            expiry_ms = oldest_ms + self._config.delivery_timeout_ms + 1
+            due_ms = expiry_ms if next_ms is None else min(next_ms, expiry_ms)
+            self._timer = self._runtime.scheduler.call_later(max(1, due_ms - now_ms), self.turn)
+
+    def _expire(self, now_ms: int) -> None:
+        limit_ms = self._config.delivery_timeout_ms
+        for _, batch in self._accumulator.take_expired(now_ms - limit_ms):
+            self._fail(batch, self._too_late(batch))
+
+    def _too_late(self, batch: ProducerBatch) -> KafkaTimeoutError:
+        leader = self._metadata.cluster.leader(batch.topic_partition)
+        state = f"after {batch.attempts} attempts" if batch.attempts else f"leader {leader}"
+        return KafkaTimeoutError(
+            f"{batch} was not delivered within delivery.timeout.ms="
+            f"{self._config.delivery_timeout_ms} ({state})"
+        )
+
+    def _by_leader(self, queues: Sequence[PartitionQueue]) -> dict[int, list[PartitionQueue]]:
+        cluster = self._metadata.cluster
+        by_leader: dict[int, list[PartitionQueue]] = {}
+        for queue in queues:
+            leader = cluster.leader(queue.topic_partition)
+            if leader in cluster.nodes:
+                by_leader.setdefault(leader, []).append(queue)
+            else:
+                self._metadata.request_update()
+        return by_leader
+
+    def _send_ready(self, node_id: int, queues: list[PartitionQueue]) -> None:
+        connection = self._client.ready_now(node_id, self.wakeup)
+        if connection is None:
+            if self._client.connection(node_id).is_backing_off:
+                self._metadata.request_update()
+            return
+        most = self._config.max_in_flight_requests_per_connection
+        while queues and self._in_flight.get(node_id, 0) < most:
+            parcels = self._pack(queues)
+            if not parcels:
+                return
+            self._send(node_id, connection, parcels)
+            queues = [queue for queue in queues if self._is_full(queue)]
+
+    def _is_full(self, queue: PartitionQueue) -> bool:
+        """Whether the next batch of the queue may follow the one just sent at once."""
+        return len(queue.batches) > 1 and not queue.batches[0].retry_at_ms
+
+    def _pack(self, queues: Sequence[PartitionQueue]) -> list[Parcel]:
+        """At most one batch of each partition, and of all together max.request.size."""
+        parcels: list[Parcel] = []
+        room = self._config.max_request_size
+        for queue in queues:
+            batch = queue.batches[0]
+            if self._manager is not None and not self._manager.may_send(batch):
+                continue
+            if batch.size > room and parcels:
+                break
+            room -= batch.size
+            self._accumulator.drain(queue)
+            if self._manager is not None and not batch.has_sequence:
+                self._manager.assign(batch)
+            if self._encode(batch):
+                parcels.append(Parcel(queue, batch))
+        return parcels
+
+    def _send(self, node_id: int, connection: NodeConnection, parcels: list[Parcel]) -> None:
+        request = ProduceRequest(acks=self._config.acks, timeout_ms=self._config.request_timeout_ms)
+        topics: dict[str, TopicProduceData] = {}
+        for parcel in parcels:
+            batch = parcel.batch
+            batch.attempts += 1
+            batch.is_in_flight = True
+            name, partition = batch.topic_partition
+            if name not in topics:
+                topics[name] = TopicProduceData(name=name)
+                request.topic_data.append(topics[name])
+            topics[name].partition_data.append(
+                PartitionProduceData(index=partition, records=batch.encoded)
+            )
+        try:
+            version = connection.version_of(ProduceRequest, self._low)
+            if self._config.acks == 0:
+                connection.send_without_response(request, version)
+                self._on_no_response(parcels)
+                return
+            future = self._client.send_on(connection, request, version)
+        except KafkaError as error:
+            self._on_error(parcels, error)
+            return
+        self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
+        future.add_done_callback(partial(self._on_response, node_id, parcels))
+
+    def _encode(self, batch: ProducerBatch) -> bool:
+        """Make the bytes of a batch; what cannot be encoded fails, and nothing else does."""
+        if batch.encoded is not None:
+            return True
+        try:
+            batch.encoded = build_batch(
+                cast(Any, batch.records),
+                self._codec,
+                level=self._level,
+                producer_id=batch.producer_id,
+                producer_epoch=batch.producer_epoch,
+                base_sequence=batch.sequence,
+            )
+        except Exception as cause:
+            text = f"{batch} cannot be encoded: {cause}"
+            logger.exception(text)
+            self._fail(batch, KafkaError(ErrorCode.INVALID_RECORD, text))
+            return False
+        return True
+
+    def _on_no_response(self, parcels: list[Parcel]) -> None:
+        for parcel in parcels:
+            parcel.batch.is_in_flight = False
+            self._succeed(parcel.batch, -1, -1)
+
+    def _on_response(
+        self, node_id: int, parcels: list[Parcel], future: asyncio.Future[Any]
+    ) -> None:
+        self._in_flight[node_id] -= 1
+        if future.cancelled():
+            return  # the client is being closed; its batches are failed by `abort`
+        cause = future.exception()
+        if cause is None:
+            self._on_produced(parcels, cast(ProduceResponse, future.result()))
+        elif isinstance(cause, KafkaError):
+            self._on_error(parcels, cause)
+        else:
+            logger.error("an answer to Produce could not be read", exc_info=cause)
+            text = f"the answer could not be read: {cause}"
+            self._on_error(parcels, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
+        self.wakeup()
+
+    def _on_error(self, parcels: list[Parcel], error: KafkaError) -> None:
+        """The whole request failed."""
+        for parcel in parcels:
+            parcel.batch.is_in_flight = False
+            self._handle_failure(parcel, error)
+        self._settle()
+
+    def _on_produced(self, parcels: list[Parcel], response: ProduceResponse) -> None:
+        results = {
+            (topic.name, partition.index): partition
+            for topic in response.responses
+            for partition in topic.partition_responses
+        }
+        for parcel in parcels:
+            batch = parcel.batch
+            batch.is_in_flight = False
+            result = results.get(batch.topic_partition)
+            if result is None:
+                text = "the answer to Produce leaves the partition out"
+                error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+                self._handle_failure(parcel, error)
+            else:
+                self._handle_result(parcel, result)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._manager is not None:
+            self._manager.settle()
+
+    def _handle_result(self, parcel: Parcel, result: PartitionProduceResponse) -> None:
+        batch = parcel.batch
+        error = ErrorCode.of(result.error_code)
+        if error is ErrorCode.NONE:
+            self._succeed(batch, result.base_offset, result.log_append_time_ms)
+        elif error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self._succeed(batch, -1, -1)  # it is there, where is not known any more
+        elif error is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+            self._split(parcel)
+        else:
+            text = f"{batch} was refused: {result.error_message or error.sentence}"
+            errors = {
+                entry.batch_index: entry.batch_index_error_message or error.sentence
+                for entry in result.record_errors
+            }
+            self._handle_failure(parcel, KafkaError.of(result.error_code, text), errors)
+
+    def _handle_failure(
+        self, parcel: Parcel, error: KafkaError, record_errors: dict[int, str] | None = None
+    ) -> None:
+        """Send the batch again if that may help, else give it up."""
+        batch, code = parcel.batch, error.error
+        batch.maybe_appended |= code in UNCERTAIN
+        if code.refresh_metadata:
+            self._metadata.request_update()
+        now_ms = self._runtime.clock.monotonic_ms()
+        if batch.is_done:
+            return
+        if batch.attempts > self._config.retries or not self._may_retry(batch, code):
+            self._fail(batch, error, record_errors)
+        elif now_ms - batch.created_ms >= self._config.delivery_timeout_ms:
+            self._fail(batch, self._too_late(batch))
+        else:
+            logger.debug("%s is sent again: %s", batch, error)
+            batch.retry_at_ms = now_ms + self._backoff.delay_ms(batch.attempts)
+            self._accumulator.reenqueue(parcel.queue, [batch])
+
+    def _may_retry(self, batch: ProducerBatch, code: ErrorCode) -> bool:
+        if code.retriable:
+            return True
+        return self._manager is not None and self._manager.may_retry(batch, code)
+
+    def _split(self, parcel: Parcel) -> None:
+        batch = parcel.batch
+        parts = batch.split(self._config.batch_size, self._runtime.clock.monotonic_ms())
+        logger.info("%s is too large and sent as %d smaller ones", batch, len(parts))
+        if self._manager is not None:
+            self._manager.on_split(batch, parts)
+        self._accumulator.reenqueue(parcel.queue, parts)
+        self._accumulator.finished(batch)
+
+    def _succeed(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+        if batch.is_done:
+            return
+        if self._manager is not None:
+            self._manager.on_success(batch)
+        batch.complete(base_offset, log_append_time_ms)
+        self._accumulator.finished(batch)
+
+    def _fail(
+        self, batch: ProducerBatch, error: KafkaError, record_errors: dict[int, str] | None = None
+    ) -> None:
+        if self._manager is not None:
+            self._manager.on_failure(batch)
+        batch.fail(error, record_errors)
+        self._accumulator.finished(batch)
+
+    def _initialise(self) -> None:
+        if not self._initialising:
+            self._initialising = True
+            self._runtime.scheduler.spawn(self._get_producer_id(), "get a producer id")
+
+    async def _get_producer_id(self) -> None:
+        """Ask any broker until one answers; what can never work fails all that waits for it."""
+        failures = 0
+        try:
+            while self._manager is not None and not self._manager.has_producer_id:
+                try:
+                    response = await self._ask_for_producer_id()
+                    self._manager.set_producer_id(response.producer_id, response.producer_epoch)
+                except KafkaError as error:
+                    if not error.retriable:
+                        self._refused(error)
+                        return
+                    failures += 1
+                    logger.debug("no producer id yet: %s", error)
+                    await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
+        finally:
+            self._initialising = False
+            self.wakeup()
+
+    async def _ask_for_producer_id(self) -> InitProducerIdResponse:
+        deadline = Deadline(self._runtime.clock, self._config.request_timeout_ms)
+        connection = await self._client.any_ready(deadline)
+        request = InitProducerIdRequest(transaction_timeout_ms=self._config.request_timeout_ms)
+        version = connection.version_of(InitProducerIdRequest)
+        response = cast(
+            InitProducerIdResponse, await self._client.send_on(connection, request, version)
+        )
+        if response.error_code:
+            text = "no producer id (enable.idempotence=false does without one)"
+            raise KafkaError.of(response.error_code, text)
+        return response
+
+    def _refused(self, error: KafkaError) -> None:
+        logger.error("idempotence is not possible here: %s", error)
+        self.abort(error)
+
+
+def compression_level(config: ProducerConfig, codec: CompressionType) -> int | None:
+    """The level that is set for the codec; None is the codec's own default."""
+    levels = {
+        CompressionType.GZIP: ("compression.gzip.level", config.compression_gzip_level),
+        CompressionType.LZ4: ("compression.lz4.level", config.compression_lz4_level),
+        CompressionType.ZSTD: ("compression.zstd.level", config.compression_zstd_level),
+    }
+    name, level = levels.get(codec, ("", None))
+    return level if name and config.is_given(name) and level != -1 else None

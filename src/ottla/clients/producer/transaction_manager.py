@@ -1,0 +1,191 @@
+"""What makes retries harmless: producer id, epoch, and the sequence numbers of each partition.
+
+A broker appends a batch only if its sequence number is the next one of its producer (KIP-98). A
+batch that is sent again keeps its number, so the broker recognises it. If numbers are lost, because
+a batch failed for good or the broker forgot the producer, the epoch is raised and counting starts
+again at 0 (KIP-360).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from ottla.clients.producer.producer_batch import MAX_SEQUENCE, ProducerBatch
+from ottla.errors import ErrorCode
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+MAX_EPOCH = 2**15 - 1
+MAX_BATCHES_IN_FLIGHT = 5  # how many a broker remembers for each producer and partition
+NO_SEQUENCE_YET = -1
+
+FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+
+
+@dataclass(slots=True)
+class PartitionSequences:
+    """The sequence of one partition, in one epoch of one producer id.
+
+    `in_flight` has the batches with a number that are not done yet, in order, whether on the wire
+    or queued to be sent again. `is_unresolved`: a batch failed that may have been appended, so
+    whether its numbers are used up shows when the ones after it are answered.
+    """
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    next_sequence: int = 0
+    last_acked: int = NO_SEQUENCE_YET
+    in_flight: list[ProducerBatch] = field(default_factory=list)
+    is_unresolved: bool = False
+    needs_new_epoch: bool = False
+
+    def begin(self, producer_id: int, producer_epoch: int) -> None:
+        """Count from 0 in a new epoch; batches that are to be sent again are renumbered."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.next_sequence = 0
+        self.last_acked = NO_SEQUENCE_YET
+        self.is_unresolved = False
+        self.needs_new_epoch = False
+        for batch in self.in_flight:
+            batch.maybe_appended = False  # a broker that refused its number does not have it
+            self._number(batch)
+
+    def add(self, batch: ProducerBatch) -> None:
+        self._number(batch)
+        self.in_flight.append(batch)
+
+    def _number(self, batch: ProducerBatch) -> None:
+        batch.set_sequence(self.producer_id, self.producer_epoch, self.next_sequence)
+        self.next_sequence = batch.next_sequence
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every number given so far was acknowledged."""
+        return (self.last_acked + 1) % MAX_SEQUENCE == self.next_sequence
+
+
+class TransactionManager:
+    """The identity of one idempotent producer; used in the I/O thread only."""
+
+    def __init__(self) -> None:
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_EPOCH
+        self._partitions: dict[TopicPartition, PartitionSequences] = {}
+        self._waiting: list[PartitionSequences] = []  # those with needs_new_epoch
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+    def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
+        """Take over what InitProducerId answered."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self._begin_new_epochs()
+
+    def may_send(self, batch: ProducerBatch) -> bool:
+        """Whether sending the batch now keeps the order of its partition."""
+        sequences = self._of(batch)
+        if sequences.needs_new_epoch:
+            return False
+        if batch.has_sequence:
+            return sequences.in_flight[0] is batch
+        if sequences.is_unresolved or len(sequences.in_flight) >= MAX_BATCHES_IN_FLIGHT:
+            return False
+        return not sequences.in_flight or self._is_current(sequences)
+
+    def assign(self, batch: ProducerBatch) -> None:
+        """Number a batch that is sent for the first time."""
+        sequences = self._of(batch)
+        if not self._is_current(sequences):
+            sequences.begin(self.producer_id, self.producer_epoch)
+        sequences.add(batch)
+
+    def may_retry(self, batch: ProducerBatch, error: ErrorCode) -> bool:
+        """Whether an error about numbers is one that sending again will mend."""
+        if not batch.has_sequence:
+            return False
+        sequences = self._of(batch)
+        if error in FENCED:
+            logger.warning("%s: %s; a new producer id is asked for", batch, error.name)
+            self.producer_id = NO_PRODUCER_ID
+            self._want_new_epoch(sequences)
+            return True
+        if error not in FORGOTTEN:
+            return False
+        if sequences.in_flight[0] is batch:
+            # No batch is ahead of it, so the broker does not count as we do.
+            logger.info("%s: %s; a new epoch begins", batch, error.name)
+            self._want_new_epoch(sequences)
+        return True
+
+    def on_success(self, batch: ProducerBatch) -> None:
+        if batch.has_sequence:
+            sequences = self._of(batch)
+            sequences.in_flight.remove(batch)
+            sequences.last_acked = (batch.next_sequence - 1) % MAX_SEQUENCE
+            self._resolve(sequences)
+
+    def on_failure(self, batch: ProducerBatch) -> None:
+        """The batch is given up: its numbers are missing, or nobody knows whether they are."""
+        if batch.has_sequence:
+            sequences = self._of(batch)
+            sequences.in_flight.remove(batch)
+            if batch.maybe_appended:
+                sequences.is_unresolved = True
+            else:
+                self._want_new_epoch(sequences)
+            self._resolve(sequences)
+
+    def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """The parts have the numbers of the whole, and its place."""
+        if batch.has_sequence:
+            in_flight = self._of(batch).in_flight
+            index = in_flight.index(batch)
+            in_flight[index : index + 1] = parts
+
+    def settle(self) -> None:
+        """Batches failed or came back from the wire: what waits for a new epoch may begin it."""
+        if self._waiting:
+            self._begin_new_epochs()
+
+    def _resolve(self, sequences: PartitionSequences) -> None:
+        if sequences.is_unresolved and not sequences.in_flight:
+            sequences.is_unresolved = False
+            if not sequences.is_complete:
+                self._want_new_epoch(sequences)
+
+    def _want_new_epoch(self, sequences: PartitionSequences) -> None:
+        if not sequences.needs_new_epoch:
+            sequences.needs_new_epoch = True
+            self._waiting.append(sequences)
+
+    def _begin_new_epochs(self) -> None:
+        """Renumber what waits for it and has nothing on the wire, in an epoch of its own."""
+        waiting, self._waiting = self._waiting, []
+        for sequences in waiting:
+            on_wire = any(batch.is_in_flight for batch in sequences.in_flight)
+            if on_wire or not self._has_fresh_epoch(sequences):
+                self._waiting.append(sequences)
+            else:
+                sequences.begin(self.producer_id, self.producer_epoch)
+
+    def _has_fresh_epoch(self, sequences: PartitionSequences) -> bool:
+        """Make sure that there is an epoch which the partition has not counted in."""
+        if self.has_producer_id and self._is_current(sequences):
+            if self.producer_epoch < MAX_EPOCH:
+                self.producer_epoch += 1
+            else:
+                self.producer_id = NO_PRODUCER_ID  # a new one is asked for, with epoch 0
+        return self.has_producer_id
+
+    def _is_current(self, sequences: PartitionSequences) -> bool:
+        mine = (self.producer_id, self.producer_epoch)
+        return mine == (sequences.producer_id, sequences.producer_epoch)
+
+    def _of(self, batch: ProducerBatch) -> PartitionSequences:
+        return self._partitions.setdefault(batch.topic_partition, PartitionSequences())

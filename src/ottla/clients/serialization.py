@@ -1,0 +1,148 @@
+"""From Python values to the bytes of a key or value, and back: Kafka's serializers and JSON.
+
+A serializer is any callable `value -> bytes`, or an object with `serialize(topic, value)`; a
+deserializer any callable `bytes -> value`, or an object with `deserialize(topic, data)`.
+A class is instantiated first. None stays None: in Kafka it is a tombstone, not a value.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from ottla.errors import ConfigError, ErrorCode, KafkaError
+
+Serialize = Callable[[str, Any], bytes | None]
+Deserialize = Callable[[str, bytes], Any]
+
+
+class SerializationError(KafkaError):
+    """A key or value could not be turned into bytes, or its bytes into a value."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+
+
+class StringSerializer:
+    """Text as UTF-8, or another `encoding`."""
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        self.encoding = encoding
+
+    def serialize(self, topic: str, value: str) -> bytes:
+        return value.encode(self.encoding)
+
+
+class StringDeserializer:
+    """UTF-8, or another `encoding`, as text."""
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        self.encoding = encoding
+
+    def deserialize(self, topic: str, data: bytes) -> str:
+        return str(data, self.encoding)
+
+
+class JsonSerializer:
+    """Anything that the json module can write, without spaces, as UTF-8."""
+
+    def serialize(self, topic: str, value: object) -> bytes:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class JsonDeserializer:
+    """What the json module reads."""
+
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        return json.loads(data)
+
+
+class _Number:
+    """A number in network byte order, as Kafka's serializer of the same name writes it."""
+
+    format: struct.Struct
+
+    def serialize(self, topic: str, value: float) -> bytes:
+        return self.format.pack(value)
+
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        return self.format.unpack(data)[0]
+
+
+class IntegerSerializer(_Number):
+    """32-bit integers."""
+
+    format = struct.Struct(">i")
+
+
+class LongSerializer(_Number):
+    """64-bit integers."""
+
+    format = struct.Struct(">q")
+
+
+class DoubleSerializer(_Number):
+    """64-bit floating point numbers."""
+
+    format = struct.Struct(">d")
+
+
+IntegerDeserializer = IntegerSerializer
+LongDeserializer = LongSerializer
+DoubleDeserializer = DoubleSerializer
+
+
+def serializer_of(key: str, setting: Any) -> Serialize | None:
+    """The function behind the setting `key`; None where bytes pass as they are."""
+    function = _function_of(key, setting, "serialize")
+    return None if function is None else _explained(function, "serialize")
+
+
+def deserializer_of(key: str, setting: Any) -> Deserialize | None:
+    """The function behind the setting `key`; None where bytes pass as they are."""
+    function = _function_of(key, setting, "deserialize")
+    return None if function is None else _explained(function, "deserialize")
+
+
+def _function_of(key: str, setting: Any, method: str) -> Callable[[str, Any], Any] | None:
+    if setting is None:
+        return None
+    instance = setting() if isinstance(setting, type) else setting
+    if hasattr(instance, method):
+        function: Callable[[str, Any], Any] = getattr(instance, method)
+        return function
+    if callable(instance):
+        return lambda topic, value: instance(value)
+    raise ConfigError(f"{key}={setting!r}: must be a callable or have a method {method}")
+
+
+def _explained(function: Callable[[str, Any], Any], verb: str) -> Callable[[str, Any], Any]:
+    """The function with its own failures told as SerializationError; None is passed over."""
+
+    def call(topic: str, value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return function(topic, value)
+        except (TypeError, ValueError, AttributeError, LookupError, struct.error) as cause:
+            raise SerializationError(
+                f"cannot {verb} {value!r} of topic {topic}: {cause}"
+            ) from cause
+
+    return call
+
+
+def to_bytes(what: str, value: Any) -> bytes:
+    """What is sent where no serializer is set: bytes as they are, text as UTF-8."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise SerializationError(
+        f"{what} {value!r} is a {type(value).__name__}; "
+        "without a serializer it must be bytes or str"
+    )

@@ -1,0 +1,154 @@
+"""Offsets as clients speak of them: committed ones, and those that belong to timestamps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple, cast
+
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient, response_error
+from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
+from ottla.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.structs import NO_EPOCH, TopicPartition
+
+CONSUMER_REPLICA_ID = -1
+NO_OFFSET = -1
+FIRST_VERSION = 1
+FIRST_VERSION_WITH_ISOLATION = 2
+FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+
+
+class OffsetSpec(IntEnum):
+    """Offsets that are asked for like timestamps."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+
+
+class IsolationLevel(IntEnum):
+    """Whether records of transactions count before these are committed."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+    @classmethod
+    def of(cls, name: str) -> IsolationLevel:
+        return cls[name.upper()]
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: that of the next record to read, and a note beside it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = NO_EPOCH
+
+
+class ListOffsetsResult(NamedTuple):
+    """The offset that belongs to a timestamp, and the record's own; -1 where there is none."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int = NO_EPOCH
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The partition numbers of each topic, as requests want them."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+async def list_offsets(
+    client: NetworkClient,
+    metadata: Metadata,
+    timestamps: Mapping[TopicPartition, int],
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
+    """Ask the leaders once, all at the same time; each partition has its offset or its error."""
+    results: dict[TopicPartition, ListOffsetsResult | KafkaError] = {}
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for partition in timestamps:
+        leader = metadata.cluster.leader(partition)
+        if leader in metadata.cluster.nodes:
+            by_leader.setdefault(leader, []).append(partition)
+        else:
+            results[partition] = no_leader(metadata, partition)
+    answers = await asyncio.gather(
+        *(
+            _ask_leader(client, metadata, leader, {p: timestamps[p] for p in partitions}, isolation)
+            for leader, partitions in by_leader.items()
+        )
+    )
+    for answer in answers:
+        results.update(answer)
+    return results
+
+
+def no_leader(metadata: Metadata, partition: TopicPartition) -> KafkaError:
+    """Why a request about a partition has nowhere to go."""
+    error = metadata.cluster.error_of(partition.topic)
+    if error is not ErrorCode.NONE:
+        return KafkaError.of(error, f"topic {partition.topic}: {error.sentence}")
+    if metadata.cluster.partition(partition) is None:
+        return InvalidMetadataError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}"
+        )
+    return InvalidMetadataError(
+        ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader"
+    )
+
+
+async def _ask_leader(
+    client: NetworkClient,
+    metadata: Metadata,
+    leader: int,
+    timestamps: Mapping[TopicPartition, int],
+    isolation: IsolationLevel,
+) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
+    request = ListOffsetsRequest(replica_id=CONSUMER_REPLICA_ID)
+    low = FIRST_VERSION
+    if isolation is IsolationLevel.READ_COMMITTED:
+        request.isolation_level = isolation
+        low = FIRST_VERSION_WITH_ISOLATION
+    if OffsetSpec.MAX_TIMESTAMP in timestamps.values():
+        low = FIRST_VERSION_WITH_MAX_TIMESTAMP
+    for topic, partitions in by_topic(timestamps).items():
+        entry = ListOffsetsTopic(name=topic)
+        request.topics.append(entry)
+        for partition in partitions:
+            topic_partition = TopicPartition(topic, partition)
+            info = metadata.cluster.partition(topic_partition)
+            entry.partitions.append(
+                ListOffsetsPartition(
+                    partition_index=partition,
+                    current_leader_epoch=NO_EPOCH if info is None else info.leader_epoch,
+                    timestamp=timestamps[topic_partition],
+                )
+            )
+    try:
+        response = cast(ListOffsetsResponse, await client.send(leader, request, low=low))
+    except KafkaError as error:
+        return dict.fromkeys(timestamps, error)
+    return _results(response)
+
+
+def _results(
+    response: ListOffsetsResponse,
+) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
+    results: dict[TopicPartition, ListOffsetsResult | KafkaError] = {}
+    for topic in response.topics:
+        for p in topic.partitions:
+            partition = TopicPartition(topic.name, p.partition_index)
+            error = response_error(p.error_code, f"offsets of {partition}")
+            results[partition] = error or ListOffsetsResult(p.offset, p.timestamp, p.leader_epoch)
+    return results

@@ -1,0 +1,99 @@
+"""An asyncio loop in a thread of its own: where the synchronous clients do their I/O.
+
+Everything of a client's core runs on the loop, in this one thread; the threads of the application
+come in through `run` (wait for a coroutine) and `post` (leave a callback).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from threading import Condition, Event, Lock
+from typing import Any, TypeVar
+
+from ottla.errors import KafkaTimeoutError
+from ottla.runtime.runtime import Runtime, real_runtime
+
+__all__ = ["Condition", "Event", "IoThread", "Lock"]
+
+T = TypeVar("T")
+JOIN_TIMEOUT_S = 10.0
+logger = logging.getLogger(__name__)
+
+
+class IoThread:
+    """A thread that runs a loop until `close`. It is a daemon: it never keeps a process alive."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._loop = asyncio.new_event_loop()
+        self._started = Event()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    runtime: Runtime
+
+    @property
+    def is_alive(self) -> bool:
+        """False after `close`, and in a child process, into which threads do not follow."""
+        return self._thread.is_alive()
+
+    def post(self, callback: Callable[..., object], *arguments: object) -> None:
+        """Have the loop call `callback` soon; silently nothing once the loop has ended."""
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            logger.debug("%s has ended; %s is not called", self.name, callback)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_ms: int | None = None) -> T:
+        """Run `coroutine` on the loop, from another thread, and return what it returns.
+
+        After `timeout_ms`, and when the waiting thread is interrupted, the coroutine is
+        cancelled.
+        """
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError(f"{self.name}: a callback of the client must not wait for it")
+        if not self.is_alive:
+            coroutine.close()
+            raise RuntimeError(f"{self.name} has ended, or was started in another process")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result(None if timeout_ms is None else timeout_ms / 1000)
+        except FutureTimeoutError:
+            if future.done():
+                raise  # the coroutine's own
+            future.cancel()
+            raise KafkaTimeoutError(f"not done within {timeout_ms} ms") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop, cancel what still runs on it, and wait for the thread to end."""
+        if not self.is_alive:
+            return
+        self.post(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(JOIN_TIMEOUT_S)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self.runtime = real_runtime(self._loop)
+        self._started.set()
+        try:
+            self._loop.run_forever()
+        finally:
+            self._cancel_all()
+            self._loop.close()
+
+    def _cancel_all(self) -> None:
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

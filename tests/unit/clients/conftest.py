@@ -1,0 +1,28 @@
+"""A virtual world with a mock cluster in it, and `mock_kafka` on the path."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.testing import MockRuntime, mock_runtime
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def runtime() -> MockRuntime:
+    """Virtual time, a network in memory, seeded chance."""
+    return mock_runtime()
+
+
+@pytest.fixture
+def cluster(runtime: MockRuntime):
+    """One broker; the topic `pages` has two partitions."""
+    from mock_kafka import MockCluster
+
+    cluster = MockCluster(runtime)
+    cluster.topics["pages"] = 2
+    return cluster

@@ -1,0 +1,158 @@
+"""Connections: version negotiation, bootstrap, backoff, time limits."""
+
+from __future__ import annotations
+
+import pytest
+from mock_kafka import HANG_UP, MockCluster
+
+from ottla.clients.network_client import NetworkClient, Purpose, bootstrap_nodes, connection_id
+from ottla.clients.timing import Deadline
+from ottla.config.client_config import AdminConfig
+from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.metadata import MetadataRequest
+
+
+@pytest.fixture
+def client(runtime, cluster) -> NetworkClient:
+    """A client that knows the mock cluster's addresses."""
+    return client_of(runtime, cluster)
+
+
+def client_of(runtime, cluster, **settings) -> NetworkClient:
+    config = AdminConfig.parse({"bootstrap.servers": cluster.bootstrap_servers}, **settings)
+    return NetworkClient(runtime, config)
+
+
+def know_nodes(runtime, client) -> None:
+    """Have the client learn the brokers' ids."""
+    from ottla.clients.metadata import Metadata
+
+    metadata = Metadata(client)
+    runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
+    metadata.close()
+
+
+def test_connection_agrees_on_the_highest_common_version(runtime, cluster, client):
+    """Both sides' ranges are intersected per API."""
+    cluster[0].versions[MetadataRequest.api_key] = (2, 7)
+    connection = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000)))
+
+    assert connection.version_of(MetadataRequest) == 7
+    assert connection.version_of(MetadataRequest, high=5) == 5
+
+
+def test_connection_without_a_common_version_says_which_ones_there_are(runtime, cluster, client):
+    """The error names the API and both ranges."""
+    cluster[0].versions[MetadataRequest.api_key] = (2, 7)
+    connection = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000)))
+
+    with pytest.raises(KafkaError, match=r"METADATA.* 8 to 12.* 2 to 7") as caught:
+        connection.version_of(MetadataRequest, low=8)
+    assert caught.value.error is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_connection_falls_back_to_the_versions_that_an_old_broker_knows(runtime, cluster, client):
+    """UNSUPPORTED_VERSION is answered in version 0, with the range to ask again in."""
+    old = ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(api_key=18, min_version=0, max_version=2)],
+    )
+    default = cluster[0]._api_versions
+    cluster[0].on(ApiVersionsRequest, lambda r, v: old if v > 2 else default(r, v))
+    runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000)))
+
+    assert [version for _, version in cluster[0].requests] == [4, 2]
+
+
+def test_any_ready_tries_the_next_address(runtime):
+    """A dead bootstrap server does not matter while another one lives."""
+    cluster = MockCluster(runtime, 3)
+    client = client_of(runtime, cluster)
+    cluster[0].stop()
+    cluster[2].stop()
+    connection = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000)))
+
+    assert connection.node.port == cluster[1].port
+
+
+def test_any_ready_gives_up_at_its_deadline_and_says_why(runtime, cluster, client):
+    """With nobody there, the error names the address and the cause."""
+    cluster[0].stop()
+
+    with pytest.raises(KafkaTimeoutError, match="nobody listens on mock:9000"):
+        runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 5000)))
+    assert 5000 <= runtime.clock.monotonic_ms() < 6100
+
+
+def test_connection_is_left_alone_longer_after_each_failure(runtime, cluster, client):
+    """Reconnecting backs off, so the broker sees only some attempts in five seconds."""
+    cluster[0].on(ApiVersionsRequest, HANG_UP)
+    with pytest.raises(KafkaTimeoutError):
+        runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 5000)))
+
+    assert 7 <= len(cluster[0].requests) <= 12
+
+
+def test_request_without_an_answer_ends_the_connection(runtime, cluster, client):
+    """After request.timeout.ms what comes next could not be told apart any more."""
+    cluster[0].on(HeartbeatRequest, None)
+    know_nodes(runtime, client)
+
+    with pytest.raises(KafkaError, match="no answer to HeartbeatRequest within 200 ms") as caught:
+        runtime.scheduler.run(client.send(0, HeartbeatRequest(), timeout_ms=200))
+    assert caught.value.error is ErrorCode.NETWORK_EXCEPTION
+    assert not client.connection(0).is_ready
+
+
+def test_client_connects_again_after_a_loss(runtime, cluster, client):
+    """The next request opens a new connection."""
+    know_nodes(runtime, client)
+    cluster[0].on(HeartbeatRequest, HANG_UP, HeartbeatResponse(error_code=27))
+    with pytest.raises(KafkaError):
+        runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+    response = runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+
+    assert response.error_code == 27
+
+
+def test_purposes_have_connections_of_their_own(runtime, cluster, client):
+    """A fetch that waits does not hold up what is sent for another purpose."""
+    know_nodes(runtime, client)
+    runtime.scheduler.run(client.ready(connection_id(0, Purpose.FETCH)))
+    runtime.scheduler.run(client.ready(0))
+
+    assert client.connection(0) is not client.connection(connection_id(0, Purpose.FETCH))
+    assert client.connection(connection_id(0, Purpose.FETCH)).node.id == 0
+
+
+def test_idle_connections_are_closed(runtime, cluster, client):
+    """connections.max.idle.ms without use ends a connection."""
+    know_nodes(runtime, client)
+    runtime.scheduler.run(client.ready(0))
+    runtime.advance(540_001)
+    client.close_idle()
+
+    assert not client.connection(0).is_ready
+
+
+def test_unknown_node_is_an_error_that_asks_for_fresh_metadata(runtime, cluster, client):
+    """A broker that left may still be somebody's leader in old metadata."""
+    with pytest.raises(KafkaError, match="no broker with the id 7") as caught:
+        client.connection(7)
+    assert caught.value.error.refresh_metadata
+
+
+def test_closed_client_refuses(runtime, cluster, client):
+    """After close nothing is opened again."""
+    client.close()
+
+    with pytest.raises(RuntimeError, match="closed"):
+        client.connection(-2)
+
+
+def test_bootstrap_nodes_need_an_address():
+    """No address at all is a mistake in the settings."""
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        bootstrap_nodes([])
