@@ -7,7 +7,9 @@ goes through the records, decompressed if need be, for the topics that ask for i
 from __future__ import annotations
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.record import kernel
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES
+from ottla.record.plain_kernel import RecordSurvey
 from ottla.record.record_batch import NO_SEQUENCE, RecordBatch
 from ottla.structs import NO_PRODUCER_ID
 
@@ -32,14 +34,15 @@ def validate_batch(batch: RecordBatch) -> None:
 
 def validate_records(
     batch: RecordBatch, *, require_keys: bool = False, max_bytes: int = MAX_DECOMPRESSED_BYTES
-) -> int:
-    """Check every record, and with `require_keys` for a key; return their largest timestamp."""
-    largest = batch.base_timestamp
-    for record in batch.records(max_bytes=max_bytes):
-        if require_keys and record.key is None:
-            raise _invalid(batch, "a compacted topic needs a key in every record")
-        largest = max(largest, record.timestamp_ms)
-    return largest
+) -> RecordSurvey:
+    """Check every record, and with `require_keys` for a key; return what they sum up to."""
+    survey = kernel.survey_records(batch, batch.payload(max_bytes))
+    if require_keys and survey.null_key_count:
+        raise _invalid(
+            batch,
+            f"{survey.null_key_count} records without a key, which a compacted topic needs",
+        )
+    return survey
 
 
 def _invalid(batch: RecordBatch, what: str) -> KafkaError:

@@ -1,4 +1,4 @@
-"""The loops that touch every record, compiled where that is possible.
+"""The loops that touch every record, compiled where that is possible: import them from here.
 
 `COMPILED` tells which ones are in use. The environment variable OTTLA_PURE=1 asks for the plain
 ones, at build time (nothing is compiled) and at run time (nothing compiled is used).
@@ -6,6 +6,53 @@ ones, at build time (nothing is compiled) and at run time (nothing compiled is u
 
 from __future__ import annotations
 
-from ottla.record.plain_kernel import COMPILED, decode_records, encode_records
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-__all__ = ["COMPILED", "decode_records", "encode_records"]
+__all__ = [
+    "COMPILED",
+    "ColumnBuilder",
+    "decode_keys",
+    "decode_records",
+    "encode_records",
+    "encode_values",
+    "survey_records",
+]
+
+
+def _is_compiled(module: str) -> bool:
+    spec = find_spec(module)
+    origin = spec.origin if spec is not None else None
+    return origin is not None and origin.endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def _use_compiled() -> bool:
+    if os.environ.get("OTTLA_PURE", "") not in ("", "0"):
+        return False
+    return _is_compiled("ottla.record.native_kernel") and _is_compiled(
+        "ottla.record.native_columns"
+    )
+
+
+if not TYPE_CHECKING and _use_compiled():
+    from ottla.record.native_columns import ColumnBuilder
+    from ottla.record.native_kernel import (
+        COMPILED,
+        decode_keys,
+        decode_records,
+        encode_records,
+        encode_values,
+        survey_records,
+    )
+else:
+    from ottla.record.columns import ColumnBuilder
+    from ottla.record.plain_kernel import (
+        COMPILED,
+        decode_keys,
+        decode_records,
+        encode_records,
+        encode_values,
+        survey_records,
+    )

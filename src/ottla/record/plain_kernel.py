@@ -8,7 +8,8 @@ malformed, and `kernel` asks the plain ones what is wrong with it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.record.record import NO_TIMESTAMP, CorruptRecordError, Record, RecordHeaders
 from ottla.record.varint import decode_varint, decode_varlong, encode_varint
@@ -25,11 +26,23 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 # What a producer hands over for one record: timestamp in ms, key, value, headers.
 NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, RecordHeaders]
 
+
+class RecordSurvey(NamedTuple):
+    """The timestamps of a batch, the first offset with the largest one, and how many null keys."""
+
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    offset_of_max_timestamp: int
+    null_key_count: int
+
+
 _SMALL = 8192
 _VARINTS = [encode_varint(value) for value in range(_SMALL)]
 _NULL = encode_varint(-1)
 _NO_HEADERS = encode_varint(0)
-_new_record = tuple.__new__
+# Raw (zig-zag) varints of at most two bytes, and timestamps too far off to add such a delta to.
+_SHORT_RAW = 2 * _SMALL - 1
+_FAR = 1 << 62
 
 
 def encode_records(records: Sequence[NewRecord]) -> tuple[Buffer, int, int]:
@@ -37,26 +50,21 @@ def encode_records(records: Sequence[NewRecord]) -> tuple[Buffer, int, int]:
     if not records:
         return b"", NO_TIMESTAMP, NO_TIMESTAMP
     base_timestamp = max_timestamp = records[0][0]
-    varints = _VARINTS
     parts: list[bytes] = []
-    append = parts.append
+    append, varints, small = parts.append, _VARINTS, _SMALL
     for offset_delta, (timestamp, key, value, headers) in enumerate(records):
         if timestamp > max_timestamp:
             max_timestamp = timestamp
         delta = timestamp - base_timestamp
         prefix = b"\x00%b%b%b%b" % (
-            varints[delta] if 0 <= delta < _SMALL else encode_varint(delta),
-            varints[offset_delta] if offset_delta < _SMALL else encode_varint(offset_delta),
+            varints[delta] if 0 <= delta < small else _encode_delta(timestamp, base_timestamp),
+            varints[offset_delta] if offset_delta < small else encode_varint(offset_delta),
             _NULL if key is None else _sized(key),
-            _NULL
-            if value is None
-            else encode_varint(len(value))
-            if len(value) >= _SMALL
-            else varints[len(value)],
+            _NULL if value is None else _size(value),
         )
-        suffix = _NO_HEADERS if not headers else _encode_headers(headers)
-        size = len(prefix) + len(suffix) + (0 if value is None else len(value))
-        append(varints[size] if size < _SMALL else encode_varint(size))
+        suffix = encode_headers(headers) if headers else _NO_HEADERS
+        length = len(prefix) + len(suffix) + len(value or b"")
+        append(varints[length] if length < small else encode_varint(length))
         append(prefix)
         if value:
             append(value)
@@ -64,11 +72,32 @@ def encode_records(records: Sequence[NewRecord]) -> tuple[Buffer, int, int]:
     return b"".join(parts), base_timestamp, max_timestamp
 
 
+def encode_values(values: Iterable[bytes | None]) -> Buffer:
+    """The records section for values only: no keys, no headers, all of the same timestamp."""
+    return encode_records([(0, None, value, ()) for value in values])[0]
+
+
+def _encode_delta(timestamp: int, base_timestamp: int) -> bytes:
+    delta = timestamp - base_timestamp
+    for number in (timestamp, base_timestamp, delta):
+        if not INT64_MIN <= number <= INT64_MAX:
+            raise ValueError(
+                f"timestamp {timestamp} in a batch that begins at {base_timestamp}: "
+                f"{number} does not fit into 64 bits"
+            )
+    return encode_varint(delta)
+
+
+def _size(data: bytes) -> bytes:
+    size = len(data)
+    return _VARINTS[size] if size < _SMALL else encode_varint(size)
+
+
 def _sized(data: bytes) -> bytes:
-    return encode_varint(len(data)) + data
+    return _size(data) + data
 
 
-def _encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
+def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
     parts = [b""]
     for key, value in headers:
         parts.append(_sized(key.encode()))
@@ -82,12 +111,12 @@ def decode_records(batch: RecordBatch, payload: Buffer) -> list[Record]:
     data = bytes(payload)
     check_count(batch, len(data))
     records: list[Record] = []
-    position, previous_delta = 0, -1
+    position = 0
     try:
-        for _ in range(batch.record_count):
-            position, previous_delta = _decode_record(
-                batch, data, position, previous_delta, records
-            )
+        while len(records) < batch.record_count:
+            position = _decode_short_records(batch, data, position, records)
+            if len(records) < batch.record_count:
+                position = _decode_record(batch, data, position, records)
     except IndexError:
         raise corrupt(batch, len(records), "the bytes end in the middle of it") from None
     except CorruptRecordError as error:
@@ -100,9 +129,94 @@ def decode_records(batch: RecordBatch, payload: Buffer) -> list[Record]:
     return records
 
 
-def _decode_record(
-    batch: RecordBatch, data: bytes, position: int, previous_delta: int, records: list[Record]
-) -> tuple[int, int]:
+def decode_keys(batch: RecordBatch, payload: Buffer) -> list[tuple[int, bytes | None, bool]]:
+    """Offset, key, and whether there is a value, of every record: what compaction goes by."""
+    return [
+        (record.offset, record.key, record.value is not None)
+        for record in decode_records(batch, payload)
+    ]
+
+
+def survey_records(batch: RecordBatch, payload: Buffer) -> RecordSurvey:
+    """Check every record, and sum up what a leader wants to know about all of them."""
+    records = decode_records(batch, payload)
+    if not records:
+        return RecordSurvey(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
+    last = max(records, key=itemgetter(1))
+    return RecordSurvey(
+        min(record.timestamp_ms for record in records),
+        last.timestamp_ms,
+        last.offset,
+        sum(record.key is None for record in records),
+    )
+
+
+def _decode_short_records(
+    batch: RecordBatch, data: bytes, position: int, records: list[Record]
+) -> int:
+    """Decode records up to one with a longer varint or with a flaw, and return where that starts.
+
+    Almost all records have varints of one or two bytes. What is met here in two bytes reads as more
+    than `_SHORT_RAW` when a third one follows.
+    """
+    if not -_FAR <= batch.base_timestamp <= _FAR:
+        return position
+    base_offset, base_timestamp = batch.base_offset, batch.base_timestamp
+    append_time = batch.max_timestamp if batch.is_log_append_time else None
+    delta_limit = batch.last_offset_delta << 1
+    previous = (records[-1].offset - base_offset) << 1 if records else -1
+    append, new, cls, size = records.append, tuple.__new__, Record, len(data)
+    try:
+        for _ in range(batch.record_count - len(records)):
+            length = data[position]
+            at = position + 1
+            if length > 127:
+                length += (data[at] << 7) - 128
+                at += 1
+            end = at + (length >> 1)
+            time = data[at + 1]
+            at += 2
+            if time > 127:
+                time += (data[at] << 7) - 128
+                at += 1
+            delta = data[at]
+            at += 1
+            if delta > 127:
+                delta += (data[at] << 7) - 128
+                at += 1
+            key, at = _decode_short_bytes(data, at)
+            value, at = _decode_short_bytes(data, at)
+            if at >= end or (length | time | delta) > _SHORT_RAW or (length | delta) & 1:
+                return position
+            headers, at = _decode_headers(data, at, end) if data[at] else ((), at + 1)
+            if at != end or end > size or not previous < delta <= delta_limit:
+                return position
+            previous = delta
+            if append_time is None:
+                timestamp = base_timestamp + ((time >> 1) ^ -(time & 1))
+            else:
+                timestamp = append_time
+            append(new(cls, (base_offset + (delta >> 1), timestamp, key, value, headers)))
+            position = end
+    except IndexError:
+        return position
+    return position
+
+
+def _decode_short_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size = data[at]
+    at += 1
+    if size == 1:
+        return None, at
+    if size > 127:
+        size += (data[at] << 7) - 128
+        at += 1
+    end = at + (size >> 1)
+    return data[at:end], len(data) if size & 1 or size > 16383 else end
+
+
+def _decode_record(batch: RecordBatch, data: bytes, position: int, records: list[Record]) -> int:
+    previous_delta = records[-1].offset - batch.base_offset if records else -1
     length, position = decode_varint(data, position)
     end = position + length
     if length < 0 or end > len(data):
@@ -127,7 +241,7 @@ def _decode_record(
     if not INT64_MIN <= timestamp <= INT64_MAX:
         raise CorruptRecordError(f"its timestamp {timestamp} does not fit into 64 bits")
     records.append(Record(batch.base_offset + offset_delta, timestamp, key, value, headers))
-    return position, offset_delta
+    return position
 
 
 def _decode_bytes(data: bytes, position: int, end: int, what: str) -> tuple[bytes | None, int]:

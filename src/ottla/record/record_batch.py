@@ -45,8 +45,10 @@ MAGIC: Final = 2
 NO_SEQUENCE: Final = -1
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+CRC: Final = struct.Struct(">I")
+CRC_POSITION: Final = 17
 CRC_START: Final = 21
-_MAGIC_POSITION = 16
+_MAX_TIMESTAMP_POSITION = 35
 _MIN_BATCH_LENGTH = BATCH_OVERHEAD - LOG_OVERHEAD
 _MAX_SEQUENCE = 2**31 - 1
 
@@ -58,7 +60,6 @@ DELETE_HORIZON_FLAG: Final = 0x40
 
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
@@ -215,6 +216,12 @@ class RecordBatch:
         """Every record, control markers included; raises before the first or not at all."""
         return iter(kernel.decode_records(self, self.payload(max_bytes)))
 
+    def keys(
+        self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+    ) -> Iterator[tuple[int, bytes | None, bool]]:
+        """Of every record the offset, the key, and whether it has a value (or is a tombstone)."""
+        return iter(kernel.decode_keys(self, self.payload(max_bytes)))
+
     def _corrupt(self, what: str) -> CorruptRecordError:
         return CorruptRecordError(f"the batch at offset {self.base_offset}: {what}")
 
@@ -256,6 +263,6 @@ def set_log_append_time(buffer: Buffer, position: int, timestamp_ms: int) -> Non
     view = as_view(buffer)
     batch = RecordBatch(view, position)
     _ATTRIBUTES.pack_into(view, position + CRC_START, batch.attributes | LOG_APPEND_TIME_FLAG)
-    _INT64.pack_into(view, position + 35, timestamp_ms)
+    _INT64.pack_into(view, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
     crc = crc32c(view[position + CRC_START : position + batch.size_in_bytes])
-    _CRC.pack_into(view, position + CRC_START - _CRC.size, crc)
+    CRC.pack_into(view, position + CRC_POSITION, crc)

@@ -1,0 +1,488 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: cdivision=True, annotation_typing=True
+# mypy: ignore-errors
+"""The loops over records for the compiler: the same functions as in `plain_kernel`, and as strict.
+
+This is Cython in pure Python mode. It is imported compiled or not at all (`kernel` sees to it).
+Every byte is read through a `Cursor`, which knows where the bytes end: a read that would pass the
+end, or a value that cannot be, marks the cursor as bad, and nothing is read through it any more.
+Whatever is unusual is left to `plain_kernel`, which also finds the words for what is malformed.
+The types are C's, which Cython checks and mypy cannot.
+"""
+
+from __future__ import annotations
+
+import cython
+from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
+from cython.cimports.cpython.bytes import (
+    PyBytes_AS_STRING,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cython.cimports.cpython.object import PyTypeObject
+from cython.cimports.cpython.ref import Py_INCREF
+from cython.cimports.cpython.tuple import PyTuple_SET_ITEM
+from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8
+from cython.cimports.libc.string import memcpy
+from cython.cimports.ottla.record.native_cursor import (
+    BufferView,
+    Cursor,
+    Fields,
+    PyObject_GC_UnTrack,
+    PyType_GenericAlloc,
+    Reader,
+)
+
+from ottla.record import plain_kernel
+from ottla.record.record import Record
+
+COMPILED = cython.compiled
+INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+FAR = cython.declare(cython.longlong, 1 << 62)
+NO_HEADERS = cython.declare(bytes, b"\x00")
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def read_varint(cursor: cython.pointer(Cursor), bits: cython.int) -> cython.longlong:
+    """A zig-zag integer of 32 or 64 bits, in at most 5 or 10 bytes."""
+    raw: cython.ulonglong = 0
+    byte = cython.declare(cython.ulonglong)
+    shift: cython.int = 0
+    while cursor.at < cursor.end:
+        byte = cursor.at[0]
+        cursor.at += 1
+        # The last byte may only hold the bits that are left: 4 of 32, or 1 of 64.
+        if shift + 7 > bits and byte >> (bits - shift):
+            break
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return cython.cast(cython.longlong, raw >> 1) ^ -cython.cast(cython.longlong, raw & 1)
+        shift += 7
+    cursor.bad = True
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def read_bytes(
+    cursor: cython.pointer(Cursor), size: cython.pointer(cython.longlong)
+) -> cython.p_uchar:
+    """Where a sized run of bytes begins; its size, or -1 for null, goes into `size`."""
+    start = cython.declare(cython.p_uchar)
+    size[0] = read_varint(cursor, 32)
+    start = cursor.at
+    if size[0] < -1 or size[0] > cursor.end - start:
+        cursor.bad = True
+        size[0] = 0
+    elif size[0] > 0:
+        cursor.at += size[0]
+    return start
+
+
+@cython.cfunc
+def start_reading(
+    reader: cython.pointer(Reader), batch, data: cython.p_uchar, size: cython.Py_ssize_t
+) -> cython.int:
+    """Set a reader to the first record of a batch."""
+    plain_kernel.check_count(batch, size)
+    reader.cursor.at = data
+    reader.cursor.end = data + size
+    reader.cursor.bad = False
+    reader.count_left = batch.record_count
+    reader.base_offset = batch.base_offset
+    reader.previous_delta = -1
+    reader.last_delta = batch.last_offset_delta
+    reader.is_append_time = batch.is_log_append_time
+    reader.base_timestamp = batch.max_timestamp if reader.is_append_time else batch.base_timestamp
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def is_at_end(reader: cython.pointer(Reader)) -> cython.bint:
+    """Whether all records have been read, and all bytes were theirs."""
+    cursor = cython.declare(cython.pointer(Cursor), cython.address(reader.cursor))
+    return reader.count_left == 0 and not cursor.bad and cursor.at == cursor.end
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def read_next(reader: cython.pointer(Reader), fields: cython.pointer(Fields)) -> cython.bint:
+    """Read a record; false behind the last one, and where the bytes are not those of a record."""
+    cursor = cython.declare(cython.pointer(Cursor), cython.address(reader.cursor))
+    offset_delta = cython.declare(cython.longlong, 0)
+    timestamp_delta = cython.declare(cython.longlong, 0)
+    inner = cython.declare(Cursor)
+    length = cython.declare(cython.longlong)
+    if reader.count_left == 0:
+        return False
+    length = read_varint(cursor, 32)
+    if cursor.bad or length < 1 or length > cursor.end - cursor.at:
+        cursor.bad = True
+        return False
+    inner.at = cursor.at + 1
+    inner.end = cursor.at + length
+    inner.bad = False
+    timestamp_delta = read_varint(cython.address(inner), 64)
+    offset_delta = read_varint(cython.address(inner), 32)
+    fields.key = read_bytes(cython.address(inner), cython.address(fields.key_size))
+    fields.value = read_bytes(cython.address(inner), cython.address(fields.value_size))
+    fields.header_count = read_varint(cython.address(inner), 32)
+    fields.headers = inner.at
+    if fields.header_count != 0:
+        skip_headers(cython.address(inner), fields.header_count)
+    if reader.is_append_time:
+        timestamp_delta = 0
+    cursor.at = inner.end
+    cursor.bad = (
+        inner.bad
+        or inner.at != inner.end
+        or not reader.previous_delta < offset_delta <= reader.last_delta
+        or not fits(reader.base_timestamp, timestamp_delta)
+    )
+    if cursor.bad:
+        return False
+    reader.count_left -= 1
+    reader.previous_delta = offset_delta
+    fields.offset = reader.base_offset + offset_delta
+    fields.timestamp = reader.base_timestamp + timestamp_delta
+    return True
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def skip_headers(cursor: cython.pointer(Cursor), count: cython.longlong) -> cython.void:
+    """Pass by so many headers, whose keys must not be null."""
+    size = cython.declare(cython.longlong, 0)
+    if count < 0:
+        cursor.bad = True
+    while count > 0 and not cursor.bad:
+        read_bytes(cursor, cython.address(size))
+        if size < 0:
+            cursor.bad = True
+        read_bytes(cursor, cython.address(size))
+        count -= 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def fits(start: cython.longlong, delta: cython.longlong) -> cython.bint:
+    """Whether the sum stays within 64 bits."""
+    if delta >= 0:
+        return start <= INT64_MAX - delta
+    return start >= -INT64_MAX - 1 - delta
+
+
+@cython.cfunc
+@cython.inline
+def make_bytes(start: cython.p_uchar, size: cython.longlong):
+    if size < 0:
+        return None
+    return PyBytes_FromStringAndSize(cython.cast(cython.p_char, start), size)
+
+
+@cython.cfunc
+def make_headers(start: cython.p_uchar, count: cython.longlong, end: cython.p_uchar):
+    """The headers of a record that `read_next` has checked."""
+    cursor = cython.declare(Cursor)
+    size: cython.longlong = 0
+    at = cython.declare(cython.p_uchar)
+    headers: list = []
+    cursor.at = start
+    cursor.end = end
+    cursor.bad = False
+    while count > 0:
+        at = read_bytes(cython.address(cursor), cython.address(size))
+        key = PyUnicode_DecodeUTF8(cython.cast(cython.p_char, at), size, b"replace")
+        at = read_bytes(cython.address(cursor), cython.address(size))
+        headers.append((key, make_bytes(at, size)))
+        count -= 1
+    return tuple(headers)
+
+
+@cython.cfunc
+@cython.inline
+def make_record(fields: cython.pointer(Fields), timestamp, end: cython.p_uchar):
+    """A Record as its class would make it, without the way through its constructor."""
+    record = PyType_GenericAlloc(cython.cast(cython.pointer(PyTypeObject), Record), 5)
+    set_item(record, 0, fields.offset)
+    set_item(record, 1, timestamp)
+    set_item(record, 2, make_bytes(fields.key, fields.key_size))
+    set_item(record, 3, make_bytes(fields.value, fields.value_size))
+    if fields.header_count == 0:
+        set_item(record, 4, ())
+    else:
+        set_item(record, 4, make_headers(fields.headers, fields.header_count, end))
+    # Numbers, bytes and text cannot form a cycle: spare the garbage collector the visits.
+    PyObject_GC_UnTrack(cython.cast(cython.p_void, record))
+    return record
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def set_item(record, index: cython.Py_ssize_t, item) -> cython.void:
+    Py_INCREF(item)  # the record takes over a reference of its own
+    PyTuple_SET_ITEM(record, index, item)
+
+
+def decode_records(batch, payload) -> list:
+    """See `plain_kernel.decode_records`."""
+    records = decode_list(batch, payload, False)
+    return plain_kernel.decode_records(batch, payload) if records is None else records
+
+
+def decode_keys(batch, payload) -> list:
+    """See `plain_kernel.decode_keys`."""
+    keys = decode_list(batch, payload, True)
+    return plain_kernel.decode_keys(batch, payload) if keys is None else keys
+
+
+@cython.cfunc
+def decode_list(batch, payload, only_keys: cython.bint):
+    """All records of a batch, or None if anything about them is not as it should be."""
+    buffer = cython.declare(BufferView)
+    reader = cython.declare(Reader)
+    fields = cython.declare(Fields)
+    last_timestamp = cython.declare(cython.longlong, 0)
+    timestamp: object = None
+    items: list = []
+    PyObject_GetBuffer(payload, cython.address(buffer), PyBUF_SIMPLE)
+    try:
+        start_reading(
+            cython.address(reader), batch, cython.cast(cython.p_uchar, buffer.buf), buffer.len
+        )
+        while read_next(cython.address(reader), cython.address(fields)):
+            if only_keys:
+                key = make_bytes(fields.key, fields.key_size)
+                items.append((fields.offset, key, fields.value_size >= 0))
+            else:
+                # Neighbours mostly have the same timestamp: share the number.
+                if timestamp is None or fields.timestamp != last_timestamp:
+                    last_timestamp = fields.timestamp
+                    timestamp = last_timestamp
+                items.append(make_record(cython.address(fields), timestamp, reader.cursor.at))
+    finally:
+        PyBuffer_Release(cython.address(buffer))
+    return items if is_at_end(cython.address(reader)) else None
+
+
+def survey_records(batch, payload) -> tuple:
+    """See `plain_kernel.survey_records`."""
+    buffer = cython.declare(BufferView)
+    reader = cython.declare(Reader)
+    fields = cython.declare(Fields)
+    min_timestamp = cython.declare(cython.longlong, INT64_MAX)
+    max_timestamp = cython.declare(cython.longlong, -INT64_MAX - 1)
+    is_first = cython.declare(cython.bint, True)
+    offset_of_max = cython.declare(cython.longlong, 0)
+    null_key_count = cython.declare(cython.longlong, 0)
+    PyObject_GetBuffer(payload, cython.address(buffer), PyBUF_SIMPLE)
+    try:
+        start_reading(
+            cython.address(reader), batch, cython.cast(cython.p_uchar, buffer.buf), buffer.len
+        )
+        while read_next(cython.address(reader), cython.address(fields)):
+            min_timestamp = min(min_timestamp, fields.timestamp)
+            if is_first or fields.timestamp > max_timestamp:
+                is_first = False
+                max_timestamp = fields.timestamp
+                offset_of_max = fields.offset
+            null_key_count += fields.key_size < 0
+    finally:
+        PyBuffer_Release(cython.address(buffer))
+    if batch.record_count == 0 or not is_at_end(cython.address(reader)):
+        return plain_kernel.survey_records(batch, payload)
+    return plain_kernel.RecordSurvey(min_timestamp, max_timestamp, offset_of_max, null_key_count)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def write_varint(at: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
+    """Write a varint or varlong and return the place behind it; there must be 10 bytes of room."""
+    raw: cython.ulonglong = (cython.cast(cython.ulonglong, value) << 1) ^ cython.cast(
+        cython.ulonglong, value >> 63
+    )
+    while raw >= 0x80:
+        at[0] = (raw & 0x7F) | 0x80
+        at += 1
+        raw >>= 7
+    at[0] = raw
+    return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def varint_size(value: cython.longlong) -> cython.Py_ssize_t:
+    """How many bytes `write_varint` writes."""
+    raw: cython.ulonglong = (cython.cast(cython.ulonglong, value) << 1) ^ cython.cast(
+        cython.ulonglong, value >> 63
+    )
+    size: cython.Py_ssize_t = 1
+    while raw >= 0x80:
+        raw >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def size_of(data: bytes | None) -> cython.Py_ssize_t:
+    return -1 if data is None else PyBytes_GET_SIZE(data)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def sized(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """How many bytes `write_bytes` writes of so many, or of None for -1."""
+    return varint_size(size) + (size if size > 0 else 0)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def write_bytes(at: cython.p_uchar, data: bytes | None, size: cython.Py_ssize_t) -> cython.p_uchar:
+    """Write the size and the bytes, or just -1 for None; returns the place behind them."""
+    at = write_varint(at, size)
+    if size > 0:
+        memcpy(at, PyBytes_AS_STRING(data), size)
+        at += size
+    return at
+
+
+def encode_records(records) -> tuple:
+    """See `plain_kernel.encode_records`."""
+    encoded: tuple = None
+    if records:
+        try:
+            encoded = encode_list(list(records))
+        except OverflowError:
+            pass  # a timestamp beyond 64 bits, which the plain kernel refuses by name
+    return plain_kernel.encode_records(records) if encoded is None else encoded
+
+
+@cython.cfunc
+def encode_list(records: list) -> tuple:
+    """The records section and its timestamps, or None where the plain kernel must look closer."""
+    out: bytearray = bytearray(64 * len(records) + 64)
+    used: cython.Py_ssize_t = 0
+    index = cython.declare(cython.Py_ssize_t)
+    timestamp = cython.declare(cython.longlong)
+    base_timestamp: cython.longlong = records[0][0]
+    max_timestamp: cython.longlong = base_timestamp
+    for index in range(len(records)):
+        timestamp_object, key, value, headers = records[index]
+        timestamp = timestamp_object
+        if (
+            not (key is None or isinstance(key, bytes))
+            or not (value is None or isinstance(value, bytes))
+            or not is_near(timestamp)
+            or not is_near(base_timestamp)
+        ):
+            return None
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        used = put_record(
+            out,
+            used,
+            timestamp - base_timestamp,
+            index,
+            key,
+            value,
+            encode_headers(headers) if headers else NO_HEADERS,
+        )
+    PyByteArray_Resize(out, used)
+    return out, base_timestamp, max_timestamp
+
+
+def encode_values(values):
+    """See `plain_kernel.encode_values`."""
+    items: list = list(values)
+    out: bytearray = bytearray(64 * len(items) + 64)
+    used: cython.Py_ssize_t = 0
+    index = cython.declare(cython.Py_ssize_t)
+    for index in range(len(items)):
+        value = items[index]
+        if not isinstance(value, bytes):
+            return plain_kernel.encode_values(values)
+        used = put_record(out, used, 0, index, None, value, NO_HEADERS)
+    PyByteArray_Resize(out, used)
+    return out
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def is_near(timestamp: cython.longlong) -> cython.bint:
+    """Whether the difference of two such timestamps stays within 64 bits."""
+    return -FAR <= timestamp <= FAR
+
+
+@cython.cfunc
+@cython.inline
+def put_record(
+    out: bytearray,
+    used: cython.Py_ssize_t,
+    timestamp_delta: cython.longlong,
+    offset_delta: cython.longlong,
+    key: bytes | None,
+    value: bytes | None,
+    headers: bytes,
+) -> cython.Py_ssize_t:
+    """Write one record behind the `used` bytes of `out`; returns how many are used then."""
+    key_size: cython.Py_ssize_t = size_of(key)
+    value_size: cython.Py_ssize_t = size_of(value)
+    headers_size: cython.Py_ssize_t = size_of(headers)
+    body_size: cython.Py_ssize_t = (
+        1
+        + varint_size(timestamp_delta)
+        + varint_size(offset_delta)
+        + sized(key_size)
+        + sized(value_size)
+        + headers_size
+    )
+    need: cython.Py_ssize_t = varint_size(body_size) + body_size
+    at = cython.declare(cython.p_uchar)
+    if len(out) - used < need:
+        PyByteArray_Resize(out, max(2 * len(out), used + need))
+    at = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out)) + used
+    at = write_varint(at, body_size)
+    at[0] = 0
+    at = write_varint(at + 1, timestamp_delta)
+    at = write_varint(at, offset_delta)
+    at = write_bytes(at, key, key_size)
+    at = write_bytes(at, value, value_size)
+    memcpy(at, PyBytes_AS_STRING(headers), headers_size)
+    return used + need
+
+
+@cython.cfunc
+def encode_headers(headers) -> bytes:
+    """The headers of a record behind their count."""
+    items: list = []
+    size = cython.declare(cython.Py_ssize_t)
+    at = cython.declare(cython.p_uchar)
+    for key, value in headers:
+        if not (isinstance(key, str) and (value is None or isinstance(value, bytes))):
+            return plain_kernel.encode_headers(headers)
+        items.append(cython.cast(str, key).encode("utf-8"))
+        items.append(value)
+    size = varint_size(len(items) // 2)
+    for item in items:
+        size += sized(size_of(item))
+    result: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+    at = cython.cast(cython.p_uchar, PyBytes_AS_STRING(result))
+    at = write_varint(at, len(items) // 2)
+    for item in items:
+        at = write_bytes(at, item, size_of(item))
+    return result
