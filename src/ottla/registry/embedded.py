@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.journal import Journal, encode_snapshot
 from ottla.registry.node_tree import NodeTree, Write, WriteKind, split_path
 from ottla.registry.tree import ANY_VERSION, NoNodeError, RegistryFailedError, Stat, Watch
-from ottla.runtime import DiskLock, Runtime
+from ottla.runtime import Disk, DiskLock, Runtime
 
 ROUND_BITS: Final = 32
 """Ids are (round << 32) + count; each start is a new round, so that no id is given out twice."""
@@ -51,8 +51,7 @@ class EmbeddedRegistry:
     async def start(self) -> None:
         """Load what was acknowledged; KafkaError where another process has it, or it is damaged."""
         disk = self.runtime.disk
-        disk.make_dirs(self.directory)
-        disk.fsync_dir(self.directory.rpartition("/")[0])
+        _make_dirs_durably(disk, self.directory)
         try:
             self._lock = disk.lock(f"{self.directory}/.lock")
         except OSError as error:
@@ -149,6 +148,17 @@ class EmbeddedRegistry:
 
     def _encode_snapshot(self) -> bytes:
         return encode_snapshot(self._tree, self._last_id)
+
+
+def _make_dirs_durably(disk: Disk, path: str) -> None:
+    """Make the directory and those above it so that they are there after a power loss, too."""
+    if disk.exists(path):
+        return
+    parent = path.rstrip("/").rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+    if parent not in ("/", "."):
+        _make_dirs_durably(disk, parent)
+    disk.make_dirs(path)
+    disk.fsync_dir(parent)
 
 
 async def _settle(durable: asyncio.Future[None] | None) -> None:
