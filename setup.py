@@ -28,16 +28,21 @@ def extensions() -> list[Extension]:
                 "src/ottla/record/native_cursor.pxd",
                 "src/ottla/record/native_kernel.pxd",
             ],
-            optional=True,
         )
         for name in ("native_kernel", "native_columns")
     ]
     try:
         built: list[Extension] = cythonize(modules, quiet=True)
     except CompileError as error:
-        print(f"the record kernel is left uncompiled: {error}", file=sys.stderr)
+        left_out(error)
         return []
+    for module in built:
+        module.optional = True  # cythonize loses it
     return built
+
+
+def left_out(error: Exception) -> None:
+    print(f"the record kernel is left uncompiled: {error}", file=sys.stderr)
 
 
 setup(ext_modules=extensions())
