@@ -11,7 +11,10 @@ from ottla.errors import ErrorCode
 class OffsetsLog(Protocol):
     """The partitions of the offsets topic. A group lives in one of them, with all its records."""
 
-    partition_count: int
+    @property
+    def partition_count(self) -> int:
+        """How many partitions there are: groups are spread over them by their id."""
+        ...
 
     def partition_for(self, group_id: str) -> int:
         """The partition that a group lives in; its leader coordinates the group."""

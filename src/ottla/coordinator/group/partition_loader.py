@@ -63,6 +63,7 @@ class PartitionLoader:
 
     def _read_batch(self, batch: RecordBatch) -> None:
         try:
+            batch.verify()
             records = list(batch.records())
         except KafkaError as error:
             logger.error("%r of offsets partition %d is lost: %s", batch, self.partition, error)

@@ -1,0 +1,269 @@
+"""From memory to the log and back: restarts, deletion and expiry."""
+
+import pytest
+from group_world import EMPTY, INITIAL_DELAY_MS, SESSION_MS, STABLE, MemoryOffsetsLog, Reply, World
+
+from ottla.coordinator.group.group import GroupState
+from ottla.coordinator.group.group_records import group_key, offset_key
+from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.errors import ErrorCode
+from ottla.structs import TopicPartition
+
+T0 = TopicPartition("t", 0)
+MINUTE_MS = 60_000
+WEEK_MS = 10_080 * MINUTE_MS
+CHECK_MS = 10 * MINUTE_MS
+SUBSCRIBED_TO_T = (("range", bytes.fromhex("0000 00000001 000174 ffffffff")),)
+
+
+@pytest.fixture
+def world():
+    """A coordinator whose partition is loaded."""
+    return World()
+
+
+def restarted(world):
+    """A new coordinator over what the old one wrote."""
+    return World(log=world.log)
+
+
+def test_members_go_on_after_a_restart(world):
+    """Heartbeats of the last generation are good, and the assignments are still known."""
+    leader, follower = world.stable_group(None, "two")
+    world.commit(5, follower, 1)
+    after = restarted(world)
+
+    assert after.state is STABLE
+    assert after.heartbeat(leader, 1) is ErrorCode.NONE
+    assert after.sync(follower, 1).value.assignment == follower.encode()
+    assert after.group().static_members == {"two": follower}
+    assert after.group().leader_id == leader
+    assert after.committed() == 5
+
+
+def test_members_that_do_not_come_back_after_a_restart_expire(world):
+    """Sessions begin when loading has ended."""
+    world.stable_group(None, None)
+    after = restarted(world)
+    after.advance(SESSION_MS - 1)
+    assert after.state is STABLE
+    after.advance(1)
+
+    assert after.state is EMPTY
+
+
+def test_empty_group_is_empty_after_a_restart(world):
+    """Members that left stay away."""
+    (member,) = world.stable_group(None)
+    world.leave(member)
+    after = restarted(world)
+
+    assert (after.state, after.group().generation_id) == (EMPTY, 2)
+    assert after.heartbeat(member, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_restarted_static_member_is_known_after_a_restart_of_the_broker(world):
+    """The new id was written before the member was told it."""
+    world.stable_group("one", "two")
+    back = world.join(instance="two", version=5).value.member_id
+    after = restarted(world)
+
+    assert after.heartbeat(back, 1, group_instance_id="two") is ErrorCode.NONE
+
+
+def test_group_over_the_limit_rebalances_after_a_restart(world):
+    """If group.max.size was lowered, the members may commit, and not all get in again."""
+    world.stable_group(None, None)
+    after = World(log=world.log, group_max_size=1)
+
+    assert after.state is GroupState.PREPARING_REBALANCE
+
+
+def test_requests_during_loading_are_refused(world):
+    """Until the partition is read nobody knows what was committed."""
+    (member,) = world.stable_group(None)
+    coordinator = world.coordinator
+    coordinator.on_resignation(0)
+    coordinator.on_election(0)
+
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.join().error is loading
+    assert world.commit(5).value is loading
+    assert coordinator.fetch_offsets("g", None) == (loading, {})
+    assert world.leave(member) == [loading]
+    assert coordinator.describe_groups(["g"])[0].error_code == loading
+    assert world.delete("g") == {"g": loading}
+    assert world.heartbeat(member, 1) is ErrorCode.NONE, "the session begins after loading"
+    assert world.sync(member, 1).error is ErrorCode.REBALANCE_IN_PROGRESS
+
+    world.advance(0)
+    assert world.heartbeat(member, 1) is ErrorCode.NONE
+    assert world.commit(5, member, 1).value is ErrorCode.NONE
+
+
+def test_second_election_changes_nothing(world):
+    """A partition that is loaded is not read again."""
+    (member,) = world.stable_group(None)
+    world.coordinator.on_election(0)
+
+    assert world.heartbeat(member, 1) is ErrorCode.NONE
+    assert world.commit(5, member, 1).value is ErrorCode.NONE
+
+
+def test_partition_that_cannot_be_read_is_not_served(world, caplog):
+    """Answering without knowing what was committed would lose offsets."""
+
+    def broken(partition):
+        raise OSError("bad disk")
+        yield
+
+    world.log.read = broken
+    world.coordinator.on_resignation(0)
+    world.coordinator.on_election(0)
+    world.advance(0)
+
+    assert world.commit(5).value is ErrorCode.NOT_COORDINATOR
+    assert "cannot be read" in caplog.text
+
+
+def test_groups_of_other_partitions_stay_when_one_moves():
+    """A resignation concerns one partition only."""
+    world = World(log=MemoryOffsetsLog(partition_count=2))
+    world.commit(1, group="a")
+    world.commit(2, group="b")
+    world.coordinator.on_resignation(world.log.partition_for("a"))
+
+    assert world.listed() == ["b"]
+    assert world.commit(1, group="a").value is ErrorCode.NOT_COORDINATOR
+
+
+def test_deleted_group_is_gone_from_memory_and_log(world):
+    """Offsets and group get records without a value."""
+    (member,) = world.stable_group(None)
+    world.commit(5, member, 1)
+    world.leave(member)
+    assert world.delete("g") == {"g": ErrorCode.NONE}
+
+    assert world.log.records()[-2:] == [(offset_key("g", T0), None), (group_key("g"), None)]
+    assert world.listed() == restarted(world).listed() == []
+    assert world.committed() is None
+
+
+def test_group_with_members_is_not_deleted(world):
+    """Only Empty groups can be deleted, each on its own."""
+    world.stable_group(None)
+    world.commit(5, group="simple")
+
+    assert world.delete("g", "simple", "nobody", "g") == {
+        "g": ErrorCode.NON_EMPTY_GROUP,
+        "simple": ErrorCode.NONE,
+        "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+
+
+def test_deletion_that_cannot_be_stored_is_told(world):
+    """The client must know that the group may come back."""
+    world.commit(5)
+    world.log.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    assert world.delete("g") == {"g": ErrorCode.NOT_COORDINATOR}
+
+
+def test_deletion_of_many_offsets_takes_several_batches(world):
+    """One batch would be larger than the topic takes."""
+    for partition in range(1_001):
+        world.commit(1, partition=partition)
+    before = len(world.log.partitions[0])
+    world.delete("g")
+
+    assert len(world.log.partitions[0]) == before + 2
+    assert restarted(world).listed() == []
+
+
+def test_commit_under_way_does_not_revive_a_deleted_group(world):
+    """The tombstones were written after it."""
+    world.commit(1)
+    world.log.hold = True
+    reply = world.commit(2)
+    deletion = Reply()
+    world.coordinator.manager.delete_group(world.group(), deletion)
+    world.log.release()
+
+    assert (reply.value, deletion.value) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert world.committed() is None
+    assert restarted(world).committed() is None
+
+
+def test_simple_offsets_expire_by_commit_time(world):
+    """Without members only the age of the commit counts (KIP-211)."""
+    world.commit(5)
+    world.advance(WEEK_MS - CHECK_MS)
+    assert world.committed() == 5
+    world.advance(2 * CHECK_MS)
+
+    assert world.committed() is None
+    assert world.listed() == restarted(world).listed() == []
+
+
+def test_offsets_of_an_empty_group_expire_by_the_time_it_became_empty(world):
+    """A group that worked until yesterday keeps offsets of quiet partitions."""
+    (member,) = world.stable_group(None)
+    world.commit(OffsetAndMetadata(5, commit_timestamp_ms=0), member, 1)
+    world.leave(member)
+    world.advance(WEEK_MS - 2 * CHECK_MS)
+    assert world.committed() == 5
+    world.advance(3 * CHECK_MS)
+
+    assert world.listed() == []
+    assert world.log.records()[-1] == (group_key("g"), None)
+
+
+def test_offsets_of_topics_that_members_read_do_not_expire(world):
+    """A stable group of consumers loses only offsets of topics that it left (KIP-211)."""
+    world.stabilize(world.join(protocols=SUBSCRIBED_TO_T))
+    group = world.group()
+    (member,) = group.members
+    world.commit(OffsetAndMetadata(5, commit_timestamp_ms=0), member, 1)
+    world.commit(OffsetAndMetadata(6, commit_timestamp_ms=0), member, 1, topic="left")
+    count = world.coordinator.manager.expire_offsets(WEEK_MS)
+
+    assert count == 1
+    assert (world.committed(), world.committed(topic="left")) == (5, None)
+
+
+def test_offsets_of_other_protocols_do_not_expire_while_there_are_members(world):
+    """Whose subscription cannot be read may be reading anything."""
+    world.stabilize(world.join(protocol_type="connect", protocols=(("c", b"?"),)))
+    (member,) = world.group().members
+    world.commit(OffsetAndMetadata(5, commit_timestamp_ms=0), member, 1)
+
+    assert world.coordinator.manager.expire_offsets(WEEK_MS) == 0
+
+
+def test_retention_time_of_a_client_is_kept_over_a_restart(world):
+    """An expiry time is stored with the offset (value version 1)."""
+    expiry_ms = world.runtime.clock.now_ms() + 5 * MINUTE_MS
+    world.commit(OffsetAndMetadata(5, commit_timestamp_ms=1, expire_timestamp_ms=expiry_ms))
+    after = restarted(world)
+    assert after.committed() == 5
+    after.advance(CHECK_MS)
+
+    assert after.committed() is None
+
+
+def test_offset_with_a_commit_under_way_does_not_expire(world):
+    """It is about to be younger."""
+    world.commit(OffsetAndMetadata(5, commit_timestamp_ms=0))
+    world.log.hold = True
+    world.commit(6)
+
+    assert world.coordinator.manager.expire_offsets(WEEK_MS) == 0
+
+
+def test_group_that_is_waiting_for_members_is_no_leftover(world):
+    """A first rebalance that takes its time is not swept away."""
+    reply = world.join()
+    world.coordinator.manager.expire_offsets(WEEK_MS)
+    world.advance(INITIAL_DELAY_MS)
+
+    assert reply.error is ErrorCode.NONE

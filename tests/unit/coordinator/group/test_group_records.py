@@ -1,0 +1,204 @@
+"""Records of `__consumer_offsets`, against bytes put together by hand from Kafka's schemas."""
+
+import struct
+
+import pytest
+
+from ottla.coordinator.group.group import GroupMetadata, GroupState
+from ottla.coordinator.group.group_records import (
+    group_key,
+    group_value,
+    offset_key,
+    offset_value,
+    read_group_value,
+    read_offset_value,
+)
+from ottla.coordinator.group.member import MemberMetadata, SupportedProtocol
+from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.errors import KafkaError
+from ottla.structs import TopicPartition
+
+
+def string(text):
+    """A string with its int16 length; None has length -1."""
+    if text is None:
+        return struct.pack(">h", -1)
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def data(content):
+    """Bytes with their int32 length."""
+    return struct.pack(">i", len(content)) + content
+
+
+def stable_group():
+    """A group of a dynamic leader and a static member."""
+    group = GroupMetadata("grüße", now_ms=1_700_000_000_000)
+    for member_id, instance in (("app-1", None), ("i-2", "i")):
+        group.add(
+            MemberMetadata(
+                member_id=member_id,
+                group_instance_id=instance,
+                client_id="app",
+                client_host="/10.0.0.1",
+                rebalance_timeout_ms=60_000,
+                session_timeout_ms=10_000,
+                protocol_type="consumer",
+                protocols=[SupportedProtocol("range", b"sub")],
+            )
+        )
+    group.generation_id = 7
+    group.protocol_name = "range"
+    return group
+
+
+def stored_member(member_id, instance, assignment):
+    """A member in version 3 of the value."""
+    return b"".join(
+        [
+            string(member_id),
+            string(instance),
+            string("app"),
+            string("/10.0.0.1"),
+            struct.pack(">ii", 60_000, 10_000),
+            data(b"sub"),
+            data(assignment),
+        ]
+    )
+
+
+STORED_GROUP = b"".join(
+    [
+        struct.pack(">h", 3),
+        string("consumer"),
+        struct.pack(">i", 7),
+        string("range"),
+        string("app-1"),
+        struct.pack(">q", 1_700_000_000_000),
+        struct.pack(">i", 2),
+        stored_member("app-1", None, b"A"),
+        stored_member("i-2", "i", b""),
+    ]
+)
+
+
+def test_offset_key_has_kafkas_bytes():
+    """Key version 1: group, topic, partition."""
+    expected = struct.pack(">h", 1) + string("grüße") + string("t") + struct.pack(">i", 3)
+
+    assert offset_key("grüße", TopicPartition("t", 3)) == expected
+
+
+def test_offset_value_has_kafkas_bytes():
+    """Value version 3: offset, leader epoch, metadata, commit time."""
+    value = OffsetAndMetadata(42, leader_epoch=5, metadata="note", commit_timestamp_ms=1_000)
+    expected = struct.pack(">hqi", 3, 42, 5) + string("note") + struct.pack(">q", 1_000)
+
+    assert offset_value(value) == expected
+    assert read_offset_value(expected) == value
+
+
+def test_offset_value_with_expiry_has_kafkas_bytes():
+    """Value version 1: offset, metadata, commit time, expiry time; there is no leader epoch."""
+    value = OffsetAndMetadata(42, 5, "", commit_timestamp_ms=1_000, expire_timestamp_ms=2_000)
+    expected = struct.pack(">hq", 1, 42) + string("") + struct.pack(">qq", 1_000, 2_000)
+
+    assert offset_value(value) == expected
+    assert read_offset_value(expected) == value._replace(leader_epoch=-1)
+
+
+@pytest.mark.parametrize(
+    ("stored", "value"),
+    [
+        (
+            struct.pack(">hq", 0, 42) + string("m") + struct.pack(">q", 9),
+            OffsetAndMetadata(42, -1, "m", 9),
+        ),
+        (
+            struct.pack(">hq", 2, 42) + string("m") + struct.pack(">q", 9),
+            OffsetAndMetadata(42, -1, "m", 9),
+        ),
+        (
+            struct.pack(">hqi", 4, 42, 5) + b"\x02m" + struct.pack(">q", 9) + b"\x00",
+            OffsetAndMetadata(42, 5, "m", 9),
+        ),
+    ],
+)
+def test_offset_values_of_other_versions_are_read(stored, value):
+    """A topic that older and newer brokers wrote can be taken over."""
+    assert read_offset_value(stored) == value
+
+
+def test_group_key_has_kafkas_bytes():
+    """Key version 2: group."""
+    assert group_key("grüße") == struct.pack(">h", 2) + string("grüße")
+
+
+def test_group_value_has_kafkas_bytes():
+    """Value version 3, with the assignment that is about to be given."""
+    assert group_value(stable_group(), {"app-1": b"A"}) == STORED_GROUP
+
+
+def test_group_value_of_an_empty_group_has_nulls():
+    """Without members there is neither protocol nor leader."""
+    group = GroupMetadata("g", now_ms=9)
+    group.protocol_type = "consumer"
+    group.generation_id = 8
+    expected = b"".join(
+        [
+            struct.pack(">h", 3),
+            string("consumer"),
+            struct.pack(">i", 8),
+            string(None),
+            string(None),
+            struct.pack(">qi", 9, 0),
+        ]
+    )
+
+    assert group_value(group, {}) == expected
+    assert read_group_value("g", expected, now_ms=10).state is GroupState.EMPTY
+
+
+def test_group_is_read_back_as_it_was():
+    """A group with members is Stable in its last generation."""
+    group = read_group_value("grüße", STORED_GROUP, now_ms=10)
+
+    assert (group.state, group.generation_id, group.leader_id) == (GroupState.STABLE, 7, "app-1")
+    assert (group.protocol_type, group.protocol_name) == ("consumer", "range")
+    assert group.static_members == {"i": "i-2"}
+    assert group.state_timestamp_ms == 1_700_000_000_000
+    assert group.members["app-1"].assignment == b"A"
+    assert group_value(group, {"app-1": b"A"}) == STORED_GROUP
+
+
+def test_group_of_version_0_has_the_session_timeout_for_rebalances():
+    """Old values know neither rebalance timeout, instance nor state time."""
+    member = string("m") + string("app") + string("/h") + struct.pack(">i", 6_000)
+    stored = b"".join(
+        [
+            struct.pack(">h", 0) + string("consumer") + struct.pack(">i", 1),
+            string("range") + string("m") + struct.pack(">i", 1),
+            member + data(b"s") + data(b"a"),
+        ]
+    )
+    group = read_group_value("g", stored, now_ms=10)
+
+    assert group.members["m"].rebalance_timeout_ms == 6_000
+    assert group.state_timestamp_ms is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda stored: stored[:-1],
+        lambda stored: struct.pack(">h", 99) + stored[2:],
+        lambda stored: stored.replace(string("i-2"), string("app-1")),
+        lambda stored: stored.replace(string("range"), string(None)),
+        lambda stored: b"",
+    ],
+)
+def test_damaged_group_is_refused(damage):
+    """What no coordinator writes is an error that names the rule, not a broken group."""
+    with pytest.raises(KafkaError):
+        read_group_value("g", damage(STORED_GROUP), now_ms=10)

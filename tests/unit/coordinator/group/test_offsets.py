@@ -1,0 +1,88 @@
+"""Commits that complete in any order, and which offsets expire."""
+
+from ottla.coordinator.group.offsets import GroupOffsets, OffsetAndMetadata
+from ottla.structs import TopicPartition
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+def committed_at(timestamp_ms, expire_timestamp_ms=None):
+    """An offset with this commit time."""
+    return OffsetAndMetadata(
+        1, commit_timestamp_ms=timestamp_ms, expire_timestamp_ms=expire_timestamp_ms
+    )
+
+
+def expired(offsets, now_ms, subscribed=()):
+    """What has expired after 100 ms without a commit."""
+    return offsets.expired(now_ms, 100, lambda value: value.commit_timestamp_ms, subscribed)
+
+
+def test_offset_is_not_seen_before_it_is_complete():
+    """What is on its way into the log could still be lost."""
+    offsets = GroupOffsets()
+    sequence = offsets.prepare([T0])
+    assert offsets.get(T0) is None
+    assert offsets.has_pending
+    offsets.complete(sequence, {T0: OffsetAndMetadata(5)})
+
+    assert offsets.get(T0) == OffsetAndMetadata(5)
+    assert not offsets.has_pending
+
+
+def test_later_written_commit_stays_whichever_completes_first():
+    """The log is read in the order of writing, so memory must agree with that."""
+    offsets = GroupOffsets()
+    first, second = offsets.prepare([T0]), offsets.prepare([T0])
+    offsets.complete(second, {T0: OffsetAndMetadata(20)})
+    offsets.complete(first, {T0: OffsetAndMetadata(10)})
+
+    assert offsets.get(T0) == OffsetAndMetadata(20)
+
+
+def test_commit_that_was_given_up_leaves_the_one_before():
+    """A failed write changes nothing."""
+    offsets = GroupOffsets()
+    offsets.complete(offsets.prepare([T0]), {T0: OffsetAndMetadata(5)})
+    offsets.give_up(offsets.prepare([T0]), [T0])
+
+    assert offsets.get(T0) == OffsetAndMetadata(5)
+    assert not offsets.has_pending
+
+
+def test_loaded_offset_gives_way_to_a_commit():
+    """What was read at the start is older than anything that follows."""
+    offsets = GroupOffsets()
+    offsets.load({T0: OffsetAndMetadata(5)})
+    offsets.complete(offsets.prepare([T0]), {T0: OffsetAndMetadata(6)})
+
+    assert offsets.all() == {T0: OffsetAndMetadata(6)}
+
+
+def test_offsets_expire_by_age():
+    """An offset is gone when the retention time has passed, not before."""
+    offsets = GroupOffsets()
+    offsets.load({T0: committed_at(0), T1: committed_at(50)})
+
+    assert expired(offsets, 99) == []
+    assert expired(offsets, 100) == [T0]
+    assert expired(offsets, 150) == [T0, T1]
+
+
+def test_own_retention_time_of_a_client_counts_alone():
+    """An expiry time that came with the commit overrules the broker's."""
+    offsets = GroupOffsets()
+    offsets.load({T0: committed_at(0, expire_timestamp_ms=10), T1: committed_at(0, 500)})
+
+    assert expired(offsets, 10) == [T0]
+    assert expired(offsets, 499) == [T0]
+
+
+def test_offsets_in_use_do_not_expire():
+    """Topics that members read and partitions with a commit under way are left alone."""
+    offsets = GroupOffsets()
+    offsets.load({T0: committed_at(0), T1: committed_at(0), U0: committed_at(0)})
+    offsets.prepare([U0])
+
+    assert expired(offsets, 200, {"t"}) == []
+    assert expired(offsets, 200) == [T0, T1]

@@ -1,0 +1,124 @@
+"""Reading the offsets topic back: last value wins, transactions, damage."""
+
+import struct
+
+from ottla.coordinator.group.group_records import group_key, offset_key, offset_value
+from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.partition_loader import RECORDS_PER_STEP, PartitionLoader
+from ottla.record.batch_builder import build_batch
+from ottla.structs import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+COMMIT = struct.pack(">hh", 0, 1)
+ABORT = struct.pack(">hh", 0, 0)
+
+
+def commit(partition, offset, group="g"):
+    """A record of a committed offset; without an offset, of a deleted one."""
+    value = None if offset is None else offset_value(OffsetAndMetadata(offset))
+    return (0, offset_key(group, partition), value, ())
+
+
+def batch(*records, **header):
+    """A batch in a buffer of its own."""
+    return memoryview(build_batch(records, **header))
+
+
+def transaction(*records):
+    """Records of the producer 7 in its transaction."""
+    return batch(*records, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+
+
+def marker(key):
+    """The end of the transaction of producer 7."""
+    header = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True, "is_control": True}
+    return batch((0, key, struct.pack(">hi", 0, 0), ()), **header)
+
+
+def load(*buffers):
+    """The offsets by group after everything is read."""
+    loader = PartitionLoader(0, iter(buffers))
+    while loader.step():
+        pass
+    return {
+        group.group_id: {key: value.offset for key, value in group.offsets.all().items()}
+        for group in loader.groups(now_ms=0)
+    }
+
+
+def test_last_value_of_a_key_wins():
+    """Older commits that compaction has not removed yet do not count."""
+    assert load(batch(commit(T0, 1), commit(T1, 2)), batch(commit(T0, 3))) == {"g": {T0: 3, T1: 2}}
+
+
+def test_deleted_offsets_are_gone():
+    """A record without a value takes back those before it, and only those."""
+    assert load(batch(commit(T0, 1)), batch(commit(T0, None))) == {}
+    assert load(batch(commit(T0, None)), batch(commit(T0, 1))) == {"g": {T0: 1}}
+
+
+def test_deleted_group_keeps_later_offsets():
+    """A group may be deleted and used again."""
+    deleted = (0, group_key("g"), None, ())
+
+    assert load(batch(commit(T0, 1), commit(T0, None), deleted, commit(T1, 4))) == {"g": {T1: 4}}
+
+
+def test_offsets_of_a_transaction_count_when_it_commits():
+    """They take effect at the marker, in the order of the markers."""
+    pending = transaction(commit(T0, 9))
+
+    assert load(pending) == {}
+    assert load(pending, marker(ABORT)) == {}
+    assert load(pending, batch(commit(T0, 5)), marker(COMMIT)) == {"g": {T0: 9}}
+
+
+def test_records_of_other_kinds_are_passed_over():
+    """Newer brokers keep groups of new kinds in the same topic."""
+    other = (0, struct.pack(">h", 5) + b"whatever", b"x", ())
+
+    assert load(batch(other, commit(T0, 1))) == {"g": {T0: 1}}
+
+
+def test_damaged_records_are_left_out_and_named(caplog):
+    """One record that cannot be read does not take the others with it."""
+    no_key = (0, None, b"x", ())
+    short_key = (0, struct.pack(">h", 1) + b"\x00", b"x", ())
+    short_value = (0, offset_key("g", T1), b"\x00\x03\x00", ())
+    loaded = load(batch(no_key, short_key, short_value, commit(T0, 1)))
+
+    assert loaded == {"g": {T0: 1}}
+    assert caplog.text.count("left out") == 3
+
+
+def test_damaged_group_keeps_its_offsets(caplog):
+    """Members can join again, but lost offsets cannot be found again."""
+    bad_group = (0, group_key("g"), b"\x00\x03\x00", ())
+
+    assert load(batch(bad_group, commit(T0, 1))) == {"g": {T0: 1}}
+    assert "Group g cannot be read back" in caplog.text
+
+
+def test_damaged_batch_is_left_out(caplog):
+    """A batch whose records cannot be taken apart is lost, the next one is not."""
+    broken = bytearray(batch(commit(T1, 1)))
+    broken[61:] = b"\xff" * (len(broken) - 61)
+
+    assert load(memoryview(broken), batch(commit(T0, 1))) == {"g": {T0: 1}}
+    assert "is lost" in caplog.text
+
+
+def test_large_partitions_are_read_in_steps():
+    """Other requests are served between the steps."""
+    one = batch(*[commit(T0, offset) for offset in range(RECORDS_PER_STEP)])
+    loader = PartitionLoader(0, iter([one, one]))
+
+    assert [loader.step(), loader.step(), loader.step()] == [True, True, False]
+    assert loader.record_count == 2 * RECORDS_PER_STEP
+
+
+def test_several_batches_in_one_buffer_are_read():
+    """A log is read some megabytes at a time."""
+    buffer = memoryview(bytes(batch(commit(T0, 1))) + bytes(batch(commit(T0, 2))))
+
+    assert load(buffer) == {"g": {T0: 2}}

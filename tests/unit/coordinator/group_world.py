@@ -1,0 +1,274 @@
+"""A group coordinator in virtual time, over an offsets log in memory, driven like a broker's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.group.group import GroupMetadata, GroupState
+from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.group.member import ClientContext
+from ottla.coordinator.group.offset_commits import Committer
+from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.errors import ErrorCode
+from ottla.protocol.group import (
+    DeleteGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from ottla.record.record_batch import assign_offset, batches
+from ottla.structs import TopicPartition
+from ottla.testing import MockRuntime, mock_runtime
+
+INITIAL_DELAY_MS = 3_000
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+CLIENT = ClientContext("app", "/10.0.0.1", 9)
+EMPTY, PREPARING, COMPLETING, STABLE = (
+    GroupState.EMPTY,
+    GroupState.PREPARING_REBALANCE,
+    GroupState.COMPLETING_REBALANCE,
+    GroupState.STABLE,
+)
+
+
+class Reply:
+    """A callback that must be called once, and what it was called with."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def __call__(self, value: Any) -> None:
+        assert self.value is None, "a request is answered once"
+        self.value = value
+
+    @property
+    def is_open(self) -> bool:
+        return self.value is None
+
+    @property
+    def error(self) -> ErrorCode:
+        assert self.value is not None, "the request is still open"
+        return ErrorCode(self.value.error_code)
+
+
+class MemoryOffsetsLog:
+    """Partitions in memory. Writes may be refused (`error`) or held back (`hold`, `release`)."""
+
+    def __init__(self, partition_count: int = 1) -> None:
+        self.partition_count = partition_count
+        self.partitions: list[list[bytes]] = [[] for _ in range(partition_count)]
+        self.error = ErrorCode.NONE
+        self.hold = False
+        self._held: list[Callable[[], None]] = []
+
+    def partition_for(self, group_id: str) -> int:
+        return sum(group_id.encode()) % self.partition_count
+
+    def is_leader(self, partition: int) -> bool:
+        return True
+
+    def append(self, partition: int, batch: bytes, on_done: Callable[[ErrorCode], object]) -> None:
+        error = self.error
+        if not error:
+            self._write(partition, batch)
+        if self.hold:
+            self._held.append(lambda: on_done(error) and None)
+        else:
+            on_done(error)
+
+    def release(self) -> None:
+        """Acknowledge what was held back."""
+        held, self._held = self._held, []
+        for acknowledge in held:
+            acknowledge()
+
+    def read(self, partition: int) -> Iterator[memoryview]:
+        for batch in self.partitions[partition]:
+            yield memoryview(batch)
+
+    def records(self, partition: int = 0) -> list[tuple[bytes | None, bytes | None]]:
+        """Keys and values of everything written."""
+        return [
+            (record.key, record.value)
+            for view in self.read(partition)
+            for batch in batches(view)
+            for record in batch.records()
+        ]
+
+    def _write(self, partition: int, batch: bytes) -> None:
+        buffer = bytearray(batch)
+        assign_offset(memoryview(buffer), 0, len(self.partitions[partition]), 0)
+        self.partitions[partition].append(bytes(buffer))
+
+
+class World:
+    """One coordinator and shorthands for its requests; the group is "g" unless named."""
+
+    def __init__(self, log: MemoryOffsetsLog | None = None, **config: Any) -> None:
+        self.runtime: MockRuntime = mock_runtime()
+        self.log = log or MemoryOffsetsLog()
+        values = {"group_initial_rebalance_delay_ms": INITIAL_DELAY_MS, **config}
+        self.config = BrokerConfig.parse(
+            {key.replace("_", "."): value for key, value in values.items()}
+        )
+        self.start()
+
+    def start(self) -> None:
+        """A coordinator that has read what is in the log, as after the start of the broker."""
+        self.coordinator = GroupCoordinator(self.runtime, self.config, self.log)
+        self.coordinator.startup()
+        for partition in range(self.log.partition_count):
+            self.coordinator.on_election(partition)
+        self.runtime.scheduler.run_ready()
+
+    def advance(self, ms: int) -> None:
+        self.runtime.advance(ms)
+
+    def group(self, group_id: str = "g") -> GroupMetadata:
+        group = self.coordinator.manager.group(group_id)
+        assert group is not None
+        return group
+
+    @property
+    def state(self) -> GroupState:
+        return self.group().state
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        instance: str | None = None,
+        version: int = 3,
+        protocols: tuple[tuple[str, bytes], ...] = (("range", b"meta"),),
+        **fields: Any,
+    ) -> Reply:
+        """Version 3 joins at once; version 4 asks to come back with a member id."""
+        values: dict[str, Any] = {
+            "group_id": "g",
+            "session_timeout_ms": SESSION_MS,
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "protocol_type": "consumer",
+            **fields,
+        }
+        request = JoinGroupRequest(
+            member_id=member_id,
+            group_instance_id=instance,
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols
+            ],
+            **values,
+        )
+        reply = Reply()
+        client = CLIENT._replace(api_version=version)
+        self.coordinator.join_group(request, client, reply)
+        return reply
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        **fields: Any,
+    ) -> Reply:
+        parts = [
+            SyncGroupRequestAssignment(member_id=name, assignment=assignment)
+            for name, assignment in (assignments or {}).items()
+        ]
+        reply = Reply()
+        request = SyncGroupRequest(
+            member_id=member_id,
+            generation_id=generation,
+            assignments=parts,
+            **{"group_id": "g", **fields},
+        )
+        self.coordinator.sync_group(request, reply)
+        return reply
+
+    def heartbeat(self, member_id: str, generation: int, **fields: Any) -> ErrorCode:
+        request = HeartbeatRequest(
+            member_id=member_id, generation_id=generation, **{"group_id": "g", **fields}
+        )
+        return ErrorCode(self.coordinator.heartbeat(request))
+
+    def leave(self, *members: str | tuple[str, str | None], group: str = "g") -> list[ErrorCode]:
+        """Members by id, or as (id, instance id)."""
+        pairs = [member if isinstance(member, tuple) else (member, None) for member in members]
+        identities = [MemberIdentity(member_id=m, group_instance_id=i) for m, i in pairs]
+        response = self.coordinator.leave_group(
+            LeaveGroupRequest(group_id=group, members=identities)
+        )
+        if response.error_code:
+            return [ErrorCode(response.error_code)]
+        return [ErrorCode(member.error_code) for member in response.members]
+
+    def commit(
+        self,
+        offset: int | OffsetAndMetadata,
+        member_id: str = "",
+        generation: int = -1,
+        *,
+        instance: str | None = None,
+        topic: str = "t",
+        partition: int = 0,
+        group: str = "g",
+    ) -> Reply:
+        """Commit one offset; the reply's value is the error."""
+        if isinstance(offset, int):
+            offset = OffsetAndMetadata(offset, commit_timestamp_ms=self.runtime.clock.now_ms())
+        reply = Reply()
+        key = TopicPartition(topic, partition)
+        self.coordinator.commit_offsets(
+            group,
+            Committer(member_id, generation, instance),
+            {key: offset},
+            lambda errors: reply(ErrorCode(errors[key])),
+        )
+        return reply
+
+    def committed(self, topic: str = "t", partition: int = 0, group: str = "g") -> int | None:
+        key = TopicPartition(topic, partition)
+        error, offsets = self.coordinator.fetch_offsets(group, [key])
+        assert not error
+        value = offsets[key]
+        return None if value is None else value.offset
+
+    def delete(self, *groups: str) -> dict[str, ErrorCode]:
+        reply = Reply()
+        self.coordinator.delete_groups(DeleteGroupsRequest(groups_names=list(groups)), reply)
+        return {r.group_id: ErrorCode(r.error_code) for r in reply.value.results}
+
+    def listed(self, states: list[str] | None = None, types: list[str] | None = None) -> list[str]:
+        request = ListGroupsRequest(states_filter=states or [], types_filter=types or [])
+        return [group.group_id for group in self.coordinator.list_groups(request).groups]
+
+    def end_initial_delay(self) -> None:
+        """Every newcomer has made the first rebalance wait for longer."""
+        while self.state is PREPARING:
+            self.advance(INITIAL_DELAY_MS)
+
+    def stabilize(self, *joins: Reply) -> None:
+        """Answer open joins, and have the leader give each member its own id as assignment."""
+        self.end_initial_delay()
+        members = [join.value.member_id for join in joins]
+        generation = joins[0].value.generation_id
+        leader = joins[0].value.leader
+        assignment = {member: member.encode() for member in members}
+        for member in members:
+            self.sync(member, generation, assignment if member == leader else None)
+        assert self.state is STABLE
+
+    def stable_group(self, *instances: str | None) -> list[str]:
+        """A Stable group of generation 1; returns the member ids, the leader first."""
+        joins = [self.join(instance=instance, version=3) for instance in instances]
+        self.stabilize(*joins)
+        ids = [join.value.member_id for join in joins]
+        leader = joins[0].value.leader
+        return sorted(ids, key=lambda member_id: member_id != leader)
