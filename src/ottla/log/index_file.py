@@ -1,0 +1,119 @@
+"""What the offset index and the time index share: fixed-size entries that only grow at the end.
+
+The entries are kept in memory as they lie in the file and are written out when the segment is
+closed, flushed or checkpointed, not one by one: after a crash the indexes of every segment that was
+not known to be flushed are rebuilt anyway. The entries of a closed segment are read when first
+looked up and may be dropped again.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import ClassVar
+
+from ottla.runtime import Disk
+
+
+class CorruptIndexError(Exception):
+    """An index that does not fit its segment; it can be rebuilt from the log."""
+
+
+class IndexFile:
+    """Entries of one index. Invariant: `_entries[:_written]` is what the file holds."""
+
+    __slots__ = ("_count", "_disk", "_entries", "_written", "base_offset", "max_entries", "path")
+
+    ENTRY: ClassVar[Struct]
+
+    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
+        self._disk = disk
+        self.path = path
+        self.base_offset = base_offset
+        self.max_entries = max_bytes // self.ENTRY.size
+        self._entries: bytearray | None = None
+        self._written = 0
+        self._count = 0
+
+    def create(self) -> None:
+        """Begin an empty index; its file is made at once, because a missing one means damage."""
+        self._entries = bytearray()
+        self._write_from(0)
+
+    def open(self) -> None:
+        """Take the file as it is, without reading it; CorruptIndexError where it cannot be one."""
+        try:
+            size = self._disk.file_size(self.path)
+        except FileNotFoundError:
+            raise CorruptIndexError(f"{self.path} is missing") from None
+        if size % self.ENTRY.size:
+            raise CorruptIndexError(
+                f"{self.path} has {size} bytes, which are no whole entries of {self.ENTRY.size}"
+            )
+        self._entries = None
+        self._written = size
+        self._count = size // self.ENTRY.size
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        return self._count >= self.max_entries
+
+    def raw_entries(self) -> bytearray:
+        """All entries as they lie in the file, read if they are not in memory."""
+        if self._entries is None:
+            self._entries = bytearray(self._disk.read_bytes(self.path)[: self._written])
+        return self._entries
+
+    def entry(self, index: int) -> tuple[int, ...]:
+        """The numbers of one entry, as stored. Asking for the last one does not load the others."""
+        if index == self._count - 1 and self._entries is None:
+            return self.ENTRY.unpack(self._read_last())
+        return self.ENTRY.unpack_from(self.raw_entries(), index * self.ENTRY.size)
+
+    def write_out(self) -> None:
+        """Bring the file up to what is in memory."""
+        if self._entries is not None and len(self._entries) > self._written:
+            self._write_from(self._written)
+
+    def truncate_entries(self, count: int) -> None:
+        """Keep the first `count` entries, in memory and in the file."""
+        if count >= self._count:
+            return
+        size = count * self.ENTRY.size
+        del self.raw_entries()[size:]
+        self._count = count
+        if size < self._written:
+            self._write_from(size)
+
+    def release(self) -> None:
+        """Give the memory back; what is not in the file yet stays."""
+        if self._entries is not None and len(self._entries) == self._written:
+            self._entries = None
+
+    def _append(self, *numbers: int) -> None:
+        entries = self._entries
+        if entries is None:
+            entries = self.raw_entries()
+        entries += self.ENTRY.pack(*numbers)
+        self._count += 1
+
+    def _read_last(self) -> bytes:
+        file = self._disk.open(self.path)
+        try:
+            return file.pread(self.ENTRY.size, self._written - self.ENTRY.size)
+        finally:
+            file.close()
+
+    def _write_from(self, position: int) -> None:
+        entries = self.raw_entries()
+        file = self._disk.open(self.path, create=True)
+        try:
+            if file.size() > position:
+                file.truncate(position)
+            if len(entries) > position:
+                file.pwrite(bytes(entries[position:]), position)
+        finally:
+            file.close()
+        self._written = len(entries)

@@ -1,0 +1,458 @@
+"""The log of one partition: a sequence of segments, appended to at the end and read anywhere.
+
+    log start offset          high watermark   log end offset
+          v                         v                v
+    ......[  segment  ][  segment  ][ active segment ]
+          deleted before            written after
+
+Invariant: log start <= high watermark <= log end. Offsets below the log start may still be in the
+first segment; they are not served. All methods run on the loop's thread; fsync does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from ottla.config.topic_config import TopicConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_dir import LogDir
+from ottla.log.log_files import PARTITION_METADATA
+from ottla.log.log_flusher import FlushJob, LogFlusher
+from ottla.log.log_retention import delete_old_segments
+from ottla.log.log_segment import LogSegment
+from ottla.log.log_validator import AppendOrigin, LogValidator, ValidBatch
+from ottla.log.partition_metadata import write_topic_id
+from ottla.log.producer_replay import restore_producers
+from ottla.log.producer_state import BatchMetadata
+from ottla.log.recovery import LoadedLog
+from ottla.log.segment_deletion import delete_segments
+from ottla.log.segments import Segments
+from ottla.log.time_index import NO_TIMESTAMP
+from ottla.record.record_batch import RecordBatch, assign_offset
+from ottla.runtime import FileRegion, Runtime
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+
+
+@dataclass(slots=True)
+class LogAppendInfo:
+    """Where a batch went. For a duplicate: where its first copy went."""
+
+    first_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    log_append_time_ms: int
+    log_start_offset: int
+    record_count: int
+    size_in_bytes: int
+    is_duplicate: bool = False
+
+
+@dataclass(slots=True)
+class FetchDataInfo:
+    """What was read: a region of a segment file with whole batches, or nothing.
+
+    `first_entry_incomplete`: there is a batch, but it is larger than what was asked for.
+    """
+
+    fetch_offset: int
+    records: FileRegion | None = None
+    first_entry_incomplete: bool = False
+
+
+class Log:
+    """One partition on disk."""
+
+    __slots__ = (
+        "_flusher",
+        "_last_snapshot_offset",
+        "_runtime",
+        "_validator",
+        "config",
+        "dir",
+        "high_watermark",
+        "is_deleted",
+        "leader_epoch_cache",
+        "log_dir",
+        "log_end_offset",
+        "log_start_offset",
+        "producer_state_manager",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        log_dir: LogDir,
+        loaded: LoadedLog,
+        topic_id: UUID,
+        high_watermark: int = 0,
+    ) -> None:
+        self._runtime = runtime
+        self.log_dir = log_dir
+        self.dir = loaded.source.directory
+        self.topic_partition: TopicPartition = loaded.source.topic_partition
+        self.topic_id = topic_id
+        self.segments = loaded.segments
+        self.leader_epoch_cache = loaded.leader_epoch_cache
+        self.producer_state_manager = loaded.producer_state_manager
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = self.log_start_offset
+        self.is_deleted = False
+        self._last_snapshot_offset = self.producer_state_manager.latest_snapshot_offset or 0
+        self._flusher = LogFlusher(runtime, self, loaded.recovery_point)
+        self.update_config(loaded.source.config)
+        self.update_high_watermark(high_watermark)
+
+    def __repr__(self) -> str:
+        return f"Log({self.dir}, offsets {self.log_start_offset}-{self.log_end_offset})"
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Follow a changed configuration from the next append on."""
+        self.config = config
+        self._validator = LogValidator(config)
+        self.segments.active.index_interval_bytes = config.index_interval_bytes
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.segments.size_in_bytes()
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset before which everything is on disk for sure."""
+        return self._flusher.recovery_point
+
+    def update_high_watermark(self, offset: int) -> None:
+        """Set the high watermark, within the bounds of the log."""
+        self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
+
+    @property
+    def is_available(self) -> bool:
+        return not self.is_deleted and not self.log_dir.is_offline
+
+    def _check_available(self) -> None:
+        if self.is_deleted:
+            raise KafkaError.of(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} has been deleted"
+            )
+        if self.log_dir.is_offline:
+            raise self.log_dir.offline_error()
+
+    # -- appending
+
+    def append_as_leader(
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        *,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> LogAppendInfo:
+        """Append one batch: check it, stamp offset and epoch in place, and write it in one call.
+
+        Raises KafkaError with the code for the producer, and then nothing was appended.
+        """
+        if self.is_deleted or self.log_dir.is_offline:
+            self._check_available()
+        valid = self._validator.validate(records, now_ms, origin)
+        batch = valid.batch
+        if batch.producer_id >= 0 and not batch.is_control:
+            duplicate = self.producer_state_manager.check(batch)
+            if duplicate is not None:
+                return self._info_of_duplicate(duplicate, batch)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + batch.last_offset_delta
+        segment = self._segment_for(valid, last_offset, now_ms)
+        assign_offset(valid.records, 0, base_offset, leader_epoch)
+        try:
+            segment.append(valid.records, base_offset, last_offset, valid.max_timestamp_ms)
+        except OSError as error:
+            raise self._write_failed(segment, error) from error
+        self.log_end_offset = last_offset + 1
+        if leader_epoch > self.leader_epoch_cache.latest_epoch:
+            self.leader_epoch_cache.assign(leader_epoch, base_offset)
+        if batch.producer_id >= 0:
+            self._note_producer(segment, valid, base_offset)
+        self._flusher.flush_if_due()
+        return LogAppendInfo(
+            base_offset,
+            last_offset,
+            valid.max_timestamp_ms,
+            valid.log_append_time_ms,
+            self.log_start_offset,
+            batch.record_count,
+            len(valid.records),
+        )
+
+    def _info_of_duplicate(self, first: BatchMetadata, batch: RecordBatch) -> LogAppendInfo:
+        append_time_ms = first.timestamp_ms if self._validator.is_log_append_time else NO_TIMESTAMP
+        return LogAppendInfo(
+            first.first_offset,
+            first.last_offset,
+            first.timestamp_ms,
+            append_time_ms,
+            self.log_start_offset,
+            batch.record_count,
+            batch.size_in_bytes,
+            is_duplicate=True,
+        )
+
+    def _note_producer(self, segment: LogSegment, valid: ValidBatch, base_offset: int) -> None:
+        if valid.batch.is_control:
+            aborted = self.producer_state_manager.replay(RecordBatch(valid.records))
+            if aborted is not None:
+                segment.txn_index.append(aborted)
+        else:
+            self.producer_state_manager.append(valid.batch, base_offset, valid.max_timestamp_ms)
+
+    def _write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
+        """Cut off what a write that failed has left behind; if that fails too, the disk is gone."""
+        try:
+            segment.file.truncate(segment.size)
+        except OSError as second_error:
+            self.log_dir.fail(second_error)
+        return self.log_dir.failed(error, f"append to {self.topic_partition}")
+
+    # -- rolling
+
+    def _segment_for(self, valid: ValidBatch, last_offset: int, now_ms: int) -> LogSegment:
+        """The active segment, a new one if the batch is too large, late or far off for it."""
+        segment = self.segments.active
+        size = segment.size
+        if size and (
+            size > self._validator.segment_bytes - len(valid.records)
+            or self._is_due(segment, valid.max_timestamp_ms, now_ms)
+            or segment.is_full
+            or not segment.fits(last_offset)
+        ):
+            self.roll()
+        return self.segments.active
+
+    def _is_due(self, segment: LogSegment, timestamp_ms: int, now_ms: int) -> bool:
+        """Whether the segment has been written to for segment.ms, by its records' own time."""
+        if segment.first_timestamp_ms >= 0 and timestamp_ms >= 0:
+            waited_ms = timestamp_ms - segment.first_timestamp_ms
+        else:
+            waited_ms = now_ms - segment.created_ms
+        return waited_ms > self.config.segment_ms - segment.roll_jitter_ms
+
+    def roll(self) -> None:
+        """Close the active segment and begin a new one at the log's end, unless it is empty."""
+        self._check_available()
+        active = self.segments.active
+        if not active.size and active.base_offset == self.log_end_offset:
+            return
+        try:
+            active.become_inactive()
+            segment = self._new_segment(self.log_end_offset)
+            self._take_snapshot()
+        except OSError as error:
+            raise self.log_dir.failed(error, f"roll of {self.topic_partition}") from error
+        self.segments = Segments([*self.segments, segment])
+        self.flush(segment.base_offset)
+
+    def _new_segment(self, base_offset: int) -> LogSegment:
+        runtime, config = self._runtime, self.config
+        now_ms = runtime.clock.now_ms()
+        segment = LogSegment(runtime.disk, self.dir, base_offset, config, now_ms)
+        segment.create()
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        segment.roll_jitter_ms = runtime.random.randrange(jitter_ms) if jitter_ms else 0
+        return segment
+
+    def _take_snapshot(self) -> None:
+        offset = self.log_end_offset
+        self.producer_state_manager.take_snapshot(offset)
+        self._flusher.note_new_file(self.producer_state_manager.snapshot_path(offset))
+        self._last_snapshot_offset = offset
+
+    # -- reading
+
+    def read(
+        self, start_offset: int, max_bytes: int, *, max_offset: int, min_one_message: bool
+    ) -> FetchDataInfo:
+        """The batches from `start_offset` on, up to `max_offset`, without touching their bytes.
+
+        They come from one segment and are whole. OFFSET_OUT_OF_RANGE before the log's start or
+        behind its end; nothing is read at the end itself.
+        """
+        if self.is_deleted or self.log_dir.is_offline:
+            self._check_available()
+        if not self.log_start_offset <= start_offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: offset {start_offset} is not within "
+                f"{self.log_start_offset} and {self.log_end_offset}",
+            )
+        max_offset = min(max_offset, self.log_end_offset)
+        if start_offset >= max_offset or (max_bytes <= 0 and not min_one_message):
+            return FetchDataInfo(start_offset)
+        try:
+            return self._read(start_offset, max_bytes, max_offset, min_one_message)
+        except OSError as error:
+            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
+
+    def _read(
+        self, start_offset: int, max_bytes: int, max_offset: int, min_one_message: bool
+    ) -> FetchDataInfo:
+        segments = self.segments
+        index = len(segments) - 1
+        if start_offset < segments.active.base_offset:
+            index = segments.index_of(start_offset)
+        while index < len(segments) and segments.base_offsets[index] < max_offset:
+            segment = segments.items[index]
+            end_position = segment.size
+            if max_offset < segments.end_offset(index, self.log_end_offset):
+                border = segment.position_of(max_offset)
+                end_position = segment.size if border is None else border
+            records, is_incomplete = segment.read(
+                start_offset, max_bytes, end_position, min_one_message
+            )
+            if records is not None or is_incomplete:
+                return FetchDataInfo(start_offset, records, is_incomplete)
+            index += 1  # compaction has left nothing of this segment from the offset on
+        return FetchDataInfo(start_offset)
+
+    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """Timestamp, offset and epoch of the first record as late as a time; None if none is.
+
+        -1 asks for the log's end, -2 for its start (timestamp -1 both), -3 for the first of the
+        records with the largest timestamp.
+        """
+        self._check_available()
+        epochs = self.leader_epoch_cache
+        if timestamp_ms == LATEST_TIMESTAMP:
+            return NO_TIMESTAMP, self.log_end_offset, epochs.latest_epoch
+        if timestamp_ms == EARLIEST_TIMESTAMP:
+            return NO_TIMESTAMP, self.log_start_offset, epochs.epoch_for(self.log_start_offset)
+        segments = self.segments.since(self.log_start_offset)
+        if timestamp_ms == MAX_TIMESTAMP:
+            timestamp_ms = max(segment.max_timestamp_ms for segment in segments)
+        if timestamp_ms < 0:
+            return None
+        try:
+            for segment in segments:
+                if segment.max_timestamp_ms >= timestamp_ms:
+                    found = segment.find_offset_by_timestamp(timestamp_ms, self.log_start_offset)
+                    if found is not None:
+                        record, batch = found
+                        return record.timestamp_ms, record.offset, batch.partition_leader_epoch
+        except OSError as error:
+            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
+        return None
+
+    # -- shortening
+
+    def maybe_increment_log_start_offset(self, offset: int) -> None:
+        """Serve nothing before an offset, which must not be above the high watermark."""
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: log start {offset} would be above the high watermark "
+                f"{self.high_watermark}",
+            )
+        if offset > self.log_start_offset:
+            self._start_at(offset)
+
+    def _start_at(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self.leader_epoch_cache.truncate_from_start(offset)
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Delete the segments that retention does not keep, and say how many they were."""
+        return delete_old_segments(self, now_ms) if self.is_available else 0
+
+    def remove_segments(self, gone: Sequence[LogSegment]) -> None:
+        """Take segments, but not all, out of the log; the log starts at what is left."""
+        kept, _ = self.segments.split(lambda segment: segment not in gone)
+        self.segments = Segments(kept)
+        try:
+            delete_segments(self._runtime, gone, self.config.file_delete_delay_ms)
+            bases = {segment.base_offset for segment in gone} - set(self.segments.base_offsets)
+            self.producer_state_manager.delete_snapshots(bases.__contains__)
+        except OSError as error:
+            raise self.log_dir.failed(error, f"deletion in {self.topic_partition}") from error
+        if self.segments.first.base_offset > self.log_start_offset:
+            self._start_at(self.segments.first.base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything from an offset on; a batch that holds it goes as a whole."""
+        self._check_available()
+        if offset >= self.log_end_offset:
+            return
+        logger.info("%s: truncating to offset %d", self.topic_partition, offset)
+        if offset < self.segments.first.base_offset:
+            gone: Sequence[LogSegment] = self.segments.items
+            self.segments = Segments([*gone, self._new_segment(offset)])
+        else:
+            _, gone = self.segments.split(lambda segment: segment.base_offset <= offset)
+        self.remove_segments(gone)
+        self.segments.active.truncate_to(offset)
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.update_high_watermark(self.high_watermark)
+        self._flusher.truncate(offset)
+        self.leader_epoch_cache.truncate_from_end(offset)
+        self.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
+        restore_producers(self.producer_state_manager, self.segments, offset)
+
+    # -- getting to disk, and ending
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Have everything before an offset, or all there is, forced to disk in the background."""
+        self._flusher.flush(self.log_end_offset if up_to is None else up_to)
+
+    def set_topic_id(self, topic_id: UUID) -> None:
+        """Write down which topic the directory belongs to."""
+        path = f"{self.dir}/{PARTITION_METADATA}"
+        write_topic_id(self._runtime.disk, path, topic_id)
+        self._flusher.note_new_file(path)
+        self.topic_id = topic_id
+
+    def release_memory(self) -> None:
+        """Give back the indexes of closed segments; they are read again when needed."""
+        for segment in self.segments.items[:-1]:
+            segment.release_indexes()
+
+    def prepare_close(self) -> FlushJob | None:
+        """Write all state for a clean stop; the job brings it to disk. None if it is there."""
+        self.segments.active.become_inactive()
+        if self._last_snapshot_offset != self.log_end_offset:
+            self._take_snapshot()
+        return self._flusher.job(self.log_end_offset) if self._flusher.is_needed else None
+
+    def note_flushed(self) -> None:
+        """The job of `prepare_close` has succeeded."""
+        self._flusher.recovery_point = self.log_end_offset
+
+    def close(self) -> None:
+        """Close the files; the log is not used any more."""
+        for segment in self.segments:
+            segment.close()
+
+    def delete(self, deleted_dir: str) -> None:
+        """Give the directory another name; the files go later, when no read can be under way."""
+        runtime = self._runtime
+        self.is_deleted = True
+        try:
+            runtime.disk.rename(self.dir, deleted_dir)
+        except OSError as error:
+            raise self.log_dir.failed(error, f"deletion of {self.topic_partition}") from error
+
+        def finish() -> None:
+            self.close()
+            runtime.background.submit(lambda: runtime.disk.remove_tree(deleted_dir))
+
+        runtime.scheduler.call_later(self.config.file_delete_delay_ms, finish)

@@ -1,0 +1,76 @@
+"""The names of the files and directories of a log, which are Kafka's.
+
+A partition lives in `<topic>-<partition>/`. Each segment has files named by its base offset in 20
+digits; a suffix behind that says that the file is on its way in or out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import TopicPartition
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+TEMPORARY_SUFFIX: Final = ".tmp"
+DELETE_DIR_SUFFIX: Final = "-delete"
+FUTURE_DIR_SUFFIX: Final = "-future"
+
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+MAX_NAME_BYTES: Final = 255
+MAX_TOPIC_LENGTH: Final = 249
+_LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_OFFSET_NAME: Final = re.compile(r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?")
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    """Where a file of the segment is: `<directory>/<20 digits><suffix>`."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def parse_segment_name(name: str) -> tuple[int, str, str] | None:
+    """Base offset, suffix and further suffix ("" if none) of a file name; None if it is no such."""
+    match = _OFFSET_NAME.fullmatch(name)
+    if match is None:
+        return None
+    return int(match[1]), match[2], match[3] or ""
+
+
+def parse_partition_dir(name: str) -> TopicPartition | None:
+    """The partition that lives in a directory of this name; None if none can."""
+    match = _PARTITION_DIR.fullmatch(name)
+    if match is None or match[1] in (".", ".."):
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
+def deleted_dir_name(topic_partition: TopicPartition, unique: str) -> str:
+    """The name that a partition's directory gets while it waits to be deleted.
+
+    A long topic is cut so that the name stays one that a file system takes.
+    """
+    ending = f"-{topic_partition.partition}.{unique}{DELETE_DIR_SUFFIX}"
+    return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending
+
+
+def check_topic_name(topic: str) -> None:
+    """Refuse a name that is not legal, whatever was checked before: it becomes a directory."""
+    if topic in (".", "..") or not _LEGAL_TOPIC.fullmatch(topic):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic[:MAX_TOPIC_LENGTH]!r}: a topic name has 1 to {MAX_TOPIC_LENGTH} characters "
+            "of a-z A-Z 0-9 . _ - and is not . or ..",
+        )

@@ -1,0 +1,194 @@
+"""Bringing a log to disk without making the loop wait for the disk."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.config.config_type import LONG_MAX
+from ottla.runtime import Disk, File, Runtime, Timer
+
+if TYPE_CHECKING:
+    from ottla.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+class FsyncError(Exception):
+    """The kernel could not bring data to disk; it may have dropped them."""
+
+
+@dataclass(slots=True)
+class FlushJob:
+    """What is to be forced to disk, as values for a background thread.
+
+    FsyncError if that failed; OSError if it could not be tried.
+    """
+
+    disk: Disk
+    replacements: list[tuple[str, bytes]]
+    files: list[File]
+    paths: list[str]
+    directories: list[str]
+
+    def __call__(self) -> None:
+        for path, data in self.replacements:
+            _unless_gone(self.disk.replace, path, data)
+        for file in self.files:
+            _unless_gone(_fsync, file)
+        for path in self.paths:
+            _unless_gone(self._sync_path, path)
+        for directory in self.directories:
+            _unless_gone(self.disk.fsync_dir, directory)
+
+    def _sync_path(self, path: str) -> None:
+        file = self.disk.open(path)
+        try:
+            _fsync(file)
+        finally:
+            file.close()
+
+
+def _fsync(file: File) -> None:
+    try:
+        file.fsync()
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            raise
+        raise FsyncError(f"fsync of {file.path}: {error}") from error
+
+
+def _unless_gone(action: Callable[..., object], *arguments: object) -> None:
+    """What was deleted while the job waited needs no flush: its file is closed or not there."""
+    try:
+        action(*arguments)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+
+
+class LogFlusher:
+    """Flushes one log, one job at a time; what is asked meanwhile goes into the next one.
+
+    `recovery_point` is the offset before which everything is on disk for sure: it moves when an
+    fsync has succeeded and not before. An fsync that fails takes the log directory offline.
+    """
+
+    __slots__ = (
+        "_generation",
+        "_has_new_names",
+        "_is_busy",
+        "_log",
+        "_runtime",
+        "_timer",
+        "_unsynced_paths",
+        "_wanted",
+        "recovery_point",
+    )
+
+    def __init__(self, runtime: Runtime, log: Log, recovery_point: int) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._timer: Timer | None = None
+        self._is_busy = False
+        self._generation = 0
+        self._wanted = recovery_point
+        self._has_new_names = True
+        self._unsynced_paths: list[str] = []
+        self.recovery_point = recovery_point
+
+    def note_new_file(self, path: str) -> None:
+        """A file was made that the next flush has to sync as well."""
+        self._unsynced_paths.append(path)
+        self._has_new_names = True
+
+    def flush_if_due(self) -> None:
+        """After an append: flush.messages and flush.ms."""
+        log = self._log
+        config = log.config
+        if log.log_end_offset - self.recovery_point >= config.flush_messages:
+            self.flush(log.log_end_offset)
+        elif config.flush_ms < LONG_MAX and self._timer is None:
+            self._timer = self._runtime.scheduler.call_later(config.flush_ms, self._on_timer)
+
+    def flush(self, up_to: int) -> None:
+        """See to it that everything before `up_to` gets to disk soon."""
+        self._wanted = max(self._wanted, up_to)
+        if not self._is_busy and self._wanted > self.recovery_point and self._log.is_available:
+            self._begin()
+
+    def truncate(self, offset: int) -> None:
+        """The log was cut: what is written in its place has not been flushed."""
+        self._generation += 1
+        self._wanted = min(self._wanted, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything that is not known to be on disk."""
+        return (
+            self.recovery_point < self._log.log_end_offset
+            or self._has_new_names
+            or self._log.leader_epoch_cache.is_dirty
+        )
+
+    def job(self, up_to: int) -> FlushJob:
+        """What has to be done for everything before an offset to be on disk.
+
+        The indexes of the active segment are left out: after a crash they are made anew.
+        """
+        log = self._log
+        epochs = log.leader_epoch_cache
+        segments = [s for s in log.segments.since(self.recovery_point) if s.base_offset < up_to]
+        paths, self._unsynced_paths = self._unsynced_paths, []
+        for segment in segments:
+            segment.write_indexes()
+            if segment is not log.segments.active:
+                paths += segment.files()[1:]
+        directories = [log.dir, log.log_dir.path] if self._has_new_names else []
+        replacements = [(epochs.path, epochs.contents())] if epochs.is_dirty else []
+        self._has_new_names = epochs.is_dirty = False
+        files = [segment.file for segment in segments]
+        return FlushJob(self._runtime.disk, replacements, files, paths, directories)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.flush(self._log.log_end_offset)
+
+    def _begin(self) -> None:
+        up_to, generation = self._wanted, self._generation
+
+        def on_done(_: None) -> None:
+            self._is_busy = False
+            if generation == self._generation:
+                self.recovery_point = max(self.recovery_point, up_to)
+            self.flush(self._wanted)
+
+        def on_error(error: BaseException) -> None:
+            self._is_busy = False
+            self._fail(error, job)
+
+        job = None
+        try:
+            job = self.job(up_to)
+        except OSError as error:
+            self._fail(error, job)
+            return
+        self._is_busy = True
+        self._runtime.background.submit(job, on_done, on_error)
+
+    def _fail(self, error: BaseException, job: FlushJob | None) -> None:
+        """Nothing is believed to be on disk; a full disk may have room again at the next flush."""
+        log = self._log
+        if isinstance(error, OSError):
+            logger.warning("%s", log.log_dir.failed(error, f"flush of {log.topic_partition}"))
+        else:
+            log.log_dir.fail(error)
+        self._has_new_names = log.leader_epoch_cache.is_dirty = True
+        if job is not None:
+            self._unsynced_paths += job.paths

@@ -1,0 +1,384 @@
+"""All logs of a broker: finding and recovering them, making and deleting them, keeping them tidy.
+
+A broker has one or more log directories, and a partition lives wholly in one of them. The order of
+a start is
+
+    log_manager = LogManager(runtime, broker_config, topic_configs)
+    log_manager.open_dirs()               lock them, and see whom they belong to
+    log_manager.set_identity(...)         once the cluster id is known
+    await log_manager.startup()           load the logs, begin the periodic work
+    await log_manager.shutdown()          flush, checkpoint, and say that all is well
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from uuid import UUID
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.topic_config import TopicConfig
+from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.log.log import Log
+from ottla.log.log_dir import LogDir, MetaProperties
+from ottla.log.log_files import (
+    DELETE_DIR_SUFFIX,
+    PARTITION_METADATA,
+    check_topic_name,
+    deleted_dir_name,
+    parse_partition_dir,
+)
+from ottla.log.offset_checkpoint import OffsetCheckpoint
+from ottla.log.partition_metadata import read_topic_id
+from ottla.log.recovery import LoadedLog, LogSource, load_log
+from ottla.runtime import Runtime, Timer
+from ottla.structs import NO_UUID, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Loaded = tuple[LogSource, LoadedLog | KafkaError]
+
+
+class LogManager:
+    """The logs of one broker, by topic and partition."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        broker_config: BrokerConfig,
+        topic_configs: Callable[[str], TopicConfig],
+        on_dir_failure: Callable[[LogDir], object] | None = None,
+    ) -> None:
+        self.runtime = runtime
+        self.config = broker_config
+        self._topic_configs = topic_configs
+        self.dirs = [LogDir(runtime.disk, path, on_dir_failure) for path in broker_config.log_dirs]
+        self._logs: dict[TopicPartition, Log] = {}
+        self._unusable: dict[TopicPartition, KafkaError] = {}
+        self._timers: list[Timer] = []
+        self._writes: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def live_dirs(self) -> list[LogDir]:
+        return [log_dir for log_dir in self.dirs if not log_dir.is_offline]
+
+    # -- starting
+
+    def open_dirs(self) -> MetaProperties | None:
+        """Lock the directories; whom they belong to, or None if all are new.
+
+        ConfigError if another broker uses one, if they do not agree, or if none can be used.
+        """
+        known: dict[MetaProperties, str] = {}
+        for log_dir in self.dirs:
+            try:
+                log_dir.acquire()
+                properties = log_dir.read_meta_properties()
+            except OSError as error:
+                log_dir.fail(error)
+                continue
+            if properties is not None:
+                known[properties] = log_dir.path
+        if not self.live_dirs:
+            raise ConfigError(f"log.dirs={','.join(self.config.log_dirs)}: none can be used")
+        if len(known) > 1:
+            found = "; ".join(f"{path} to {properties}" for properties, path in known.items())
+            raise ConfigError(f"log.dirs: the directories belong to different brokers: {found}")
+        return next(iter(known), None)
+
+    def set_identity(self, identity: MetaProperties) -> None:
+        """Mark the directories as this broker's; ConfigError if one is another's."""
+        for log_dir in self.live_dirs:
+            found = log_dir.read_meta_properties()
+            if found is None:
+                log_dir.write_meta_properties(identity)
+            elif found != identity:
+                raise ConfigError(
+                    f"log.dirs={log_dir.path}: it belongs to {found}, not to {identity}"
+                )
+
+    async def startup(self) -> None:
+        """Load every log, and begin to look after them."""
+        await asyncio.gather(*(self._load_dir(log_dir) for log_dir in self.live_dirs))
+        config, every = self.config, self.runtime.scheduler.call_every
+        self._timers = [
+            every(config.log_retention_check_interval_ms, self.delete_old_segments),
+            every(
+                max(1, config.log_flush_offset_checkpoint_interval_ms),
+                self.checkpoint_recovery_points,
+            ),
+            every(
+                max(1, config.log_flush_start_offset_checkpoint_interval_ms),
+                self.checkpoint_log_start_offsets,
+            ),
+            every(
+                config.replica_high_watermark_checkpoint_interval_ms,
+                self.checkpoint_high_watermarks,
+            ),
+            every(config.producer_id_expiration_check_interval_ms, self.remove_expired_producers),
+        ]
+
+    async def _load_dir(self, log_dir: LogDir) -> None:
+        try:
+            is_clean = log_dir.is_clean
+            sources = self._find_logs(log_dir, is_clean)
+            high_watermarks = log_dir.read_offsets(log_dir.high_watermarks)
+            count = min(self.config.num_recovery_threads_per_data_dir, len(sources)) or 1
+            shares = [sources[index::count] for index in range(count)]
+            loaded = await asyncio.gather(
+                *(self.runtime.background.run(partial(_load_logs, share)) for share in shares)
+            )
+            log_dir.mark_in_use()
+        except OSError as error:
+            log_dir.fail(error)
+            return
+        for source, result in (entry for share in loaded for entry in share):
+            self._add_loaded(log_dir, source, result, high_watermarks)
+        if sources and not is_clean:
+            self.checkpoint_recovery_points()
+
+    def _find_logs(self, log_dir: LogDir, is_clean: bool) -> list[LogSource]:
+        recovery_points = log_dir.read_offsets(log_dir.recovery_points)
+        start_offsets = log_dir.read_offsets(log_dir.log_start_offsets)
+        sources: list[LogSource] = []
+        for name in self.runtime.disk.list_dir(log_dir.path):
+            path = log_dir.file(name)
+            if not self.runtime.disk.is_dir(path) or name.startswith("."):
+                continue
+            topic_partition = parse_partition_dir(name)
+            if topic_partition is not None:
+                source = self._source(log_dir, topic_partition, is_clean)
+                source.recovery_point = recovery_points.get(topic_partition, 0)
+                source.log_start_offset = start_offsets.get(topic_partition, 0)
+                sources.append(source)
+            elif name.endswith(DELETE_DIR_SUFFIX):
+                self._remove_later(path)
+            else:
+                logger.warning("%s is not the directory of a partition; it is left alone", path)
+        return sources
+
+    def _source(
+        self, log_dir: LogDir, topic_partition: TopicPartition, is_clean: bool
+    ) -> LogSource:
+        return LogSource(
+            self.runtime.disk,
+            log_dir.file(str(topic_partition)),
+            topic_partition,
+            self._topic_configs(topic_partition.topic),
+            self.runtime.clock.now_ms(),
+            self.config.producer_id_expiration_ms,
+            is_clean,
+        )
+
+    def _add_loaded(
+        self,
+        log_dir: LogDir,
+        source: LogSource,
+        result: LoadedLog | KafkaError,
+        high_watermarks: dict[TopicPartition, int],
+    ) -> None:
+        topic_partition = source.topic_partition
+        if isinstance(result, KafkaError):
+            logger.error("Cannot load %s: %s", source.directory, result)
+            self._unusable[topic_partition] = result
+            return
+        if topic_partition in self._logs:
+            raise ConfigError(
+                f"log.dirs: {topic_partition} is in {source.directory} "
+                f"and in {self._logs[topic_partition].dir}"
+            )
+        if result.repairs:
+            logger.warning("Recovered %s: %s", source.directory, "; ".join(result.repairs))
+        topic_id = read_topic_id(self.runtime.disk, f"{source.directory}/{PARTITION_METADATA}")
+        high_watermark = high_watermarks.get(topic_partition, 0)
+        self._logs[topic_partition] = Log(self.runtime, log_dir, result, topic_id, high_watermark)
+
+    # -- logs
+
+    def get_log(self, topic_partition: TopicPartition) -> Log | None:
+        """The log of a partition, if there is one."""
+        return self._logs.get(topic_partition)
+
+    def all_logs(self) -> Iterable[Log]:
+        return self._logs.values()
+
+    def get_or_create_log(self, topic_partition: TopicPartition, topic_id: UUID) -> Log:
+        """The log of a partition of this topic, made in the directory with the fewest.
+
+        INCONSISTENT_TOPIC_ID if the directory on disk is of another topic of the same name.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None:
+            log = self._create_log(topic_partition)
+        if topic_id not in (NO_UUID, log.topic_id):
+            if log.topic_id != NO_UUID:
+                raise KafkaError.of(
+                    ErrorCode.INCONSISTENT_TOPIC_ID,
+                    f"{topic_partition}: the log has topic id {log.topic_id}, not {topic_id}",
+                )
+            try:
+                log.set_topic_id(topic_id)
+            except OSError as error:
+                raise log.log_dir.failed(error, f"topic id of {topic_partition}") from error
+        return log
+
+    def _create_log(self, topic_partition: TopicPartition) -> Log:
+        check_topic_name(topic_partition.topic)
+        if topic_partition in self._unusable:
+            raise self._unusable[topic_partition]
+        log_dir = self._next_dir()
+        try:
+            loaded = load_log(self._source(log_dir, topic_partition, is_clean=True))
+        except OSError as error:
+            raise log_dir.failed(error, f"creation of {topic_partition}") from error
+        log = Log(self.runtime, log_dir, loaded, NO_UUID)
+        self._logs[topic_partition] = log
+        return log
+
+    def _next_dir(self) -> LogDir:
+        """The live directory with the fewest partitions."""
+        counts = dict.fromkeys(self.live_dirs, 0)
+        for log in self._logs.values():
+            if log.log_dir in counts:
+                counts[log.log_dir] += 1
+        if not counts:
+            raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
+        return min(counts, key=counts.__getitem__)
+
+    def delete_log(self, topic_partition: TopicPartition) -> None:
+        """Delete a partition: its directory gets another name now and goes a little later."""
+        log = self._logs.pop(topic_partition, None)
+        if log is None:
+            return
+        unique = f"{self.runtime.random.getrandbits(128):032x}"
+        log.delete(log.log_dir.file(deleted_dir_name(topic_partition, unique)))
+        logger.info("Deleted %s", log.dir)
+
+    def _remove_later(self, path: str) -> None:
+        """Finish a deletion that was under way when the broker stopped."""
+        runtime = self.runtime
+        runtime.scheduler.call_later(
+            self.config.log_segment_delete_delay_ms,
+            lambda: runtime.background.submit(lambda: runtime.disk.remove_tree(path)),
+        )
+
+    def update_topic_config(self, topic: str) -> None:
+        """Let the logs of a topic follow its changed configuration."""
+        config = self._topic_configs(topic)
+        for topic_partition, log in self._logs.items():
+            if topic_partition.topic == topic:
+                log.update_config(config)
+
+    # -- periodic work
+
+    def delete_old_segments(self) -> int:
+        """Apply retention to every log, and give back memory that nobody has asked for lately."""
+        now_ms = self.runtime.clock.now_ms()
+        count = 0
+        for log in self._logs.values():
+            log.release_memory()
+            try:
+                count += log.delete_old_segments(now_ms)
+            except KafkaError as error:
+                logger.warning("Retention of %s: %s", log.topic_partition, error)
+        return count
+
+    def remove_expired_producers(self) -> None:
+        """Forget the producers that stopped writing long ago."""
+        now_ms = self.runtime.clock.now_ms()
+        for log in self._logs.values():
+            log.producer_state_manager.remove_expired(now_ms)
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write down up to where each log is on disk."""
+        for log_dir, logs in self._logs_by_dir():
+            offsets = {log.topic_partition: log.recovery_point for log in logs}
+            self._write_later(log_dir, log_dir.recovery_points, offsets)
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Write down where the logs begin that do not begin with their first segment."""
+        for log_dir, logs in self._logs_by_dir():
+            offsets = {
+                log.topic_partition: log.log_start_offset
+                for log in logs
+                if log.log_start_offset > log.segments.first.base_offset
+            }
+            self._write_later(log_dir, log_dir.log_start_offsets, offsets)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write down how far each log is committed."""
+        for log_dir, logs in self._logs_by_dir():
+            offsets = {log.topic_partition: log.high_watermark for log in logs}
+            self._write_later(log_dir, log_dir.high_watermarks, offsets)
+
+    def _logs_by_dir(self) -> list[tuple[LogDir, list[Log]]]:
+        by_dir: dict[LogDir, list[Log]] = {log_dir: [] for log_dir in self.live_dirs}
+        for log in self._logs.values():
+            if log.log_dir in by_dir:
+                by_dir[log.log_dir].append(log)
+        return list(by_dir.items())
+
+    def _write_later(
+        self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int]
+    ) -> None:
+        """Write a checkpoint in the background; what is under way is left to end first."""
+        previous = self._writes.get(checkpoint.path)
+
+        async def write() -> None:
+            if previous is not None:
+                await previous
+            try:
+                await self.runtime.background.run(lambda: checkpoint.write(offsets))
+            except OSError as error:
+                logger.warning("%s", log_dir.failed(error, f"writing {checkpoint.path}"))
+
+        task = self.runtime.scheduler.spawn(write(), f"checkpoint {checkpoint.path}")
+        self._writes[checkpoint.path] = task
+
+    # -- stopping
+
+    async def shutdown(self) -> None:
+        """Flush every log and mark the directories as clean; they can be used by another then."""
+        for timer in self._timers:
+            timer.cancel()
+        for _, logs in self._logs_by_dir():
+            for log in logs:
+                await self._flush_for_good(log)
+            for log in logs:
+                log.close()
+        self.checkpoint_recovery_points()
+        self.checkpoint_log_start_offsets()
+        self.checkpoint_high_watermarks()
+        await asyncio.gather(*self._writes.values())
+        for log_dir in self.dirs:
+            self._release(log_dir)
+
+    async def _flush_for_good(self, log: Log) -> None:
+        try:
+            job = log.prepare_close()
+            if job is not None:
+                await self.runtime.background.run(job)
+                log.note_flushed()
+        except Exception as error:  # whatever it was: the directory must not count as clean
+            log.log_dir.fail(error)
+
+    def _release(self, log_dir: LogDir) -> None:
+        if not log_dir.is_offline:
+            try:
+                log_dir.mark_clean()
+            except OSError as error:
+                log_dir.fail(error)
+        log_dir.release()
+
+
+def _load_logs(sources: list[LogSource]) -> list[Loaded]:
+    """Load some logs, in the background; one that cannot be read does not keep the others back."""
+    loaded: list[Loaded] = []
+    for source in sources:
+        try:
+            loaded.append((source, load_log(source)))
+        except KafkaError as error:
+            loaded.append((source, error))
+    return loaded

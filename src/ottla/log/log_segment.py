@@ -1,0 +1,392 @@
+"""One segment of a log: a file of record batches, and the indexes beside it.
+
+A segment is named by its base offset: no record in it has a smaller one, and none in the segment
+before has one as large. Batches lie in the file as the producers packed them. Only the newest
+segment of a log, the active one, is written to, at its end and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.config.topic_config import TopicConfig
+from ottla.log.file_batches import BATCH_READ_BYTES, read_batch, read_headers
+from ottla.log.index_file import CorruptIndexError
+from ottla.log.log_files import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_path,
+)
+from ottla.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, OffsetPosition
+from ottla.log.recent_batches import RecentBatches
+from ottla.log.time_index import NO_TIMESTAMP, TimeIndex
+from ottla.log.txn_index import TransactionIndex
+from ottla.record.record_batch import CorruptRecordError, Record, RecordBatch
+from ottla.runtime import Buffer, Disk, File, FileRegion
+
+logger = logging.getLogger(__name__)
+
+MAX_READ_HINTS: Final = 64
+
+
+class LogSegment:
+    """A file of batches with its indexes. Invariant: `size` ends with the last whole batch.
+
+    `max_timestamp_ms` and `offset_of_max_timestamp` are of the batch with the largest timestamp.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_hints",
+        "_is_index_rebuilt",
+        "base_offset",
+        "bytes_since_last_index_entry",
+        "created_ms",
+        "directory",
+        "first_timestamp_ms",
+        "index_interval_bytes",
+        "max_timestamp_ms",
+        "offset_index",
+        "offset_of_max_timestamp",
+        "recent",
+        "roll_jitter_ms",
+        "size",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, config: TopicConfig, now_ms: int
+    ) -> None:
+        def path(suffix: str) -> str:
+            return segment_path(directory, base_offset, suffix)
+
+        self._disk = disk
+        self._file: File | None = None
+        self._hints: dict[int, int] = {}
+        self._is_index_rebuilt = False
+        self.directory = directory
+        self.base_offset = base_offset
+        self.index_interval_bytes = config.index_interval_bytes
+        self.created_ms = now_ms
+        self.roll_jitter_ms = 0
+        limit = config.segment_index_bytes
+        self.offset_index = OffsetIndex(disk, path(INDEX_SUFFIX), base_offset, limit)
+        self.time_index = TimeIndex(disk, path(TIME_INDEX_SUFFIX), base_offset, limit)
+        self.txn_index = TransactionIndex(disk, path(TXN_INDEX_SUFFIX), base_offset)
+        self.size = 0
+        self.recent = RecentBatches()
+        self.bytes_since_last_index_entry = 0
+        self.first_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.offset_of_max_timestamp = base_offset
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self.path}, size={self.size})"
+
+    @property
+    def path(self) -> str:
+        return segment_path(self.directory, self.base_offset, LOG_SUFFIX)
+
+    @property
+    def file(self) -> File:
+        """The file of batches, opened when first needed."""
+        if self._file is None:
+            self._file = self._disk.open(self.path)
+        return self._file
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an index has no room for another entry."""
+        return self.offset_index.is_full or self.time_index.is_full
+
+    def fits(self, offset: int) -> bool:
+        """Whether an offset can be written relative to the base offset, in 31 bits."""
+        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    def largest_timestamp_ms(self) -> int:
+        """The largest timestamp; where the records have none, when we first saw the segment."""
+        return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.created_ms
+
+    # -- writing
+
+    def create(self) -> None:
+        """Make the files of an empty segment."""
+        self._file = self._disk.open(self.path, create=True)
+        if self._file.size():
+            self._file.truncate(0)
+        self.offset_index.create()
+        self.time_index.create()
+
+    def append(
+        self, data: Buffer, base_offset: int, last_offset: int, max_timestamp_ms: int
+    ) -> None:
+        """Write one batch at the end; after an OSError the segment is as it was before."""
+        size = len(data)
+        self.file.pwrite(data, self.size)
+        self.add_batch(size, base_offset, last_offset, max_timestamp_ms)
+
+    def add_batch(
+        self, size: int, base_offset: int, last_offset: int, max_timestamp_ms: int
+    ) -> None:
+        """Take a batch that lies at the end of the file into the books and the indexes."""
+        position = self.size
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.offset_of_max_timestamp = last_offset
+        if not position:
+            self.first_timestamp_ms = max_timestamp_ms
+        elif self.bytes_since_last_index_entry > self.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp_ms, self.offset_of_max_timestamp)
+            self.bytes_since_last_index_entry = 0
+        self.bytes_since_last_index_entry += size
+        self.recent.append(base_offset, position)
+        self.size = position + size
+
+    def write_indexes(self) -> None:
+        """Bring the files of the indexes up to date."""
+        self.offset_index.write_out()
+        self.time_index.write_out()
+
+    def become_inactive(self) -> None:
+        """No batch will follow, and the time index must end with the largest timestamp."""
+        self.time_index.maybe_append(self.max_timestamp_ms, self.offset_of_max_timestamp)
+        self.write_indexes()
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the batch that holds `offset` and all behind it."""
+        position = self.position_of(offset)
+        if position is None or position == self.size:
+            return
+        self.truncate_bytes(position)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self.load_tail()
+
+    def truncate_bytes(self, size: int) -> None:
+        """Cut the file; the indexes are left for the caller to mend."""
+        self.file.truncate(size)
+        self.size = size
+        self.recent.truncate(size)
+        self._hints.clear()
+
+    # -- opening and mending
+
+    def open(self) -> None:
+        """Take the files as they are; CorruptIndexError when an index does not fit the log."""
+        self.size = self._disk.file_size(self.path)
+        self.offset_index.open()
+        self.time_index.open()
+        self._check_offset_index()
+        self._check_time_index()
+        self.max_timestamp_ms, self.offset_of_max_timestamp = self.time_index.last_entry()
+
+    def load_tail(self) -> None:
+        """Find out what the books say of the end: largest timestamp, bytes without an entry."""
+        entry = self.offset_index.last_entry()
+        latest = self.time_index.last_entry()
+        self.bytes_since_last_index_entry = self.size - entry.position
+        self.max_timestamp_ms, self.offset_of_max_timestamp = latest
+        for _, batch in self.headers_from(min(entry.offset, latest.offset)):
+            self._note_timestamp(batch)
+        self.first_timestamp_ms = self._read_first_timestamp()
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the headers of the batches."""
+        end = self.size
+        self.reset()
+        try:
+            for _, batch in read_headers(self.file, 0, end, BATCH_READ_BYTES):
+                self.add_batch(
+                    batch.size_in_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp
+                )
+        finally:
+            if self.size != end:  # the log itself is damaged: only what lies before is known
+                self.recent.truncate(0)
+                self.size = end
+
+    def reset(self) -> None:
+        """Forget everything but the file, whose batches are about to be added again."""
+        self.size = 0
+        self.recent.truncate(0)
+        self._hints.clear()
+        self.bytes_since_last_index_entry = 0
+        self.first_timestamp_ms = self.max_timestamp_ms = NO_TIMESTAMP
+        self.offset_of_max_timestamp = self.base_offset
+        self.offset_index.create()
+        self.time_index.create()
+
+    def _check_offset_index(self) -> None:
+        index = self.offset_index
+        index.check(self.size)
+        if len(index):
+            if not self._is_right(index.last_entry()):
+                raise CorruptIndexError(f"{index.path}: its last entry is not so in the log")
+            return
+        try:
+            for position, _ in read_headers(self.file, 0, self.size):
+                if position > self.index_interval_bytes:
+                    raise CorruptIndexError(f"{index.path} is empty, but the segment is not")
+        except CorruptRecordError:
+            pass  # it is the log that is damaged; whoever reads it, or recovers it, will see
+
+    def _check_time_index(self) -> None:
+        """A zeroed entry would make the segment look old enough to be deleted."""
+        index = self.time_index
+        timestamp_ms, offset = index.last_entry()
+        if not len(index) and not self.size:
+            return
+        if timestamp_ms < 0 or offset < self.base_offset:
+            raise CorruptIndexError(f"{index.path} does not end with a timestamp of the segment")
+        if timestamp_ms == 0:
+            header = self.header_of(offset)
+            if header is None or header[1].max_timestamp != timestamp_ms:
+                raise CorruptIndexError(f"{index.path} ends with a timestamp that no batch has")
+
+    def _is_right(self, entry: OffsetPosition) -> bool:
+        """Whether the batch at the entry's position ends with its offset."""
+        try:
+            _, batch = next(read_headers(self.file, entry.position, self.size))
+        except (StopIteration, CorruptRecordError):
+            return False
+        return batch.last_offset == entry.offset
+
+    def _note_timestamp(self, batch: RecordBatch) -> None:
+        if batch.max_timestamp > self.max_timestamp_ms:
+            self.max_timestamp_ms = batch.max_timestamp
+            self.offset_of_max_timestamp = batch.last_offset
+
+    def _read_first_timestamp(self) -> int:
+        for _, batch in read_headers(self.file, 0, self.size):
+            return batch.max_timestamp
+        return NO_TIMESTAMP
+
+    # -- reading
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the batch that holds `offset`, or the next one, begins; None behind the last."""
+        position = self.recent.position_of(offset)
+        if position is None:
+            position = self._hints.get(offset)
+        if position is None:
+            header = self.header_of(offset)
+            return None if header is None else header[0]
+        return position
+
+    def header_of(self, offset: int) -> tuple[int, RecordBatch] | None:
+        """Position and header of the batch that holds `offset`, or of the next one."""
+        for position, batch in self.headers_from(offset):
+            if batch.last_offset >= offset:
+                return position, batch
+        return None
+
+    def headers_from(self, offset: int) -> Iterator[tuple[int, RecordBatch]]:
+        """The headers from the last index entry at or before `offset` to the end.
+
+        An index that proves wrong is made anew. If the log is as wrong, CorruptRecordError.
+        """
+        entry = self.offset_index.lookup(offset)
+        if entry.position and not self._is_right(entry):
+            self._mend_indexes(CorruptIndexError(f"{self.offset_index.path}: {entry} is not so"))
+            entry = self.offset_index.lookup(offset)
+        return read_headers(self.file, entry.position, self.size)
+
+    def read(
+        self, start_offset: int, max_bytes: int, end_position: int, min_one_message: bool
+    ) -> tuple[FileRegion | None, bool]:
+        """The whole batches from the one with `start_offset` on, before `end_position`.
+
+        If not even the first one fits into `max_bytes`, it comes alone where `min_one_message` is
+        set; otherwise nothing comes, and the second result is True.
+        """
+        position = self.position_of(start_offset)
+        if position is None or position >= end_position:
+            return None, False
+        size = end_position - position
+        if size > max_bytes:
+            border = self._border_before(position + max_bytes, position)
+            if border == position:
+                if not min_one_message:
+                    return None, True
+                border = self._border_after(position)
+            size = border - position
+        return FileRegion(self.file, position, size), False
+
+    def find_offset_by_timestamp(
+        self, timestamp_ms: int, start_offset: int
+    ) -> tuple[Record, RecordBatch] | None:
+        """The first record at or behind `start_offset` that is as late as `timestamp_ms`."""
+        try:
+            self.time_index.check_order()
+        except CorruptIndexError as error:
+            self._mend_indexes(error)
+        indexed = self.time_index.lookup(timestamp_ms).offset
+        for position, header in self.headers_from(max(indexed, start_offset)):
+            if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
+                for record in read_batch(self.file, position, header).records():
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                        return record, header
+        return None
+
+    def _border_before(self, position: int, start: int) -> int:
+        """The last border of a batch at or before `position`; one is at `start`."""
+        border = self.recent.border_before(position)
+        if border is not None:
+            return border
+        entry = self.offset_index.lookup_position(position)
+        if entry.position <= start:
+            entry = OffsetPosition(self.base_offset, start)
+        for border, batch in read_headers(self.file, entry.position, self.size):
+            if border + batch.size_in_bytes > position:
+                self._hint(batch.base_offset, border)
+                return border
+        return self.size
+
+    def _border_after(self, position: int) -> int:
+        """The end of the batch at `position`."""
+        border = self.recent.border_after(position)
+        if border is not None:
+            return border
+        _, batch = next(read_headers(self.file, position, self.size))
+        return position + batch.size_in_bytes
+
+    def _hint(self, offset: int, position: int) -> None:
+        """Note where a reader will go on, so that reading in sequence needs no search."""
+        if len(self._hints) >= MAX_READ_HINTS:
+            self._hints.clear()
+        self._hints[offset] = position
+
+    def _mend_indexes(self, error: CorruptIndexError) -> None:
+        if self._is_index_rebuilt:
+            raise CorruptRecordError(str(error))
+        logger.warning("Rebuilding the indexes of %s: %s", self.path, error)
+        self._is_index_rebuilt = True
+        self.rebuild_indexes()
+        self.become_inactive()
+
+    # -- leaving
+
+    def files(self) -> list[str]:
+        """The files of the segment that exist."""
+        paths = [segment_path(self.directory, self.base_offset, s) for s in SEGMENT_SUFFIXES]
+        return [path for path in paths if self._disk.exists(path)]
+
+    def release_indexes(self) -> None:
+        """Give back the memory of what can be read again; not for the active segment."""
+        self.recent.truncate(0)
+        self.offset_index.release()
+        self.time_index.release()
+
+    def close(self) -> None:
+        """Close the file; the segment is not used any more."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

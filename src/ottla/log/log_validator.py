@@ -1,0 +1,166 @@
+"""What a leader makes sure of before a produced batch goes into its log.
+
+Nothing but the header is read, and the bytes once for the CRC. Records are decoded only where the
+topic asks for it: keys on a compacted topic, a bound on how old they may be, another codec.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from ottla.config.config_type import LONG_MAX
+from ottla.config.topic_config import TopicConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.record.batch_builder import build_batch
+from ottla.record.batch_validator import validate_batch, validate_records
+from ottla.record.compression import CompressionType
+from ottla.record.record_batch import (
+    BATCH_OVERHEAD,
+    NO_TIMESTAMP,
+    CorruptRecordError,
+    RecordBatch,
+    set_log_append_time,
+)
+
+MAGIC: Final = 2
+LOG_APPEND_TIME: Final = "LogAppendTime"
+PRODUCER: Final = "producer"
+UNCOMPRESSED: Final = "uncompressed"
+
+
+class AppendOrigin(Enum):
+    """Who made a batch: a client, or this broker's own coordinators."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
+class ValidBatch(NamedTuple):
+    """A batch that may be appended: its header and its bytes, which can be stamped in place."""
+
+    batch: RecordBatch
+    records: memoryview
+    max_timestamp_ms: int
+    log_append_time_ms: int
+
+
+class LogValidator:
+    """The rules of one topic's configuration for batches that are to be appended."""
+
+    __slots__ = (
+        "codec",
+        "is_log_append_time",
+        "max_age_ms",
+        "max_ahead_ms",
+        "max_message_bytes",
+        "needs_keys",
+        "segment_bytes",
+    )
+
+    def __init__(self, config: TopicConfig) -> None:
+        difference_ms = config.message_timestamp_difference_max_ms
+        self.max_age_ms = min(config.message_timestamp_before_max_ms, difference_ms)
+        self.max_ahead_ms = min(config.message_timestamp_after_max_ms, difference_ms)
+        self.max_message_bytes = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+        self.needs_keys = "compact" in config.cleanup_policy
+        self.is_log_append_time = config.message_timestamp_type == LOG_APPEND_TIME
+        self.codec = _stored_codec(config.compression_type)
+
+    def validate(self, records: memoryview, now_ms: int, origin: AppendOrigin) -> ValidBatch:
+        """The one batch in `records`, checked and ready to be stamped; KafkaError if it is bad.
+
+        The bytes are those given unless they could not be written to or had to be recompressed.
+        """
+        batch = self._one_batch(records, origin)
+        if not self.is_log_append_time:
+            self._check_timestamps(batch, now_ms)
+        if self.codec is not None and batch.compression is not self.codec and not batch.is_control:
+            batch = RecordBatch(memoryview(bytearray(recompress(batch, self.codec))))
+        elif records.readonly:
+            batch = RecordBatch(memoryview(bytearray(records)))
+        size = batch.size_in_bytes
+        if size > self.max_message_bytes and origin is AppendOrigin.CLIENT:
+            raise _too_large(ErrorCode.MESSAGE_TOO_LARGE, size, self.max_message_bytes)
+        if size > self.segment_bytes:
+            raise _too_large(ErrorCode.RECORD_LIST_TOO_LARGE, size, self.segment_bytes)
+        if self.is_log_append_time:
+            set_log_append_time(batch.buffer, 0, now_ms)
+            return ValidBatch(batch, batch.buffer, now_ms, now_ms)
+        return ValidBatch(batch, batch.buffer, batch.max_timestamp, NO_TIMESTAMP)
+
+    def _one_batch(self, records: memoryview, origin: AppendOrigin) -> RecordBatch:
+        """The batch, valid in itself and by the topic's rules for its records."""
+        batch = RecordBatch(records)
+        if batch.magic != MAGIC:
+            raise _invalid(f"magic {batch.magic} is not {MAGIC}, the only one taken")
+        if not BATCH_OVERHEAD <= batch.size_in_bytes <= len(records):
+            raise CorruptRecordError(
+                f"a batch cannot have {batch.size_in_bytes} of {len(records)} bytes"
+            )
+        if batch.size_in_bytes < len(records):
+            raise _invalid(
+                f"one batch at a time: {len(records) - batch.size_in_bytes} bytes follow the first"
+            )
+        if origin is not AppendOrigin.CLIENT:
+            batch.verify()
+            return batch
+        validate_batch(batch)
+        if batch.is_transactional and batch.producer_id < 0:
+            raise _invalid("a transactional batch needs a producer id")
+        if self.needs_keys:
+            validate_records(batch, require_keys=True)
+        return batch
+
+    def _check_timestamps(self, batch: RecordBatch, now_ms: int) -> None:
+        """Bounds on the future need the header only, those on the past the oldest record."""
+        if batch.is_log_append_time:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                "a batch says that the broker set its timestamps, on a topic where it does not",
+            )
+        if self.max_ahead_ms < LONG_MAX and batch.max_timestamp - now_ms > self.max_ahead_ms:
+            raise _out_of_bounds(batch.max_timestamp, now_ms, self.max_ahead_ms, "ahead of")
+        if self.max_age_ms < LONG_MAX:
+            known = [r.timestamp_ms for r in batch.records() if r.timestamp_ms != NO_TIMESTAMP]
+            oldest = min(known, default=now_ms)
+            if now_ms - oldest > self.max_age_ms:
+                raise _out_of_bounds(oldest, now_ms, self.max_age_ms, "behind")
+
+
+def recompress(batch: RecordBatch, codec: CompressionType) -> bytes:
+    """The same batch with its records section in another codec."""
+    return build_batch(
+        [(r.timestamp_ms, r.key, r.value, r.headers) for r in batch.records()],
+        codec,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        is_transactional=batch.is_transactional,
+    )
+
+
+def _stored_codec(compression_type: str) -> CompressionType | None:
+    """The codec that a topic stores with; None where it keeps what the producer chose."""
+    if compression_type == PRODUCER:
+        return None
+    if compression_type == UNCOMPRESSED:
+        return CompressionType.NONE
+    return CompressionType.of(compression_type)
+
+
+def _invalid(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, what)
+
+
+def _too_large(error: ErrorCode, size: int, limit: int) -> KafkaError:
+    key = "max.message.bytes" if error is ErrorCode.MESSAGE_TOO_LARGE else "segment.bytes"
+    return KafkaError(error, f"a batch of {size} bytes is above {key}={limit}")
+
+
+def _out_of_bounds(timestamp_ms: int, now_ms: int, limit_ms: int, where: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_TIMESTAMP,
+        f"timestamp {timestamp_ms} is more than {limit_ms} ms {where} the broker's {now_ms}",
+    )

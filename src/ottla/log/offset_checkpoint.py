@@ -1,0 +1,85 @@
+"""Small text files that keep offsets: a version, a count, and a line for each entry.
+
+    0
+    2
+    topic 0 1500
+    topic 1 42
+
+They are replaced as a whole, so that a crash leaves the old contents or the new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ottla.runtime import Disk
+from ottla.structs import TopicPartition
+
+VERSION: Final = 0
+
+RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
+REPLICATION_OFFSET_CHECKPOINT: Final = "replication-offset-checkpoint"
+
+
+class CorruptCheckpointError(Exception):
+    """A checkpoint file that does not say what it should; the text names file and line."""
+
+
+def format_lines(entries: Iterable[str]) -> bytes:
+    """The file with these entries."""
+    lines = list(entries)
+    return "\n".join([str(VERSION), str(len(lines)), *lines, ""]).encode()
+
+
+def parse_lines(path: str, raw: bytes) -> list[list[str]]:
+    """The words of each entry; CorruptCheckpointError unless version and count are right."""
+    try:
+        lines = raw.decode("ascii").splitlines()
+        version, count = int(lines[0]), int(lines[1])
+    except (UnicodeDecodeError, ValueError, IndexError):
+        raise CorruptCheckpointError(
+            f"{path}: it does not begin with a version and a count"
+        ) from None
+    entries = [line.split() for line in lines[2:] if line.strip()]
+    if version != VERSION or count != len(entries):
+        raise CorruptCheckpointError(
+            f"{path}: version {version} (should be {VERSION}), {len(entries)} entries of {count}"
+        )
+    return entries
+
+
+class OffsetCheckpoint:
+    """An offset for each partition of a log directory."""
+
+    __slots__ = ("_disk", "_last", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self._last: bytes | None = None
+
+    def read(self) -> dict[TopicPartition, int]:
+        """The offsets; none if the file does not exist. CorruptCheckpointError if it is damaged."""
+        try:
+            raw = self._disk.read_bytes(self.path)
+        except FileNotFoundError:
+            return {}
+        offsets: dict[TopicPartition, int] = {}
+        for words in parse_lines(self.path, raw):
+            try:
+                topic, partition, offset = words
+                offsets[TopicPartition(topic, int(partition))] = int(offset)
+            except ValueError:
+                raise CorruptCheckpointError(
+                    f"{self.path}: {' '.join(words)!r} is not topic, partition and offset"
+                ) from None
+        return offsets
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace the file; nothing is written when it holds just these offsets already."""
+        data = format_lines(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
+        if data != self._last:
+            self._disk.replace(self.path, data)
+            self._last = data

@@ -1,0 +1,381 @@
+"""Loading a log from its directory, and mending it after a crash.
+
+After a clean stop everything is on disk, and only what is quick to check is checked: the ends of
+the indexes against the batches that they point at, and the end of the newest segment. Otherwise
+
+    1. leftovers are put away: deleted and half-cleaned files, swaps that were not finished,
+    2. from the segment of the recovery point on every batch is read and its CRC checked,
+    3. at the first batch that is not whole the segment is cut off, and those behind it are dropped,
+    4. indexes, leader epochs and producer state are made anew from the batches.
+
+Segments before the recovery point were flushed and are never cut: a bit that fell over in them
+spoils one batch for its readers, and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ottla.config.topic_config import TopicConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.file_batches import is_old_message, read_batches, read_headers
+from ottla.log.index_file import CorruptIndexError
+from ottla.log.leader_epoch_cache import LeaderEpochCache
+from ottla.log.log_files import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
+    parse_segment_name,
+    segment_path,
+)
+from ottla.log.log_segment import LogSegment
+from ottla.log.offset_checkpoint import CorruptCheckpointError
+from ottla.log.producer_replay import restore_producers
+from ottla.log.producer_state_manager import ProducerStateManager
+from ottla.log.segments import Segments
+from ottla.record.record_batch import CorruptRecordError, RecordBatch
+from ottla.runtime import Disk
+from ottla.structs import TopicPartition
+
+
+@dataclass(slots=True)
+class LogSource:
+    """Where a log is and what the checkpoints of its log directory say of it."""
+
+    disk: Disk
+    directory: str
+    topic_partition: TopicPartition
+    config: TopicConfig
+    now_ms: int
+    producer_id_expiration_ms: int
+    is_clean: bool = False
+    recovery_point: int = 0
+    log_start_offset: int = 0
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """The parts of a log as they were found, or made to be; `repairs` says what was done."""
+
+    source: LogSource
+    segments: Segments
+    producer_state_manager: ProducerStateManager
+    leader_epoch_cache: LeaderEpochCache
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    repairs: list[str] = field(default_factory=list)
+
+
+def load_log(source: LogSource) -> LoadedLog:
+    """Load the log of a directory, which is made if it does not exist.
+
+    It touches nothing else, so that it can run in the background.
+    """
+    return _LogLoader(source).load()
+
+
+class _LogLoader:
+    def __init__(self, source: LogSource) -> None:
+        self.source = source
+        self.disk = source.disk
+        self.directory = source.directory
+        self.repairs: list[str] = []
+        self.segments: list[LogSegment] = []
+        self.end_offset = 0
+        self.epochs = LeaderEpochCache(self.disk, f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}")
+        self.producers = ProducerStateManager(
+            self.disk, source.topic_partition, self.directory, source.producer_id_expiration_ms
+        )
+
+    def load(self) -> LoadedLog:
+        source = self.source
+        self.disk.make_dirs(self.directory)
+        self._put_leftovers_away()
+        names = self.disk.list_dir(self.directory)
+        self.producers.find_snapshots(names)
+        self._find_segments(names)
+        has_epochs = self._load_epochs()
+        self._open_segments()
+        if not source.is_clean or not self._check_end():
+            self._recover()
+        start_offset = max(source.log_start_offset, self.segments[0].base_offset)
+        if start_offset > self.end_offset:
+            start_offset = self._mend_start(start_offset)
+        segments = Segments(self.segments)
+        segments.active.load_tail()
+        if self.producers.end_offset != self.end_offset:
+            restore_producers(self.producers, segments, self.end_offset)
+        self._drop_stray_snapshots()
+        self._mend_epochs(has_epochs, start_offset)
+        for segment in self.segments[:-1]:
+            segment.close()  # until it is read
+        return LoadedLog(
+            source,
+            segments,
+            self.producers,
+            self.epochs,
+            start_offset,
+            self.end_offset,
+            self.end_offset,
+            self.repairs,
+        )
+
+    def _mend_start(self, start_offset: int) -> int:
+        """The log ends before its start: its end was lost, or the checkpoint is wrong."""
+        if not self.source.is_clean:
+            self._start_over(start_offset)
+            return start_offset
+        self.repairs.append(
+            f"left out the log start offset {start_offset}, which is behind the log's end"
+        )
+        return self.segments[0].base_offset
+
+    # -- leftovers
+
+    def _put_leftovers_away(self) -> None:
+        """Bring the files to the names that they would have if the last operation had ended."""
+        names = self.disk.list_dir(self.directory)
+        cleaned = [entry[0] for _, entry in self._ending(names, CLEANED_SUFFIX)]
+        for name, (base_offset, _, _) in self._ending(names, SWAP_SUFFIX):
+            # The cleaner had not renamed all of its files: what it replaces is still whole.
+            if cleaned and base_offset >= min(cleaned):
+                self._remove(name)
+        for suffix in (DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX):
+            for name in names:
+                if name.endswith(suffix):
+                    self._remove(name)
+        self._finish_swaps(self.disk.list_dir(self.directory))
+        names = self.disk.list_dir(self.directory)
+        parsed = [(name, entry) for name in names if (entry := parse_segment_name(name))]
+        logs = {entry[0] for _, entry in parsed if entry[1:] == (LOG_SUFFIX, "")}
+        for name, (base_offset, suffix, _) in parsed:
+            if suffix in SEGMENT_SUFFIXES and base_offset not in logs:
+                self._remove(name)
+
+    def _finish_swaps(self, names: list[str]) -> None:
+        """A `.swap` segment takes the place of all segments in its range of offsets."""
+        swaps = self._ending(names, SWAP_SUFFIX)
+        for name, (base_offset, suffix, _) in swaps:
+            if suffix == LOG_SUFFIX:
+                end_offset = self._end_of_swap(name, base_offset)
+                for other in names:
+                    entry = parse_segment_name(other)
+                    if (
+                        entry is not None
+                        and entry[1] in SEGMENT_SUFFIXES
+                        and not entry[2]
+                        and base_offset <= entry[0] < end_offset
+                    ):
+                        self._remove(other)
+        for name, (base_offset, suffix, _) in swaps:
+            target = segment_path(self.directory, base_offset, suffix)
+            self.disk.rename(f"{self.directory}/{name}", target)
+            self.repairs.append(f"finished the swap of {name}")
+
+    def _end_of_swap(self, name: str, base_offset: int) -> int:
+        file = self.disk.open(f"{self.directory}/{name}")
+        end_offset = base_offset + 1
+        try:
+            for _, batch in read_headers(file, 0, file.size()):
+                end_offset = batch.next_offset
+        finally:
+            file.close()
+        return end_offset
+
+    def _ending(self, names: Iterable[str], suffix: str) -> list[tuple[str, tuple[int, str, str]]]:
+        """The segment files among the names that have a further suffix."""
+        parsed = [(name, parse_segment_name(name)) for name in names]
+        return [(name, entry) for name, entry in parsed if entry is not None and entry[2] == suffix]
+
+    def _remove(self, name: str) -> None:
+        path = f"{self.directory}/{name}"
+        if self.disk.exists(path):
+            self.disk.unlink(path)
+
+    # -- segments
+
+    def _find_segments(self, names: list[str]) -> None:
+        parsed = [parse_segment_name(name) for name in names]
+        for base_offset in sorted(e[0] for e in parsed if e and e[1:] == (LOG_SUFFIX, "")):
+            segment = self._segment(base_offset)
+            segment.size = self.disk.file_size(segment.path)
+            self._refuse_old_format(segment, 0)
+            self.segments.append(segment)
+        if not self.segments:
+            self._start_over(self.source.log_start_offset)
+
+    def _first_unflushed(self) -> int:
+        """The place of the first segment that is not known to be on disk as it should be."""
+        if self.source.is_clean:
+            return len(self.segments)
+        return Segments(self.segments).index_of(self.source.recovery_point)
+
+    def _open_segments(self) -> None:
+        for segment in self.segments[: self._first_unflushed()]:
+            try:
+                segment.open()
+            except CorruptIndexError as error:
+                self._rebuild_indexes(segment, error)
+
+    def _rebuild_indexes(self, segment: LogSegment, error: CorruptIndexError) -> None:
+        self.repairs.append(f"rebuilt the indexes of segment {segment.base_offset} ({error})")
+        try:
+            segment.rebuild_indexes()
+        except CorruptRecordError as damage:
+            self.repairs.append(f"segment {segment.base_offset} is damaged: {damage.message}")
+        segment.become_inactive()
+
+    def _segment(self, base_offset: int) -> LogSegment:
+        source = self.source
+        return LogSegment(self.disk, self.directory, base_offset, source.config, source.now_ms)
+
+    def _start_over(self, offset: int) -> None:
+        """Have nothing but an empty segment at an offset."""
+        for segment in self.segments:
+            self.repairs.append(f"dropped segment {segment.base_offset}, before the log's start")
+            self._drop(segment)
+        segment = self._segment(offset)
+        segment.create()
+        self.segments = [segment]
+        self.end_offset = offset
+        self.producers.clear(offset)
+
+    def _drop(self, segment: LogSegment) -> None:
+        segment.close()
+        for path in segment.files():
+            self.disk.unlink(path)
+
+    def _refuse_old_format(self, segment: LogSegment, position: int) -> None:
+        if is_old_message(segment.file, position, segment.size):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                f"{segment.path} holds messages of a format before Kafka 0.11, which this broker "
+                "does not read; the partition is left as it is",
+            )
+
+    def _check_end(self) -> bool:
+        """Whether the newest segment ends with whole batches, as it must after a clean stop."""
+        active = self.segments[-1]
+        entry = active.offset_index.last_entry()
+        self.end_offset = active.base_offset
+        try:
+            for _, batch in read_batches(active.file, entry.position, active.size):
+                self._check_order(active, batch)
+                self.end_offset = batch.next_offset
+        except CorruptRecordError:
+            return False
+        return True
+
+    def _check_order(self, segment: LogSegment, batch: RecordBatch) -> None:
+        if batch.base_offset < max(self.end_offset, segment.base_offset) or not segment.fits(
+            batch.last_offset
+        ):
+            raise CorruptRecordError(
+                f"a batch with offsets {batch.base_offset}-{batch.last_offset} cannot follow "
+                f"offset {self.end_offset - 1}"
+            )
+
+    # -- recovery
+
+    def _recover(self) -> None:
+        """Read all that may not have been flushed, and cut at the first batch that is not whole."""
+        first = min(self._first_unflushed(), len(self.segments) - 1)
+        unflushed = self.segments[first:]
+        self.end_offset = unflushed[0].base_offset
+        restore_producers(self.producers, Segments(self.segments), self.end_offset)
+        size = sum(segment.size for segment in unflushed)
+        for index, segment in enumerate(unflushed):
+            reason = self._recover_segment(segment)
+            if reason:
+                self._drop_behind(first + index + 1)
+                break
+        self.disk.fsync_dir(self.directory)
+        if size:
+            self.repairs.insert(
+                0,
+                f"checked {size} bytes in {len(unflushed)} segments from offset "
+                f"{unflushed[0].base_offset} to {self.end_offset}",
+            )
+
+    def _recover_segment(self, segment: LogSegment) -> str:
+        """Make the books of a segment anew; returns why it had to be cut, "" if it was whole."""
+        end = segment.size
+        segment.reset()
+        segment.txn_index.reset()
+        reason = ""
+        try:
+            for _, batch in read_batches(segment.file, 0, end):
+                self._check_order(segment, batch)
+                self._take(segment, batch)
+        except CorruptRecordError as error:
+            reason = error.message
+            position, segment.size = segment.size, end
+            self._refuse_old_format(segment, position)
+            segment.truncate_bytes(position)
+            self.repairs.append(
+                f"cut segment {segment.base_offset} from {end} to {position} bytes: {reason}"
+            )
+        segment.become_inactive()
+        segment.file.fsync()
+        return reason
+
+    def _take(self, segment: LogSegment, batch: RecordBatch) -> None:
+        segment.add_batch(
+            batch.size_in_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp
+        )
+        self.epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+        aborted = self.producers.replay(batch)
+        if aborted is not None:
+            segment.txn_index.append(aborted)
+        self.end_offset = batch.next_offset
+
+    def _drop_behind(self, index: int) -> None:
+        for segment in self.segments[index:]:
+            self.repairs.append(
+                f"dropped segment {segment.base_offset} ({segment.size} bytes) behind the cut"
+            )
+            self._drop(segment)
+        del self.segments[index:]
+
+    # -- epochs and snapshots
+
+    def _load_epochs(self) -> bool:
+        """Whether the epochs are known without looking into the batches."""
+        try:
+            return self.epochs.load() or not any(segment.size for segment in self.segments)
+        except CorruptCheckpointError as error:
+            self.repairs.append(f"rebuilt the leader epochs ({error})")
+            return False
+
+    def _mend_epochs(self, has_epochs: bool, start_offset: int) -> None:
+        """Make the epochs those of the log; they must not be lost once it counts as flushed."""
+        if not has_epochs:
+            self._rebuild_epochs()
+        self.epochs.truncate_from_end(self.end_offset)
+        self.epochs.truncate_from_start(start_offset)
+        if self.epochs.is_dirty:
+            self.disk.replace(self.epochs.path, self.epochs.contents())
+            self.epochs.is_dirty = False
+
+    def _rebuild_epochs(self) -> None:
+        self.epochs.clear()
+        for segment in self.segments:
+            try:
+                for _, batch in read_headers(segment.file, 0, segment.size):
+                    self.epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+            except CorruptRecordError as error:
+                self.repairs.append(f"segment {segment.base_offset} is damaged: {error.message}")
+
+    def _drop_stray_snapshots(self) -> None:
+        """Keep the snapshots at the beginnings of segments, and the newest one."""
+        end_offset = self.end_offset
+        self.producers.delete_snapshots(lambda offset: offset > end_offset)
+        wanted = {segment.base_offset for segment in self.segments}
+        wanted.add(self.producers.latest_snapshot_offset or 0)
+        self.producers.delete_snapshots(lambda offset: offset not in wanted)

@@ -1,0 +1,59 @@
+"""The segments of a log, oldest first: a value that is replaced as a whole and never changed."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+
+from ottla.log.log_segment import LogSegment
+
+
+class Segments:
+    """The segments in the order of their base offsets. Invariant: there is at least one.
+
+    Whoever reads keeps the value that it began with; deleting and rolling make a new one.
+    """
+
+    __slots__ = ("active", "base_offsets", "items")
+
+    def __init__(self, segments: Sequence[LogSegment]) -> None:
+        assert segments, "a log has at least one segment"
+        self.items = tuple(segments)
+        self.base_offsets = tuple(segment.base_offset for segment in segments)
+        self.active = self.items[-1]
+
+    def __iter__(self) -> Iterator[LogSegment]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def first(self) -> LogSegment:
+        return self.items[0]
+
+    def index_of(self, offset: int) -> int:
+        """The place of the segment that an offset belongs to; the first one for those before."""
+        return max(0, bisect_right(self.base_offsets, offset) - 1)
+
+    def end_offset(self, index: int, log_end_offset: int) -> int:
+        """The first offset behind the segment at a place."""
+        following = index + 1
+        return self.base_offsets[following] if following < len(self.items) else log_end_offset
+
+    def since(self, offset: int) -> tuple[LogSegment, ...]:
+        """The segment that an offset belongs to, and those behind it."""
+        return self.items[self.index_of(offset) :]
+
+    def size_in_bytes(self) -> int:
+        return sum(segment.size for segment in self.items)
+
+    def split(
+        self, is_wanted: Callable[[LogSegment], bool]
+    ) -> tuple[list[LogSegment], list[LogSegment]]:
+        """Those that are wanted, and the others."""
+        kept: list[LogSegment] = []
+        gone: list[LogSegment] = []
+        for segment in self.items:
+            (kept if is_wanted(segment) else gone).append(segment)
+        return kept, gone
