@@ -4,10 +4,10 @@ A broker has one or more log directories, and a partition lives wholly in one of
 a start is
 
     log_manager = LogManager(runtime, broker_config, topic_configs)
-    log_manager.open_dirs()               lock them, and see whom they belong to
-    log_manager.set_identity(...)         once the cluster id is known
-    await log_manager.startup()           load the logs, begin the periodic work
-    await log_manager.shutdown()          flush, checkpoint, and say that all is well
+    log_manager.acquire()                      lock them, and see whom they belong to
+    log_manager.claim(broker_id, cluster_id)   once the cluster id is known
+    await log_manager.startup()                load the logs, begin the periodic work
+    await log_manager.shutdown()               flush, checkpoint, and say that all is well
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
@@ -37,6 +38,9 @@ from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+# The embedded registry keeps its journal beside the logs.
+OTHER_DIRECTORIES: Final = frozenset({"registry", "lost+found"})
 
 Loaded = tuple[LogSource, LoadedLog | KafkaError]
 
@@ -66,7 +70,7 @@ class LogManager:
 
     # -- starting
 
-    def open_dirs(self) -> MetaProperties | None:
+    def acquire(self) -> MetaProperties | None:
         """Lock the directories; whom they belong to, or None if all are new.
 
         ConfigError if another broker uses one, if they do not agree, or if none can be used.
@@ -88,16 +92,15 @@ class LogManager:
             raise ConfigError(f"log.dirs: the directories belong to different brokers: {found}")
         return next(iter(known), None)
 
-    def set_identity(self, identity: MetaProperties) -> None:
+    def claim(self, broker_id: int, cluster_id: str) -> None:
         """Mark the directories as this broker's; ConfigError if one is another's."""
+        owner = MetaProperties(broker_id, cluster_id)
         for log_dir in self.live_dirs:
             found = log_dir.read_meta_properties()
             if found is None:
-                log_dir.write_meta_properties(identity)
-            elif found != identity:
-                raise ConfigError(
-                    f"log.dirs={log_dir.path}: it belongs to {found}, not to {identity}"
-                )
+                log_dir.write_meta_properties(owner)
+            elif found != owner:
+                raise ConfigError(f"log.dirs={log_dir.path}: it belongs to {found}, not to {owner}")
 
     async def startup(self) -> None:
         """Load every log, and begin to look after them."""
@@ -155,7 +158,7 @@ class LogManager:
                 sources.append(source)
             elif name.endswith(DELETE_DIR_SUFFIX):
                 self._remove_later(path)
-            else:
+            elif name not in OTHER_DIRECTORIES:
                 logger.warning("%s is not the directory of a partition; it is left alone", path)
         return sources
 
@@ -270,6 +273,11 @@ class LogManager:
         for topic_partition, log in self._logs.items():
             if topic_partition.topic == topic:
                 log.update_config(config)
+
+    def update_all_configs(self) -> None:
+        """Let every log follow the broker's changed defaults."""
+        for topic in {topic_partition.topic for topic_partition in self._logs}:
+            self.update_topic_config(topic)
 
     # -- periodic work
 
