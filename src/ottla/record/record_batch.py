@@ -200,7 +200,7 @@ class RecordBatch:
                 f"{self.record_count} records do not fit last offset delta {self.last_offset_delta}"
             )
 
-    def payload(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+    def payload(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
         """The records section, decompressed to at most `max_bytes`."""
         start, end = self.position + BATCH_OVERHEAD, self.position + self.size_in_bytes
         section = self.buffer[start:end]

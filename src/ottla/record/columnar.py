@@ -1,0 +1,158 @@
+"""Record batches to Arrow, with the columns of Spark's Kafka source.
+
+A wire batch usually holds some 150 records. An Arrow batch that small costs several times what its
+rows cost, so many wire batches become one Arrow batch of about `max_rows`. pyarrow is imported when
+the first one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ottla.record import kernel
+from ottla.record.columns import MAX_COLUMN_BYTES, BinaryColumn, Columns, HeaderColumn
+from ottla.record.compression import MAX_DECOMPRESSED_BYTES
+from ottla.record.record_batch import RecordBatch, batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Buffer
+
+DEFAULT_MAX_ROWS = 10_000
+# Large values fill an Arrow batch before it has all its rows.
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+END_OF_LOG = 2**63 - 1
+
+
+@cache
+def arrow_schema(with_headers: bool = True) -> pa.Schema:
+    """The columns of Spark's Kafka source, as the types that Spark maps them to."""
+    import pyarrow as pa
+
+    fields = [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+    ]
+    if with_headers:
+        header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+        fields.append(pa.field("headers", pa.list_(pa.field("element", header))))
+    return pa.schema(fields)
+
+
+def decode_columns(
+    chunks: Iterable[Buffer],
+    topic: str,
+    partition: int,
+    *,
+    start_offset: int = 0,
+    end_offset: int = END_OF_LOG,
+    with_headers: bool = True,
+    max_rows: int = DEFAULT_MAX_ROWS,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The records from `start_offset` up to, and without, `end_offset`, as Arrow batches.
+
+    Each chunk is one wire batch or several; the first one may begin before `start_offset`. Control
+    batches are left out. Every batch is verified, and may decompress to at most `max_bytes`.
+    """
+    builder = kernel.ColumnBuilder(with_headers)
+    for batch in _wanted(chunks, start_offset, end_offset):
+        batch.verify()
+        payload = batch.payload(max_bytes)
+        if builder.size_in_bytes + len(payload) > MAX_COLUMN_BYTES:
+            yield from _slices(builder.finish(), topic, partition, max_rows)
+        builder.append(batch, payload, start_offset, end_offset)
+        if builder.row_count >= max_rows or builder.size_in_bytes >= MAX_BATCH_BYTES:
+            yield from _slices(builder.finish(), topic, partition, max_rows)
+    if builder.row_count:
+        yield from _slices(builder.finish(), topic, partition, max_rows)
+
+
+def _wanted(chunks: Iterable[Buffer], start_offset: int, end_offset: int) -> Iterator[RecordBatch]:
+    for chunk in chunks:
+        for batch in batches(chunk):
+            if batch.base_offset >= end_offset:
+                return
+            if batch.last_offset >= start_offset and not batch.is_control:
+                yield batch
+
+
+def _slices(
+    columns: Columns, topic: str, partition: int, max_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Arrow batches of at most twice `max_rows`: a single wire batch may hold far more records."""
+    whole = to_arrow(columns, topic, partition)
+    start, left = 0, whole.num_rows
+    while left:
+        count = left if left <= 2 * max_rows else max_rows
+        yield whole.slice(start, count)
+        start, left = start + count, left - count
+
+
+def to_arrow(columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
+    """One Arrow batch around the buffers of `columns`; nothing is copied."""
+    import pyarrow as pa
+
+    schema = arrow_schema(columns.headers is not None)
+    count = columns.row_count
+    arrays = [
+        _binary(columns.keys, count),
+        _binary(columns.values, count),
+        pa.repeat(pa.scalar(topic, pa.string()), count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        _fixed(schema.field("offset").type, count, columns.offsets),
+        _fixed(schema.field("timestamp").type, count, columns.timestamps_us),
+        _fixed(schema.field("timestampType").type, count, columns.timestamp_types),
+    ]
+    if columns.headers is not None:
+        arrays.append(_headers(schema.field("headers").type, columns.headers, count))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _fixed(type_: pa.DataType, count: int, data: Buffer) -> Any:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(data)], null_count=0)
+
+
+def _binary(column: BinaryColumn, count: int, type_: pa.DataType | None = None) -> Any:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(
+        pa.binary() if type_ is None else type_,
+        count,
+        [_validity(column.validity), pa.py_buffer(column.offsets), pa.py_buffer(column.data)],
+        null_count=column.null_count,
+    )
+
+
+def _headers(type_: Any, column: HeaderColumn, count: int) -> Any:
+    import pyarrow as pa
+
+    pairs = pa.StructArray.from_arrays(
+        [
+            _binary(column.keys, column.header_count, pa.string()),
+            _binary(column.values, column.header_count),
+        ],
+        fields=list(type_.value_type),
+    )
+    return pa.Array.from_buffers(
+        type_,
+        count,
+        [_validity(column.validity), pa.py_buffer(column.offsets)],
+        null_count=column.null_count,
+        children=[pairs],
+    )
+
+
+def _validity(bits: Buffer | None) -> Any:
+    import pyarrow as pa
+
+    return None if bits is None else pa.py_buffer(bits)
