@@ -108,9 +108,9 @@ class GroupHandlers:
 
     def handle_join_group(self, context: RequestContext, body: JoinGroupRequest) -> None:
         def respond(answer: JoinGroupResponse) -> None:
-            has_name = answer.protocol_name is not None
-            if not has_name and context.api_version < NULLABLE_PROTOCOL_NAME_VERSION:
-                answer.protocol_name = ""
+            if not answer.protocol_name:
+                may_be_null = context.api_version >= NULLABLE_PROTOCOL_NAME_VERSION
+                answer.protocol_name = None if may_be_null else ""
             context.respond(answer)
 
         # Kafka keeps hosts as Java prints addresses, and its tools show them so.

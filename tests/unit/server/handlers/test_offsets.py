@@ -1,0 +1,211 @@
+"""OffsetCommit and OffsetFetch in all their versions."""
+
+import pytest
+from group_world import World
+
+from ottla.errors import ErrorCode
+from ottla.protocol.message import encode
+from ottla.protocol.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from ottla.server.handlers.offsets import OffsetHandlers
+from ottla.structs import TopicPartition
+
+UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class Context:
+    """A request's context; every answer must have bytes in the version of the request."""
+
+    def __init__(self, api_version):
+        self.api_version = api_version
+        self.answer = None
+
+    def respond(self, response):
+        assert self.answer is None
+        encode(response, self.api_version)
+        self.answer = response
+
+
+class Broker:
+    """The handlers over a coordinator; the topic "t" has two partitions."""
+
+    def __init__(self):
+        self.world = World()
+        existing = {TopicPartition("t", 0), TopicPartition("t", 1)}
+        self.handlers = OffsetHandlers(
+            self.world.coordinator, self.world.runtime.clock, existing.__contains__
+        )
+
+    def commit(self, version, *partitions, topic="t", **fields):
+        """Error codes by partition."""
+        topics = [OffsetCommitRequestTopic(name=topic, partitions=list(partitions))]
+        context = Context(version)
+        body = OffsetCommitRequest(**{"group_id": "g", "topics": topics, **fields})
+        self.handlers.handle_offset_commit(context, body)
+        return [
+            (topic.name, partition.partition_index, partition.error_code)
+            for topic in context.answer.topics
+            for partition in topic.partitions
+        ]
+
+    def fetch(self, version, partitions, group="g", require_stable=False):
+        """Top-level error, and (partition, offset, epoch, metadata, error) of each partition."""
+        body = OffsetFetchRequest(group_id=group, require_stable=require_stable)
+        topic_class = OffsetFetchRequestTopic if version < 8 else OffsetFetchRequestTopics
+        topics = partitions and [topic_class(name="t", partition_indexes=partitions)]
+        if version < 8:
+            body.topics = topics
+        else:
+            body.groups = [OffsetFetchRequestGroup(group_id=group, topics=topics)]
+        context = Context(version)
+        context.respond(self.handlers.handle_offset_fetch(context, body))
+        answer = context.answer if version < 8 else context.answer.groups[0]
+        return answer.error_code, [
+            (
+                p.partition_index,
+                p.committed_offset,
+                p.committed_leader_epoch,
+                p.metadata,
+                p.error_code,
+            )
+            for topic in answer.topics
+            for p in topic.partitions
+        ]
+
+    def stored(self):
+        """The offset of the first partition as the coordinator keeps it."""
+        key = TopicPartition("t", 0)
+        return self.world.coordinator.fetch_offsets("g", [key])[1][key]
+
+
+@pytest.fixture
+def broker():
+    """A broker with a loaded offsets partition."""
+    return Broker()
+
+
+def offset(partition, value, **fields):
+    """One partition of a commit."""
+    return OffsetCommitRequestPartition(partition_index=partition, committed_offset=value, **fields)
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_commit_is_found_again_in_every_version(broker, version):
+    """Version 0, once for ZooKeeper, commits to the same place as the others."""
+    assert broker.commit(version, offset(0, 5, committed_metadata="note")) == [("t", 0, 0)]
+    assert broker.fetch(version, [0]) == (0, [(0, 5, -1, "note", 0)])
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_nothing_committed_is_minus_one_without_error(broker, version):
+    """An unknown group and an unknown partition look alike."""
+    assert broker.fetch(version, [0, 7], group="nobody") == (
+        0,
+        [(0, -1, -1, "", 0), (7, -1, -1, "", 0)],
+    )
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_null_topics_ask_for_everything(broker, version):
+    """Since version 2 one need not know what was committed (KIP-88)."""
+    broker.commit(6, offset(0, 5, committed_leader_epoch=3), offset(1, 6))
+
+    assert broker.fetch(version, None) == (0, [(0, 5, 3, "", 0), (1, 6, -1, "", 0)])
+
+
+def test_no_topics_ask_for_nothing(broker):
+    """An empty list is not null."""
+    broker.commit(2, offset(0, 5))
+
+    assert broker.fetch(5, []) == (0, [])
+
+
+def test_stable_offsets_are_always_at_hand(broker):
+    """Without transactions no offset is unstable."""
+    broker.commit(2, offset(0, 5))
+
+    assert broker.fetch(7, [0], require_stable=True) == (0, [(0, 5, -1, "", 0)])
+
+
+def test_several_groups_are_asked_at_once(broker):
+    """Each group of version 8 has its own answer, in the order of the request."""
+    broker.commit(2, offset(0, 5))
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    groups = [OffsetFetchRequestGroup(group_id=g, topics=topics) for g in ("other", "g")]
+    answer = broker.handlers.handle_offset_fetch(Context(8), OffsetFetchRequest(groups=groups))
+
+    found = [(g.group_id, g.topics[0].partitions[0].committed_offset) for g in answer.groups]
+    assert found == [("other", -1), ("g", 5)]
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_error_of_a_fetch_stands_where_the_version_has_room(broker, version):
+    """Before version 2 every partition has it, then the answer, since version 8 the group."""
+    broker.world.coordinator.on_resignation(0)
+    moved = ErrorCode.NOT_COORDINATOR
+
+    expected = (0, [(0, -1, -1, "", moved)]) if version < 2 else (moved, [])
+    assert broker.fetch(version, [0]) == expected
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_unknown_topic_fails_alone(broker, version):
+    """The partitions that exist are committed."""
+    errors = broker.commit(version, offset(7, 1), offset(0, 5))
+
+    assert errors == [("t", 7, UNKNOWN_TOPIC), ("t", 0, 0)]
+    assert broker.stored().offset == 5
+    assert broker.commit(version, offset(0, 1), topic="u") == [("u", 0, UNKNOWN_TOPIC)]
+
+
+def test_partition_that_is_named_twice_has_its_last_offset(broker):
+    """Each mention has its result."""
+    assert broker.commit(2, offset(0, 1), offset(0, 2)) == [("t", 0, 0)] * 2
+    assert broker.stored().offset == 2
+
+
+def test_commit_of_a_stranger_is_refused(broker):
+    """A member must be one, and in the present generation."""
+    member = broker.world.stable_group(None)[0]
+    generation = {"generation_id_or_member_epoch": 1}
+
+    refused = broker.commit(9, offset(0, 1), member_id="stranger", **generation)
+    assert refused == [("t", 0, ErrorCode.UNKNOWN_MEMBER_ID)]
+    assert broker.commit(9, offset(0, 1), member_id=member, **generation) == [("t", 0, 0)]
+
+
+def test_long_metadata_is_refused_per_partition(broker):
+    """offset.metadata.max.bytes is 4096."""
+    errors = broker.commit(2, offset(0, 1, committed_metadata="x" * 4_097), offset(1, 2))
+
+    assert errors == [("t", 0, ErrorCode.OFFSET_METADATA_TOO_LARGE), ("t", 1, 0)]
+
+
+def test_version_1_may_bring_its_own_time(broker):
+    """Without one, the broker's clock says when the commit was made."""
+    now_ms = broker.world.runtime.clock.now_ms()
+    broker.commit(1, offset(0, 1, commit_timestamp=123))
+    assert broker.stored().commit_timestamp_ms == 123
+    broker.commit(1, offset(0, 1))
+    assert broker.stored().commit_timestamp_ms == now_ms
+
+
+def test_retention_time_of_versions_2_to_4_is_kept(broker):
+    """The expiry counts from the commit; -1 leaves it to the broker."""
+    now_ms = broker.world.runtime.clock.now_ms()
+    broker.commit(2, offset(0, 1), retention_time_ms=1_000)
+    assert broker.stored().expire_timestamp_ms == now_ms + 1_000
+    broker.commit(4, offset(0, 1), retention_time_ms=-1)
+    assert broker.stored().expire_timestamp_ms is None
+
+
+def test_both_apis_have_handlers(broker):
+    """The table of the family has OffsetCommit and OffsetFetch."""
+    assert sorted(broker.handlers.apis()) == [8, 9]
