@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from crc32c import crc32c
 
 from ottla.record import kernel
-from ottla.record.compression import CompressionType, compress
+from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType, compress
 from ottla.record.plain_kernel import NewRecord
 from ottla.record.record import RecordHeaders
 from ottla.record.record_batch import (
+    ATTRIBUTES,
+    BATCH_LENGTH,
+    BATCH_LENGTH_POSITION,
     BATCH_OVERHEAD,
+    COMPRESSION_MASK,
     CONTROL_FLAG,
     CRC,
     CRC_POSITION,
@@ -22,6 +26,7 @@ from ottla.record.record_batch import (
     MAGIC,
     NO_SEQUENCE,
     TRANSACTIONAL_FLAG,
+    RecordBatch,
 )
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
 
@@ -143,6 +148,25 @@ def build_batch_of_values(
     return _seal(payload, (timestamp_ms, timestamp_ms), len(values), compression, header)
 
 
+def recompress(
+    batch: RecordBatch,
+    compression: CompressionType,
+    *,
+    level: int | None = None,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> bytes:
+    """The same batch in another codec; its records stay the bytes that they are."""
+    payload: Buffer = batch.payload(max_bytes)
+    if compression is not CompressionType.NONE:
+        payload = compress(compression, payload, level)
+    head = bytearray(batch.view[:BATCH_OVERHEAD])
+    attributes = batch.attributes & ~COMPRESSION_MASK | compression
+    length = BATCH_OVERHEAD - LOG_OVERHEAD + len(memoryview(payload))
+    BATCH_LENGTH.pack_into(head, BATCH_LENGTH_POSITION, length)
+    ATTRIBUTES.pack_into(head, CRC_START, attributes)
+    return _with_crc(head, payload)
+
+
 def _seal(
     payload: Buffer,
     timestamps: tuple[int, int],
@@ -172,6 +196,10 @@ def _seal(
         header.get("base_sequence", NO_SEQUENCE),
         record_count,
     )
+    return _with_crc(head, payload)
+
+
+def _with_crc(head: bytearray, payload: Buffer) -> bytes:
     crc = crc32c(payload, crc32c(memoryview(head)[CRC_START:]))
     CRC.pack_into(head, CRC_POSITION, crc)
     return b"".join((head, payload))

@@ -19,7 +19,7 @@ from ottla.record.record import CorruptRecordError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 
 # Snappy as snappy-java frames it ("xerial" is the name of its author): a magic, two versions, then
 # blocks of at most 32 KiB of input, each behind its compressed size.

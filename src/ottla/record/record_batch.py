@@ -45,6 +45,9 @@ MAGIC: Final = 2
 NO_SEQUENCE: Final = -1
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+BATCH_LENGTH: Final = struct.Struct(">i")
+BATCH_LENGTH_POSITION: Final = 8
+ATTRIBUTES: Final = struct.Struct(">h")
 CRC: Final = struct.Struct(">I")
 CRC_POSITION: Final = 17
 CRC_START: Final = 21
@@ -58,9 +61,8 @@ TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
-_INT32 = struct.Struct(">i")
+_LEADER_EPOCH = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_ATTRIBUTES = struct.Struct(">h")
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
@@ -255,14 +257,14 @@ def batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
 def assign_offset(buffer: Buffer, position: int, base_offset: int, leader_epoch: int) -> None:
     """Stamp what the leader decides into a batch; both fields lie outside the CRC."""
     _INT64.pack_into(buffer, position, base_offset)
-    _INT32.pack_into(buffer, position + LOG_OVERHEAD, leader_epoch)
+    _LEADER_EPOCH.pack_into(buffer, position + LOG_OVERHEAD, leader_epoch)
 
 
 def set_log_append_time(buffer: Buffer, position: int, timestamp_ms: int) -> None:
     """Give all records of a batch the broker's timestamp, and the batch its new CRC."""
     view = as_view(buffer)
     batch = RecordBatch(view, position)
-    _ATTRIBUTES.pack_into(view, position + CRC_START, batch.attributes | LOG_APPEND_TIME_FLAG)
+    ATTRIBUTES.pack_into(view, position + CRC_START, batch.attributes | LOG_APPEND_TIME_FLAG)
     _INT64.pack_into(view, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
     crc = crc32c(view[position + CRC_START : position + batch.size_in_bytes])
     CRC.pack_into(view, position + CRC_POSITION, crc)
