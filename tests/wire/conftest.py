@@ -30,9 +30,10 @@ class Filler:
     implementations turns both into objects of its own.
     """
 
-    def __init__(self, version: int, seed: str) -> None:
+    def __init__(self, version: int, seed: str, longest: int) -> None:
         self.version = version
         self.random = random.Random(seed)
+        self.longest = longest
 
     def struct(self, cls: type[Struct]) -> Any:
         filled = cls()
@@ -54,14 +55,17 @@ class Filler:
             return self.random.randrange(MAX_MS if field.type.size == 8 else 2**31)
         return self.value(field.type)
 
+    def sizes(self, longest: int) -> list[int]:
+        return [0, 1, min(60, self.longest), min(longest, self.longest)]
+
     def value(self, type: Any) -> Any:
         draw = self.random
         if isinstance(type, Array):
             return [self.value(type.element) for _ in range(draw.choice([0, 1, 1, 2, 5]))]
         if type is String:
-            return "".join(draw.choices(ALPHABET, k=draw.choice([0, 1, 10, 50, 200])))
+            return "".join(draw.choices(ALPHABET, k=draw.choice(self.sizes(200))))
         if type is Bytes or type is Records:
-            return draw.randbytes(draw.choice([0, 1, 100, 200, 5000]))
+            return draw.randbytes(draw.choice(self.sizes(5000)))
         if type is Uuid:
             return UUID(int=draw.choice([0, 1, draw.getrandbits(128)]))
         if type is Boolean:
@@ -76,7 +80,7 @@ class Filler:
 def fill() -> Any:
     """`fill(cls, version, seed)`: a message of this class and version with random values."""
 
-    def fill(cls: type[Message], version: int, seed: int) -> Any:
-        return Filler(version, f"{cls.__name__} {version} {seed}").struct(cls)
+    def fill(cls: type[Message], version: int, seed: int, longest: int = 5000) -> Any:
+        return Filler(version, f"{cls.__name__} {version} {seed}", longest).struct(cls)
 
     return fill

@@ -1,0 +1,93 @@
+"""Bytes that end early, go on too long, lie about lengths or are noise, for every message."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from ottla.errors import RemoteProtocolError
+from ottla.protocol.__main__ import messages
+from ottla.protocol.message import Message, decode, encode
+from ottla.protocol.wire import uvarint_bytes
+
+CASES = [
+    pytest.param(cls, version, id=f"{name}-v{version}")
+    for name, cls in messages().items()
+    for version in range(cls.min_version, cls.max_version + 1)
+]
+# As an int32: 2**31 - 1, 2**24 and -2. As varints: 2**32 - 1, and one that never ends.
+LIES = (b"\x7f\xff\xff\xff", b"\1\0\0\0", b"\xff\xff\xff\xfe", b"\xff\xff\xff\xff\x0f", b"\xff" * 9)
+
+
+def refused(cls: type[Message], version: int, data: bytes) -> bool:
+    """Whether the bytes are refused, by name; anything but a RemoteProtocolError escapes."""
+    try:
+        decode(cls, version, data)
+    except RemoteProtocolError as error:
+        return f"{cls.__name__} v{version}" in str(error)
+    return False
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES)
+def test_message_is_read_whole_or_not_at_all(cls: type[Message], version: int, fill: Any) -> None:
+    """Cut at any byte, or followed by one more, it is refused; whole, it is itself again."""
+    message = fill(cls, version, 1, longest=20)
+    data = encode(message, version)
+
+    assert encode(decode(cls, version, data), version) == data
+    if not cls.reads_newer:
+        assert refused(cls, version, data + b"\0")
+    assert all(refused(cls, version, data[:length]) for length in range(len(data)))
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES)
+def test_lying_lengths_do_no_harm(cls: type[Message], version: int, fill: Any) -> None:
+    """Lengths and counts that are not true are refused, or are read as something else."""
+    data = encode(fill(cls, version, 2, longest=10), version)
+    step = len(data) // 60 + 1
+    tracemalloc.start()
+    try:
+        for lie in LIES:
+            for position in range(0, len(data), step):
+                refused(cls, version, data[:position] + lie + data[position + len(lie) :])
+                refused(cls, version, data[:position] + lie)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES)
+def test_damaged_bytes_are_refused_or_read(cls: type[Message], version: int, fill: Any) -> None:
+    """Flipped bits and noise never raise anything but RemoteProtocolError."""
+    draw = random.Random(f"{cls.__name__} {version}")
+    data = encode(fill(cls, version, 3, longest=20), version)
+
+    for _ in range(40):
+        damaged = bytearray(data or b"\0")
+        for _ in range(draw.randrange(1, 4)):
+            damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+        refused(cls, version, bytes(damaged))
+        refused(cls, version, draw.randbytes(draw.randrange(40)))
+
+
+@pytest.mark.parametrize(
+    ("cls", "version"), [case for case in CASES if case.values[1] in case.values[0].flexible]
+)
+def test_unknown_tagged_fields_are_skipped(cls: type[Message], version: int, fill: Any) -> None:
+    """A newer peer may add tagged fields, of any size, to a version that we know."""
+    message = fill(cls, version, 4)
+    for field in cls.fields:
+        if field.tag is not None:
+            setattr(message, field.name, getattr(cls(), field.name))
+    data = encode(message, version)
+    assert data[-1:] == b"\0"
+    tags = b"\2" + b"\x7f\0" + uvarint_bytes(70000) + uvarint_bytes(300) + bytes(300)
+
+    known = decode(cls, version, data[:-1] + tags)
+
+    assert encode(known, version) == data
