@@ -31,6 +31,11 @@ from ottla.protocol.produce import (
     TopicProduceResponse,
 )
 
+# Values of the wrong type, which a type checker must not see as such.
+NOTHING: Any = None
+HALF: Any = 1.5
+BYTES: Any = b"g"
+
 
 def test_message_starts_with_its_defaults() -> None:
     """Lists are new ones for each message."""
@@ -44,7 +49,7 @@ def test_message_starts_with_its_defaults() -> None:
 def test_message_has_no_other_attributes() -> None:
     """A misspelt field is an error, in the constructor and later."""
     with pytest.raises(TypeError, match="max_wait"):
-        FetchRequest(max_wait=5)  # type: ignore[call-arg]
+        FetchRequest(**{"max_wait": NOTHING})
     with pytest.raises(AttributeError):
         FetchRequest().max_wait = 5  # type: ignore[attr-defined]
 
@@ -137,13 +142,13 @@ def test_ignorable_value_is_dropped_where_a_version_lacks_it() -> None:
     [
         (MetadataRequest(topics=None), 0, "topics: null where"),
         (JoinGroupResponse(protocol_name=None), 6, "protocol_name: null where"),
-        (ProduceRequest(acks=None), 3, "acks, timeout_ms, topic_data: required argument"),  # type: ignore[arg-type]
+        (ProduceRequest(acks=NOTHING), 3, "acks, timeout_ms, topic_data: required argument"),
         (ProduceRequest(acks=40000), 3, "acks, timeout_ms, topic_data: "),
-        (ProduceRequest(timeout_ms=1.5), 9, "acks, timeout_ms, topic_data: "),  # type: ignore[arg-type]
+        (ProduceRequest(timeout_ms=HALF), 9, "acks, timeout_ms, topic_data: "),
         (HeartbeatRequest(group_id="x" * 32768), 0, "group_id: "),
         (HeartbeatRequest(group_id="x" * 32768), 4, "group_id: a string of 32768 bytes"),
         (HeartbeatRequest(group_id="\ud800"), 0, "group_id: 'utf-8' codec"),
-        (HeartbeatRequest(group_id=b"g"), 0, "group_id: "),  # type: ignore[arg-type]
+        (HeartbeatRequest(group_id=BYTES), 0, "group_id: "),
     ],
 )
 def test_value_that_does_not_fit_is_our_fault(message: Any, version: int, told: str) -> None:
