@@ -22,7 +22,7 @@ from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.clients.admin import ConfigEntry
+    from ottla.clients.admin.descriptions import ConfigEntry, ConfigResource
 
 ENTITY_TYPES: Final = ("topics", "brokers")
 LATER_ENTITY_TYPES: Final = ("clients", "users", "ips", "groups", "broker-loggers")
@@ -38,6 +38,13 @@ class Entity(NamedTuple):
     @property
     def label(self) -> str:
         return "topic" if self.type == "topics" else "broker"
+
+    def resource(self) -> ConfigResource:
+        """The entity as the admin client calls it."""
+        from ottla.clients.admin.descriptions import ConfigResource
+        from ottla.protocol.configs import ConfigResourceType
+
+        return ConfigResource(ConfigResourceType[self.label.upper()], self.name)
 
 
 class ConfigsCommand(Command):
@@ -205,7 +212,7 @@ def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> Non
         own = ",".join(
             f"{entry.name}={entry.value}"
             for entry in settings
-            if source_name(entry) == "DYNAMIC_TOPIC_CONFIG"
+            if entry.source.name == "DYNAMIC_TOPIC_CONFIG"
         )
         terminal.print(f"Configs for topic '{what.name}' are {own}")
     else:
@@ -215,13 +222,11 @@ def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> Non
             if what.name
             else "Default config for brokers in the cluster are:"
         )
-        _print_entries([each for each in settings if source_name(each) == wanted], terminal)
+        _print_entries([each for each in settings if each.source.name == wanted], terminal)
 
 
 def _settings(admin: Admin, what: Entity) -> list[ConfigEntry]:
-    from ottla.clients.admin import ConfigResource
-
-    resource = ConfigResource(what.label, what.name)
+    resource = what.resource()
     described = admin.describe_configs([resource], include_synonyms=True)
     return list(described[resource].values())
 
@@ -229,7 +234,7 @@ def _settings(admin: Admin, what: Entity) -> list[ConfigEntry]:
 def _print_entries(entries: Iterable[ConfigEntry], terminal: Terminal) -> None:
     for entry in entries:
         synonyms = ", ".join(
-            f"{source_name(synonym)}:{synonym.name}={_shown(synonym.value)}"
+            f"{synonym.source.name}:{synonym.name}={_shown(synonym.value)}"
             for synonym in entry.synonyms
         )
         sensitive = str(entry.is_sensitive).lower()
@@ -238,24 +243,19 @@ def _print_entries(entries: Iterable[ConfigEntry], terminal: Terminal) -> None:
         )
 
 
-def source_name(entry: object) -> str:
-    """Kafka's name for where a value comes from."""
-    return entry.source.name
-
-
 def _shown(value: str | None) -> str:
     return "null" if value is None else value
 
 
 def alter(admin: Admin, what: Entity, changes: Changes, terminal: Terminal) -> None:
     """Make the changes all at once and say so."""
-    from ottla.clients.admin import AlterConfigOp, ConfigResource
+    from ottla.clients.admin.descriptions import AlterConfigOp
 
     if changes.deleted:
         _check_deleted(admin, what, changes.deleted)
     operations = [AlterConfigOp(key, value, "SET") for key, value in changes.added.items()]
     operations += [AlterConfigOp(key, None, "DELETE") for key in changes.deleted]
-    admin.incremental_alter_configs({ConfigResource(what.label, what.name): operations})
+    admin.incremental_alter_configs({what.resource(): operations})
     if what.type == "topics":
         terminal.print(f"Completed Updating config for entity: topic '{what.name}'.")
     elif what.name:
@@ -266,7 +266,7 @@ def alter(admin: Admin, what: Entity, changes: Changes, terminal: Terminal) -> N
 
 def _check_deleted(admin: Admin, what: Entity, keys: list[str]) -> None:
     """Only what was set can be taken back: a typing mistake shall not pass in silence."""
-    known = {entry.name for entry in _settings(admin, what) if source_name(entry).startswith("DYN")}
+    known = {entry.name for entry in _settings(admin, what) if entry.source.name.startswith("DYN")}
     missing = [key for key in keys if key not in known]
     if missing:
         raise CommandError(

@@ -11,9 +11,11 @@ from ottla.cli.line_reader import LineReader, LineRecord
 from ottla.cli.options import add_bootstrap_server, bootstrap_server, key_values, require
 from ottla.cli.properties import load_properties
 from ottla.cli.terminal import Terminal
+from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla import Producer
+    from ottla.clients.producer.producer import Producer
+    from ottla.clients.producer.record_metadata import RecordMetadata
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +102,7 @@ class ConsoleProducerCommand(Command):
             for records in reader.read(terminal.source, terminal.out):
                 sender.send(records)
             producer.flush()
-        return sender.report()
+        return sender.status()
 
 
 class _Sender:
@@ -113,20 +115,24 @@ class _Sender:
         self.failed = 0
 
     def send(self, records: list[LineRecord]) -> None:
+        send, topic = self.producer.send, self.topic
         for key, value, headers in records:
-            future = self.producer.send(self.topic, value, key=key, headers=headers)
+            try:
+                future = send(topic, value, key=key, headers=headers, on_delivery=self._on_delivery)
+            except KafkaError as error:
+                if error.error is not ErrorCode.MESSAGE_TOO_LARGE:
+                    raise
+                self._on_delivery(None, error)
+                continue
             if self.sync:
-                future.result()
-            else:
-                future.add_done_callback(self._on_done)
+                future.exception()
 
-    def _on_done(self, future: object) -> None:
-        error = future.exception()
+    def _on_delivery(self, _metadata: RecordMetadata | None, error: KafkaError | None) -> None:
         if error is not None:
             self.failed += 1
             logger.error("a record for topic %s was not sent: %s", self.topic, error)
 
-    def report(self) -> int:
+    def status(self) -> int:
         return 1 if self.failed else 0
 
 

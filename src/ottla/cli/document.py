@@ -58,8 +58,8 @@ def render(page: str) -> str:
         begin, end = f"<!-- {name}: from its parser -->", f"<!-- {name}: end -->"
         fresh = f"{begin}\n{section(name)}\n{end}"
         pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        if pattern.search(page):
-            page = pattern.sub(lambda _match, text=fresh: text, page)
+        if found := pattern.search(page):
+            page = page[: found.start()] + fresh + page[found.end() :]
         else:
             page = f"{page.rstrip()}\n\n## ottla {name}\n\n{fresh}\n"
     return page

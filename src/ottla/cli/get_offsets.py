@@ -172,8 +172,8 @@ def print_offsets(
             raise
         failed = {each: found for each, found in answers.items() if isinstance(found, KafkaError)}
         results = {each: found for each, found in answers.items() if each not in failed}
-    for partition, error in failed.items():
-        terminal.note(f"Error: no offset of partition {partition}: {error}")
+    for partition, reason in failed.items():
+        terminal.note(f"Error: no offset of partition {partition}: {reason}")
     for partition in sorted(results):
         offset = results[partition].offset
         shown = offset if offset >= 0 else ""

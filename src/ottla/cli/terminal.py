@@ -37,19 +37,19 @@ class RealClients:
         from ottla import Admin
 
         check_reachable(servers)
-        return Admin(servers, **keywords(settings))
+        return Admin(servers, without_servers(settings))
 
     def producer(self, servers: str, settings: Mapping[str, str]) -> Producer:
         from ottla import Producer
 
         check_reachable(servers)
-        return Producer(servers, **keywords(settings))
+        return Producer(servers, without_servers(settings))
 
     def consumer(self, servers: str, settings: Mapping[str, str]) -> Consumer:
         from ottla import Consumer
 
         check_reachable(servers)
-        return Consumer(servers, **keywords(settings))
+        return Consumer(servers, without_servers(settings))
 
 
 class Terminal:
@@ -66,7 +66,7 @@ class Terminal:
     ) -> None:
         self.source = source or sys.stdin.buffer
         self.out = out or sys.stdout
-        self.raw_out = raw_out or getattr(self.out, "buffer", sys.stdout.buffer)
+        self.raw_out: BinaryIO = raw_out or sys.stdout.buffer
         self.err = err or sys.stderr
         self.clients = clients or RealClients()
 
@@ -83,13 +83,9 @@ class Terminal:
         return time.time_ns() // 1_000_000
 
 
-def keywords(settings: Mapping[str, str]) -> dict[str, str]:
-    """Kafka's keys as the keywords of Ottla's clients; the servers are an argument of their own."""
-    return {
-        key.replace(".", "_"): value
-        for key, value in settings.items()
-        if key != "bootstrap.servers"
-    }
+def without_servers(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings but for the servers, which the command line names."""
+    return {key: value for key, value in settings.items() if key != "bootstrap.servers"}
 
 
 def check_reachable(servers: str) -> None:

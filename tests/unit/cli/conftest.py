@@ -11,6 +11,23 @@ import pytest
 
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
+from ottla.clients.admin.bulk import checked
+from ottla.clients.admin.descriptions import (
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSynonym,
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    NewTopic,
+    TopicDescription,
+    TopicPartitionInfo,
+)
+from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.configs import ConfigSource
+from ottla.structs import Node, TopicPartition
 
 
 @dataclass
@@ -66,5 +83,156 @@ def ottla(clients: FakeClients) -> Callable[..., Outcome]:
         terminal = Terminal(source=BytesIO(stdin), out=out, raw_out=raw, err=err, clients=clients)
         status = main([str(word) for word in words], terminal)
         return Outcome(status, raw.getvalue().decode(), err.getvalue())
+
+    return run
+
+
+NODE = Node(0, "localhost", 9092)
+
+
+class FakeAdmin:
+    """A cluster in a few dictionaries. Every change is kept in `changes` as it was asked for."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicDescription] = {}
+        self.nodes = [NODE]
+        self.settings: dict[tuple[str, str], list[ConfigEntry]] = {}
+        self.groups: dict[str, GroupDescription] = {}
+        self.committed: dict[str, dict[TopicPartition, int]] = {}
+        self.offsets: dict[tuple[TopicPartition, int], int] = {}
+        self.failures: dict[object, KafkaError] = {}
+        self.changes: list[tuple[Any, ...]] = []
+
+    def __enter__(self) -> FakeAdmin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    # What a test sets up
+
+    def add_topic(self, name: str, *partitions: TopicPartitionInfo, **own: str) -> None:
+        """A topic with these partitions, or with one on broker 0, and with settings of its own."""
+        infos = list(partitions) or [TopicPartitionInfo(0, 0, 0, (0,), (0,))]
+        self.topics[name] = TopicDescription(name, partitions=infos)
+        entries = [entry("min.insync.replicas", "1", ConfigSource.DEFAULT_CONFIG)]
+        entries += [entry(key.replace("_", "."), value) for key, value in own.items()]
+        self.settings["topic", name] = list({each.name: each for each in entries}.values())
+
+    def add_log(self, partition: TopicPartition, start: int, end: int) -> None:
+        """Where the log of a partition begins and ends."""
+        self.offsets[partition, -2] = start
+        self.offsets[partition, -1] = end
+
+    def add_group(self, group_id: str, state: str = "Empty", *members: MemberDescription) -> None:
+        """A group in this state."""
+        self.groups[group_id] = GroupDescription(
+            group_id, state, "consumer", "range" if members else "", NODE, list(members)
+        )
+
+    # What commands call
+
+    def list_topics(self) -> set[str]:
+        return set(self.topics)
+
+    def describe_topics(self, names: list[str]) -> dict[str, TopicDescription]:
+        for name in names:
+            if name not in self.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+        return {name: self.topics[name] for name in names}
+
+    def describe_cluster(self) -> ClusterDescription:
+        return ClusterDescription("cluster", 0, self.nodes)
+
+    def api_versions(self, node_id: int) -> dict[int, tuple[int, int]]:
+        self._fail_if_told(node_id)
+        return {0: (0, 7), 18: (0, 3), 99: (1, 1)}
+
+    def create_topics(self, topics: list[NewTopic]) -> None:
+        for topic in topics:
+            self._fail_if_told(topic.name)
+        self.changes.append(("create_topics", topics))
+
+    def delete_topics(self, names: list[str]) -> None:
+        self.changes.append(("delete_topics", names))
+
+    def create_partitions(self, counts: dict[str, int], assignments: object = None) -> None:
+        self.changes.append(("create_partitions", counts, assignments))
+
+    def describe_configs(
+        self, resources: list[ConfigResource], include_synonyms: bool = False
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        return {
+            resource: {
+                each.name: each for each in self.settings[resource.type.name.lower(), resource.name]
+            }
+            for resource in resources
+        }
+
+    def incremental_alter_configs(self, changes: dict[ConfigResource, list[Any]]) -> None:
+        for resource, operations in changes.items():
+            self.changes.append((resource.type.name, resource.name, *map(tuple, operations)))
+
+    def list_offsets(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
+        results = {
+            partition: self.failures.get(partition)
+            or ListOffsetsResult(self.offsets[partition, timestamp], -1)
+            for partition, timestamp in wanted.items()
+        }
+        return checked(results)
+
+    def delete_records(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return checked({each: self.failures.get(each) or low for each, low in offsets.items()})
+
+    def list_groups(self, states: tuple[str, ...] = ()) -> list[GroupListing]:
+        return [
+            GroupListing(group.group_id, "consumer", group.state)
+            for group in self.groups.values()
+            if not states or group.state in states
+        ]
+
+    def describe_groups(self, group_ids: list[str]) -> dict[str, GroupDescription]:
+        dead = {each: GroupDescription(each, "Dead", "", "", NODE) for each in group_ids}
+        return {each: self.groups.get(each, dead[each]) for each in group_ids}
+
+    def delete_groups(self, group_ids: list[str]) -> None:
+        for group_id in group_ids:
+            self._fail_if_told(group_id)
+        self.changes.append(("delete_groups", group_ids))
+
+    def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        committed = self.committed.get(group_id, {})
+        return {each: OffsetAndMetadata(offset) for each, offset in committed.items()}
+
+    def alter_group_offsets(self, group_id: str, offsets: dict[TopicPartition, int]) -> None:
+        self.changes.append(("alter_group_offsets", group_id, offsets))
+
+    def _fail_if_told(self, what: object) -> None:
+        if what in self.failures:
+            raise self.failures[what]
+
+
+def entry(
+    name: str, value: str | None, source: ConfigSource = ConfigSource.DYNAMIC_TOPIC_CONFIG
+) -> ConfigEntry:
+    """A setting with a value from this source."""
+    is_default = source is ConfigSource.DEFAULT_CONFIG
+    synonyms = [ConfigSynonym(name, value, source)]
+    return ConfigEntry(name, value, is_default, source=source, synonyms=synonyms)
+
+
+@pytest.fixture
+def admin(clients: FakeClients) -> FakeAdmin:
+    """The cluster that the commands of a test talk to."""
+    clients.client = FakeAdmin()
+    return clients.client
+
+
+@pytest.fixture
+def tool(ottla: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    """Run a command with --bootstrap-server given."""
+
+    def run(name: str, *words: object) -> Outcome:
+        return ottla(name, "--bootstrap-server", "localhost:9092", *words)
 
     return run

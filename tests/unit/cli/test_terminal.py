@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from ottla.cli.command import CommandError
-from ottla.cli.terminal import check_reachable, host_and_port, keywords
+from ottla.cli.terminal import check_reachable, host_and_port, without_servers
 
 
 def free_port() -> int:
@@ -40,6 +40,8 @@ def test_ipv6_address_stands_in_brackets():
     assert host_and_port("[::1]:9092") == ("::1", 9092)
 
 
-def test_settings_become_keywords_without_the_servers():
-    """The servers of a property file do not win over those of the command line."""
-    assert keywords({"bootstrap.servers": "x:1", "linger.ms": "5"}) == {"linger_ms": "5"}
+def test_servers_of_a_property_file_do_not_win():
+    """Those of the command line do."""
+    settings = {"bootstrap.servers": "x:1", "linger.ms": "5"}
+
+    assert without_servers(settings) == {"linger.ms": "5"}

@@ -57,6 +57,8 @@ class ConsumerGroupsCommand(Command):
         action = check(arguments)
         servers = bootstrap_server(arguments)
         settings = command_settings(arguments)
+        if arguments.timeout is not None:
+            settings["default.api.timeout.ms"] = str(arguments.timeout)
         with terminal.clients.admin(servers, settings) as admin:
             if action == "--list":
                 from ottla.cli.consumer_groups.listing import list_groups
@@ -100,8 +102,7 @@ def _add_actions(parser: ArgumentParser) -> None:
         "--timeout",
         metavar="MS",
         type=int,
-        help="How long to wait for the coordinator's answers. Default: 5000.",
-        default=5000,
+        help="How long the tool may wait for answers, in place of default.api.timeout.ms.",
     )
 
 

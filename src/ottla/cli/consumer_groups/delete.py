@@ -27,8 +27,8 @@ def delete_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int
         terminal.print(f"Deletion of requested consumer groups ({deleted}) was successful.")
         return 0
     terminal.note("Error: Deletion of some consumer groups failed:")
-    for group, error in failed.items():
-        terminal.note(f"* Group '{group}' could not be deleted due to: {error}")
+    for group, reason in failed.items():
+        terminal.note(f"* Group '{group}' could not be deleted due to: {reason}")
     if deleted:
         terminal.print(f"These consumer groups were deleted successfully: {deleted}")
     return 1

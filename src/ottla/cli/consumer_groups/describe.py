@@ -13,7 +13,7 @@ from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.clients.admin import GroupDescription, MemberDescription
+    from ottla.clients.admin.descriptions import GroupDescription, MemberDescription
 
 MISSING = "-"
 LATEST = -1

@@ -28,14 +28,14 @@ def alter_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None
 def _change_settings(
     admin: Admin, names: list[str], arguments: Namespace, terminal: Terminal
 ) -> None:
-    from ottla.clients.admin import AlterConfigOp, ConfigResource
+    from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 
     settings = topic_settings(arguments.config)
     operations = [AlterConfigOp(key, value, "SET") for key, value in settings.items()]
     operations += [AlterConfigOp(key, None, "DELETE") for key in arguments.delete_config]
     terminal.note("'ottla configs' is the tool for settings; this option is kept for old scripts.")
     for name in names:
-        admin.incremental_alter_configs({ConfigResource("topic", name): operations})
+        admin.incremental_alter_configs({ConfigResource.topic(name): operations})
         terminal.print(f"Updated config for topic {name}.")
 
 

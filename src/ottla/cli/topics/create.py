@@ -21,7 +21,7 @@ COLLISION_WARNING = (
 
 def create_topic(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Create the topic and say so."""
-    from ottla.clients.admin import NewTopic
+    from ottla.clients.admin.descriptions import NewTopic
 
     name: str = arguments.topic
     if "." in name or "_" in name:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.cli.terminal import Terminal
@@ -11,7 +11,7 @@ from ottla.cli.topics.topic_filter import existing_topics, matching_topics
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.clients.admin import ConfigEntry, TopicDescription, TopicPartitionInfo
+    from ottla.clients.admin.descriptions import ConfigEntry, TopicDescription, TopicPartitionInfo
 
     Wanted = Callable[[TopicPartitionInfo, int], bool]
 
@@ -48,9 +48,9 @@ def _names(admin: Admin, arguments: Namespace) -> list[str]:
 
 
 def _settings(admin: Admin, names: list[str]) -> dict[str, Mapping[str, ConfigEntry]]:
-    from ottla.clients.admin import ConfigResource
+    from ottla.clients.admin.descriptions import ConfigResource
 
-    described = admin.describe_configs([ConfigResource("topic", name) for name in names])
+    described = admin.describe_configs([ConfigResource.topic(name) for name in names])
     return {resource.name: entries for resource, entries in described.items()}
 
 
@@ -86,5 +86,5 @@ def partition_line(topic: str, partition: TopicPartitionInfo) -> str:
     )
 
 
-def _ids(brokers: list[int]) -> str:
+def _ids(brokers: Sequence[int]) -> str:
     return ",".join(map(str, brokers))

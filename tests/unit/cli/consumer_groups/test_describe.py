@@ -1,0 +1,165 @@
+"""`ottla consumer-groups --describe`."""
+
+import pytest
+
+from ottla.clients.admin.descriptions import MemberDescription
+from ottla.structs import TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+BUSY = MemberDescription("c-2", None, "c", "/127.0.0.1", [A1, A0])
+IDLE = MemberDescription("c-1", None, "c", "/127.0.0.1", [])
+
+
+def row(*fields: object) -> str:
+    """Fields in columns of the width that short contents get."""
+    widths = (15, 15, 10, 15, 15, 15, 15, 15, 0)
+    return " ".join(f"{field!s:<{width}}" for field, width in zip(fields, widths, strict=True))
+
+
+def state_row(*fields: object) -> str:
+    """Fields in the columns of the --state view."""
+    return "{:<25} {:<25} {:<20} {:<15} {}".format(*fields)
+
+
+HEADER = row(
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "CURRENT-OFFSET",
+    "LOG-END-OFFSET",
+    "LAG",
+    "CONSUMER-ID",
+    "HOST",
+    "CLIENT-ID",
+)
+
+
+@pytest.fixture
+def cluster(admin):
+    """Group g reads topic a with one of its two members; nobody reads b, of which it has an offset."""
+    admin.add_topic("a")
+    admin.add_topic("b")
+    admin.add_log(A0, 0, 10)
+    admin.add_log(A1, 0, 20)
+    admin.add_log(B0, 0, 5)
+    admin.add_group("g", "Stable", IDLE, BUSY)
+    admin.committed["g"] = {A0: 4, B0: 5}
+    admin.add_group("empty")
+    return admin
+
+
+def test_offsets_are_shown_with_their_lag(tool, cluster):
+    """H16: assigned partitions first, then the others; a dash for what is not known."""
+    outcome = tool("consumer-groups", "--describe", "--group", "g")
+
+    assert outcome.status == 0
+    assert outcome.err == ""
+    assert outcome.lines == [
+        "",
+        HEADER,
+        row("g", "a", 0, 4, 10, 6, "c-2", "/127.0.0.1", "c"),
+        row("g", "a", 1, "-", 20, "-", "c-2", "/127.0.0.1", "c"),
+        row("g", "b", 0, 5, 5, 0, "-", "-", "-"),
+    ]
+
+
+def test_offsets_view_is_the_default(tool, cluster):
+    """H19: --offsets says the same."""
+    plain = tool("consumer-groups", "--describe", "--group", "g")
+
+    assert tool("consumer-groups", "--describe", "--group", "g", "--offsets").out == plain.out
+
+
+def test_columns_grow_with_their_contents(tool, cluster):
+    """Long names stay in their columns."""
+    group = "g" * 30
+    cluster.add_group(group)
+    cluster.committed[group] = {B0: 1}
+
+    lines = tool("consumer-groups", "--describe", "--group", group).lines
+
+    assert lines[1].index("TOPIC") == lines[2].index(" b ") + 1 == 31
+
+
+def test_topic_that_has_gone_has_no_log_end(tool, cluster):
+    """Its offsets are still shown."""
+    del cluster.topics["b"]
+
+    lines = tool("consumer-groups", "--describe", "--group", "g").lines
+
+    assert lines[4] == row("g", "b", 0, 5, "-", "-", "-", "-", "-")
+
+
+def test_group_without_members_says_so(tool, cluster):
+    """The note goes to stderr, offsets to stdout as ever."""
+    cluster.committed["empty"] = {B0: 1}
+
+    outcome = tool("consumer-groups", "--describe", "--group", "empty")
+
+    assert outcome.err == "\nConsumer group 'empty' has no active members.\n"
+    assert outcome.lines[2] == row("empty", "b", 0, 1, 5, 4, "-", "-", "-")
+
+
+def test_group_that_rebalances_says_so(tool, cluster):
+    """What is shown may change in a moment."""
+    cluster.groups["g"].state = "PreparingRebalance"
+
+    err = tool("consumer-groups", "--describe", "--group", "g").err
+
+    assert err == "\nWarning: Consumer group 'g' is rebalancing.\n"
+
+
+@pytest.mark.parametrize("view", [(), ("--members",), ("--state",)])
+def test_unknown_group_is_one_line_and_status_1(tool, cluster, view):
+    """The others are described."""
+    words = ("--group", "none", "--group", "g", *view)
+
+    outcome = tool("consumer-groups", "--describe", *words)
+
+    assert outcome.status == 1
+    assert outcome.err == "Error: Consumer group 'none' does not exist.\n"
+    assert "g " in outcome.out
+
+
+def test_members_are_counted(tool, cluster):
+    """H17: CONSUMER-ID HOST CLIENT-ID #PARTITIONS."""
+    lines = tool("consumer-groups", "--describe", "--group", "g", "--members").lines
+
+    assert [line.split() for line in lines[1:]] == [
+        ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"],
+        ["g", "c-1", "/127.0.0.1", "c", "0"],
+        ["g", "c-2", "/127.0.0.1", "c", "2"],
+    ]
+
+
+def test_verbose_shows_assignments(tool, cluster):
+    """H18: topics with their partitions, or a dash."""
+    BUSY.assignment[:] = [B0, A1, A0]
+
+    lines = tool("consumer-groups", "--describe", "--group", "g", "--members", "--verbose").lines
+
+    assert lines[1].endswith("ASSIGNMENT")
+    assert lines[2].endswith(" 0               -")
+    assert lines[3].endswith(" 3               a(0,1), b(0)")
+    BUSY.assignment[:] = [A1, A0]
+
+
+def test_state_is_one_row(tool, cluster):
+    """H20: COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE #MEMBERS."""
+    lines = tool("consumer-groups", "--describe", "--group", "g", "--state").lines
+
+    assert lines == [
+        "",
+        state_row("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"),
+        state_row("g", "localhost:9092 (0)", "range", "Stable", 2),
+    ]
+
+
+def test_all_groups_are_described_in_turn(tool, cluster):
+    """In the order of their ids."""
+    lines = tool("consumer-groups", "--describe", "--all-groups", "--state").lines
+
+    assert [line.split()[0] for line in lines if line and not line.startswith("GROUP")] == [
+        "empty",
+        "g",
+    ]

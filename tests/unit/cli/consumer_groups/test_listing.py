@@ -1,0 +1,107 @@
+"""`ottla consumer-groups --list` and `--delete`."""
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+
+
+@pytest.fixture
+def cluster(admin):
+    """An empty group and one with members."""
+    admin.add_group("b", "Stable")
+    admin.add_group("a", "Empty")
+    return admin
+
+
+def test_list_prints_ids_in_order(tool, cluster):
+    """H15: an id per line."""
+    assert tool("consumer-groups", "--list").lines == ["a", "b"]
+
+
+def test_list_with_state_is_a_table(tool, cluster):
+    """The state stands behind the id."""
+    assert tool("consumer-groups", "--list", "--state").lines == [
+        f"{'GROUP':<25} {'STATE':<20}",
+        f"{'a':<25} {'Empty':<20}",
+        f"{'b':<25} {'Stable':<20}",
+    ]
+
+
+def test_list_can_be_restricted_to_states(tool, cluster):
+    """States are separated by commas and may be written in lower case."""
+    lines = tool("consumer-groups", "--list", "--state", "stable,dead").lines
+
+    assert [line.split()[0] for line in lines] == ["GROUP", "b"]
+
+
+def test_unknown_state_lists_what_there_is(tool, cluster):
+    """The user learns the names."""
+    outcome = tool("consumer-groups", "--list", "--state", "asleep")
+
+    assert outcome.status == 1
+    assert "no group state 'asleep'; there are PreparingRebalance" in outcome.err
+
+
+def test_delete_names_the_groups_in_quotes(tool, cluster):
+    """H21: the line of Kafka."""
+    outcome = tool("consumer-groups", "--delete", "--group", "a", "--group", "c")
+
+    assert outcome.status == 0
+    assert outcome.out == "Deletion of requested consumer groups ('a', 'c') was successful.\n"
+    assert cluster.changes == [("delete_groups", ["a"]), ("delete_groups", ["c"])]
+
+
+def test_delete_refuses_groups_with_members(tool, cluster):
+    """H21: the reason is told for each, and the others are deleted."""
+    cluster.failures["b"] = KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    outcome = tool("consumer-groups", "--delete", "--all-groups")
+
+    assert outcome.status == 1
+    assert outcome.err == (
+        "Error: Deletion of some consumer groups failed:\n"
+        "* Group 'b' could not be deleted due to: "
+        "NON_EMPTY_GROUP: The group still has members.\n"
+    )
+    assert outcome.out == "These consumer groups were deleted successfully: 'a'\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--list", "--describe"),
+        ("--list", "--group", "a"),
+        ("--delete",),
+        ("--describe", "--group", "a", "--all-groups"),
+        ("--describe", "--group", "a", "--members", "--state"),
+        ("--describe", "--group", "a", "--state", "Stable"),
+        ("--delete", "--group", "a", "--members"),
+        ("--delete", "--group", "a", "--topic", "t"),
+        ("--delete", "--group", "a", "--state"),
+        ("--reset-offsets", "--group", "a", "--topic", "t"),
+        ("--reset-offsets", "--group", "a", "--to-latest"),
+        ("--reset-offsets", "--topic", "t", "--to-latest"),
+        ("--reset-offsets", "--group", "a", "--topic", "t", "--all-topics", "--to-latest"),
+        ("--reset-offsets", "--group", "a", "--topic", "t", "--to-latest", "--to-earliest"),
+        (
+            "--reset-offsets",
+            "--group",
+            "a",
+            "--topic",
+            "t",
+            "--to-latest",
+            "--dry-run",
+            "--execute",
+        ),
+        ("--describe", "--group", "a", "--to-latest"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line(tool, cluster, words):
+    """Nothing is changed, and the help is pointed to."""
+    outcome = tool("consumer-groups", *words)
+
+    assert outcome.status == 1
+    assert "(see 'ottla consumer-groups --help')" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert not cluster.changes

@@ -1,0 +1,206 @@
+"""`ottla consumer-groups --reset-offsets`, scenario by scenario."""
+
+import pytest
+
+from ottla.cli.terminal import Terminal
+from ottla.clients.admin.descriptions import TopicPartitionInfo
+from ottla.structs import TopicPartition
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+@pytest.fixture
+def cluster(admin):
+    """Topic t has two partitions; group g has offsets of t-0 and u-0."""
+    admin.add_topic("t", TopicPartitionInfo(0, 0), TopicPartitionInfo(1, 0))
+    admin.add_topic("u")
+    admin.add_log(T0, 5, 100)
+    admin.add_log(T1, 0, 50)
+    admin.add_log(U0, 0, 9)
+    admin.add_group("g")
+    admin.committed["g"] = {T0: 40, U0: 3}
+    return admin
+
+
+@pytest.fixture
+def reset(tool, cluster):
+    """Reset the offsets of group g with these options; None where nothing was committed."""
+
+    def run(*words: object):
+        outcome = tool("consumer-groups", "--reset-offsets", "--group", "g", "--execute", *words)
+        assert outcome.status == 0, outcome.err
+        return cluster.changes[-1][2] if cluster.changes else None
+
+    return run
+
+
+def test_earliest_and_latest_are_the_ends_of_the_log(reset):
+    """H25, H26."""
+    assert reset("--topic", "t", "--to-earliest") == {T0: 5, T1: 0}
+    assert reset("--topic", "t", "--to-latest") == {T0: 100, T1: 50}
+
+
+def test_offset_can_be_named(reset):
+    """H31."""
+    assert reset("--topic", "t", "--to-offset", 30) == {T0: 30, T1: 30}
+
+
+def test_offset_may_be_zero(reset):
+    """Zero is an offset like any other."""
+    assert reset("--topic", "t:1", "--to-offset", 0) == {T1: 0}
+
+
+@pytest.mark.parametrize(("shift", "offset"), [(10, 50), (-10, 30), (0, 40)])
+def test_shift_goes_both_ways(reset, shift, offset):
+    """H27."""
+    assert reset("--topic", "t:0", "--shift-by", shift) == {T0: offset}
+
+
+@pytest.mark.parametrize(
+    ("shift", "offset", "warning"),
+    [
+        (1000, 100, "new offset 1040 is higher than latest offset of partition t-0"),
+        (-1000, 5, "new offset -960 is lower than earliest offset of partition t-0"),
+    ],
+)
+def test_offsets_stay_inside_the_log(tool, cluster, shift, offset, warning):
+    """H27: a warning says what was asked for and what was done."""
+    words = ("--group", "g", "--topic", "t:0", "--shift-by", shift, "--execute")
+
+    outcome = tool("consumer-groups", "--reset-offsets", *words)
+
+    assert outcome.err == f"WARN: {warning}; it is set to {offset}\n"
+    assert cluster.changes == [("alter_group_offsets", "g", {T0: offset})]
+
+
+def test_shift_needs_an_offset_to_shift(tool, cluster):
+    """A partition without one is named."""
+    words = ("--group", "g", "--topic", "t", "--shift-by", 1)
+
+    outcome = tool("consumer-groups", "--reset-offsets", *words)
+
+    assert outcome.status == 1
+    assert "cannot shift the offset of t-1: group 'g' has none" in outcome.err
+
+
+def test_current_is_the_committed_offset_or_the_log_end(reset):
+    """H29."""
+    assert reset("--topic", "t", "--to-current") == {T0: 40, T1: 50}
+
+
+def test_datetime_finds_the_first_record_since(reset, cluster):
+    """H24: the log end where no record is as new."""
+    cluster.offsets[T0, 1500] = 17
+    cluster.offsets[T1, 1500] = -1
+
+    assert reset("--topic", "t", "--to-datetime", "1970-01-01T00:00:01.500") == {T0: 17, T1: 50}
+
+
+def test_duration_is_counted_from_now(reset, cluster, monkeypatch):
+    """H30."""
+    monkeypatch.setattr(Terminal, "now_ms", lambda _: 100_000)
+    cluster.offsets[T0, 40_000] = 21
+
+    assert reset("--topic", "t:0", "--by-duration", "PT1M") == {T0: 21}
+
+
+def test_file_names_partitions_and_offsets(reset, tmp_path):
+    """H28: no scope is needed, and offsets stay inside the log."""
+    path = tmp_path / "plan.csv"
+    path.write_text("t,0,7\nt,1,70\n")
+
+    assert reset("--from-file", path) == {T0: 7, T1: 50}
+
+
+def test_file_without_the_group_is_refused(tool, cluster, tmp_path):
+    """The file and the group are named."""
+    path = tmp_path / "plan.csv"
+    path.write_text("other,t,0,7\n")
+
+    outcome = tool("consumer-groups", "--reset-offsets", "--group", "g", "--from-file", path)
+
+    assert outcome.status == 1
+    assert "plan.csv has no offsets for group 'g'" in outcome.err
+
+
+def test_all_topics_are_those_with_offsets(reset):
+    """H22."""
+    assert reset("--all-topics", "--to-latest") == {T0: 100, U0: 9}
+
+
+def test_partitions_can_be_chosen(reset):
+    """Of several topics too."""
+    assert reset("--topic", "t:1", "--topic", "u", "--to-earliest") == {T1: 0, U0: 0}
+
+
+def test_plan_is_printed_and_nothing_is_changed(tool, cluster):
+    """H23: without --execute it is a dry run, which a warning says unless that was meant."""
+    words = ("--reset-offsets", "--group", "g", "--topic", "t", "--to-latest")
+
+    silent, warned = tool("consumer-groups", *words, "--dry-run"), tool("consumer-groups", *words)
+
+    assert silent.lines == [
+        "",
+        f"{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}",
+        f"{'g':<30} {'t':<30} {'0':<10} {'100':<15}",
+        f"{'g':<30} {'t':<30} {'1':<10} {'50':<15}",
+    ]
+    assert warned.out == silent.out
+    assert silent.err == ""
+    assert warned.err.startswith("WARN: nothing is changed")
+    assert not cluster.changes
+
+
+def test_export_prints_csv(tool, cluster):
+    """H23: the group stands in front where there are several."""
+    cluster.add_group("h")
+    words = ("--reset-offsets", "--topic", "t:1", "--to-latest", "--export", "--dry-run")
+
+    one = tool("consumer-groups", *words, "--group", "g")
+    two = tool("consumer-groups", *words, "--group", "g", "--group", "h")
+
+    assert one.out == "t,1,50\n"
+    assert two.out == "g,t,1,50\nh,t,1,50\n"
+
+
+def test_group_with_members_is_refused_with_its_state(tool, cluster):
+    """H22: the other groups are reset."""
+    cluster.add_group("busy", "Stable")
+    words = ("--all-groups", "--topic", "t:1", "--to-latest", "--execute")
+
+    outcome = tool("consumer-groups", "--reset-offsets", *words)
+
+    assert outcome.status == 1
+    assert outcome.err == (
+        "Error: Assignments can only be reset if the group 'busy' is inactive, "
+        "but the current state is Stable.\n"
+    )
+    assert cluster.changes == [("alter_group_offsets", "g", {T1: 50})]
+
+
+def test_group_that_does_not_exist_gets_offsets(tool, cluster):
+    """As in Kafka: it is how a group is made to begin somewhere."""
+    words = ("--group", "new", "--topic", "t:1", "--to-offset", 7, "--execute")
+
+    assert tool("consumer-groups", "--reset-offsets", *words).status == 0
+    assert cluster.changes == [("alter_group_offsets", "new", {T1: 7})]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--topic", "none", "--to-latest"), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (("--topic", "t:7", "--to-latest"), "topic 't' has no partition 7"),
+        (("--topic", "t:x", "--to-latest"), "--topic takes numbers"),
+        (("--topic", "t", "--to-datetime", "noon"), "--to-datetime takes"),
+        (("--topic", "t", "--by-duration", "1h"), "--by-duration takes"),
+        (("--from-file", "/none"), "cannot read /none"),
+    ],
+)
+def test_mistakes_are_one_line(tool, cluster, words, line):
+    """Nothing is committed."""
+    outcome = tool("consumer-groups", "--reset-offsets", "--group", "g", "--dry-run", *words)
+
+    assert outcome.status == 1
+    assert line in outcome.err
+    assert outcome.err.count("\n") == 1

@@ -1,0 +1,183 @@
+"""`ottla configs`."""
+
+import pytest
+
+from ottla.cli.configs import parse_added
+from ottla.clients.admin.descriptions import ConfigEntry, ConfigSynonym
+from ottla.protocol.configs import ConfigSource
+
+DYNAMIC = ConfigSource.DYNAMIC_BROKER_CONFIG
+DEFAULT = ConfigSource.DEFAULT_CONFIG
+
+
+@pytest.fixture
+def cluster(admin):
+    """A topic with a setting of its own, a broker with one, and a default of all brokers."""
+    admin.add_topic("t", retention_ms="5", cleanup_policy="compact,delete")
+    threads = ConfigEntry(
+        "log.cleaner.threads",
+        "2",
+        source=DYNAMIC,
+        synonyms=[
+            ConfigSynonym("log.cleaner.threads", "2", DYNAMIC),
+            ConfigSynonym("log.cleaner.threads", "1", DEFAULT),
+        ],
+    )
+    password = ConfigEntry("ssl.key.password", None, is_sensitive=True, source=DYNAMIC)
+    fixed = ConfigEntry("log.dirs", "/tmp", is_default=True, source=DEFAULT)
+    admin.settings["broker", "0"] = [threads, password, fixed]
+    admin.settings["broker", ""] = [
+        ConfigEntry("num.io.threads", "9", source=ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    ]
+    return admin
+
+
+def test_settings_of_a_topic_are_one_line(tool, cluster):
+    """Only those made for the topic."""
+    for words in (("--topic", "t"), ("--entity-type", "topics", "--entity-name", "t")):
+        assert tool("configs", "--describe", *words).out == (
+            "Configs for topic 't' are retention.ms=5,cleanup.policy=compact,delete\n"
+        )
+
+
+def test_every_topic_is_described_where_none_is_named(tool, cluster):
+    """In the order of their names."""
+    cluster.add_topic("a")
+
+    assert tool("configs", "--describe", "--entity-type", "topics").lines[0] == (
+        "Configs for topic 'a' are "
+    )
+
+
+def test_settings_of_a_broker_stand_below_each_other(tool, cluster):
+    """With where each value comes from; secrets are not told."""
+    assert tool("configs", "--describe", "--broker", "0").lines == [
+        "Configs for broker 0 are:",
+        "  log.cleaner.threads=2 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:"
+        "log.cleaner.threads=2, DEFAULT_CONFIG:log.cleaner.threads=1}",
+        "  ssl.key.password=null sensitive=true synonyms={}",
+    ]
+
+
+def test_default_of_brokers_has_its_own_heading(tool, cluster):
+    """Both spellings mean it."""
+    for words in (("--broker-defaults",), ("--entity-type", "brokers", "--entity-default")):
+        assert tool("configs", "--describe", *words).lines == [
+            "Default config for brokers in the cluster are:",
+            "  num.io.threads=9 sensitive=false synonyms={}",
+        ]
+
+
+def test_all_shows_defaults_too(tool, cluster):
+    """Every setting in force."""
+    lines = tool("configs", "--describe", "--broker", "0", "--all").lines
+
+    assert lines[0] == "All configs for broker 0 are:"
+    assert "  log.dirs=/tmp sensitive=false synonyms={}" in lines
+
+
+def test_alter_of_a_topic_is_confirmed(tool, cluster):
+    """Settings are made and taken back in one request."""
+    words = ("--add-config", "segment.ms=7", "--delete-config", "retention.ms, cleanup.policy")
+
+    outcome = tool("configs", "--alter", "--topic", "t", *words)
+
+    assert outcome.out == "Completed Updating config for entity: topic 't'.\n"
+    assert cluster.changes == [
+        (
+            "TOPIC",
+            "t",
+            ("segment.ms", "7", "SET"),
+            ("retention.ms", None, "DELETE"),
+            ("cleanup.policy", None, "DELETE"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "line"),
+    [
+        (("--broker", "0"), "0", "Completed updating config for broker: 0."),
+        (
+            ("--broker-defaults",),
+            "",
+            "Completed updating default config for brokers in the cluster,",
+        ),
+    ],
+)
+def test_alter_of_brokers_is_confirmed(tool, cluster, words, name, line):
+    """One broker, or the default of all."""
+    assert tool("configs", "--alter", *words, "--add-config", "a=b").lines == [line]
+    assert cluster.changes == [("BROKER", name, ("a", "b", "SET"))]
+
+
+def test_settings_can_come_from_a_file(tool, cluster, tmp_path):
+    """--add-config wins over the file."""
+    path = tmp_path / "add.properties"
+    path.write_text("a=1\nb=2\n")
+
+    words = ("--add-config-file", path, "--add-config", "b=3")
+    tool("configs", "--alter", "--topic", "t", *words)
+
+    assert cluster.changes == [("TOPIC", "t", ("a", "1", "SET"), ("b", "3", "SET"))]
+
+
+def test_only_settings_that_were_made_can_be_taken_back(tool, cluster):
+    """A typing mistake does not pass in silence."""
+    outcome = tool("configs", "--alter", "--topic", "t", "--delete-config", "retention.msx")
+
+    assert outcome.status == 1
+    assert "Invalid config(s): retention.msx" in outcome.err
+    assert not cluster.changes
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a=b,c=d", {"a": "b", "c": "d"}),
+        ("a=[b,c],d=e", {"a": "b,c", "d": "e"}),
+        ("a = [ b,c ] , d=", {"a": "b,c", "d": ""}),
+        ("a=b=c", {"a": "b=c"}),
+        ("", {}),
+    ],
+)
+def test_brackets_group_values_with_commas(text, expected):
+    """The brackets themselves are not part of the value."""
+    assert parse_added(text) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--describe",),
+        ("--describe", "--alter", "--topic", "t"),
+        ("--describe", "--topic", "t", "--broker", "0"),
+        ("--describe", "--topic", "t", "--entity-type", "topics"),
+        ("--describe", "--topic", "t", "--add-config", "a=b"),
+        ("--describe", "--entity-type", "tables"),
+        ("--describe", "--entity-type", "topics", "--entity-default"),
+        ("--describe", "--broker", "zero"),
+        ("--alter", "--topic", "t"),
+        ("--alter", "--topic", "t", "--add-config", "a"),
+        ("--alter", "--topic", "t", "--add-config", "a=b", "--all"),
+        ("--alter", "--entity-type", "topics", "--add-config", "a=b"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line(tool, cluster, words):
+    """Nothing is changed, and the help is pointed to."""
+    outcome = tool("configs", *words)
+
+    assert outcome.status == 1
+    assert "(see 'ottla configs --help')" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert not cluster.changes
+
+
+def test_entities_without_settings_yet_are_named(tool, cluster):
+    """Quotas of clients are no typing mistake, they are not there yet."""
+    outcome = tool("configs", "--describe", "--entity-type", "clients")
+
+    assert outcome.status == 1
+    assert "no settings of clients yet" in outcome.err

@@ -1,0 +1,76 @@
+"""`ottla delete-records`."""
+
+import json
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import TopicPartition
+
+
+@pytest.fixture
+def offsets(tmp_path):
+    """Writes a file of offsets and returns its path."""
+
+    def write(document: object) -> str:
+        path = tmp_path / "offsets.json"
+        path.write_text(document if isinstance(document, str) else json.dumps(document))
+        return str(path)
+
+    return write
+
+
+def row(partition: int, offset: int) -> dict[str, object]:
+    return {"topic": "t", "partition": partition, "offset": offset}
+
+
+def test_low_watermarks_are_shown(tool, admin, offsets):
+    """A line per partition, as Kafka prints it."""
+    path = offsets({"partitions": [row(1, 7), row(0, 5)], "version": 1})
+
+    assert tool("delete-records", "--offset-json-file", path).lines == [
+        "Executing records delete operation",
+        "Records delete operation completed:",
+        "partition: t-0\tlow_watermark: 5",
+        "partition: t-1\tlow_watermark: 7",
+    ]
+
+
+def test_partition_that_fails_is_shown_beside_the_others(tool, admin, offsets):
+    """The status tells."""
+    admin.failures[TopicPartition("t", 1)] = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "7 > 5")
+
+    outcome = tool(
+        "delete-records", "--offset-json-file", offsets({"partitions": [row(0, 5), row(1, 7)]})
+    )
+
+    assert outcome.status == 1
+    assert outcome.lines[2:] == [
+        "partition: t-0\tlow_watermark: 5",
+        "partition: t-1\terror: OFFSET_OUT_OF_RANGE: 7 > 5",
+    ]
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["{", "[]", {}, {"partitions": [{}]}, {"version": 2}, {"partitions": [row(0, 1), row(0, 2)]}],
+)
+def test_file_of_another_form_is_one_line(tool, admin, offsets, document):
+    """The file is named, and nothing is deleted."""
+    outcome = tool("delete-records", "--offset-json-file", offsets(document))
+
+    assert outcome.status == 1
+    assert "offsets.json is not a list of offsets" in outcome.err
+    assert outcome.out == ""
+
+
+def test_missing_file_is_one_line(tool, admin):
+    """With the reason."""
+    outcome = tool("delete-records", "--offset-json-file", "/none")
+
+    assert outcome.err == "ottla delete-records: cannot read /none: No such file or directory\n"
+
+
+def test_file_is_required(tool, admin):
+    """There is nothing to do otherwise."""
+    assert "missing required option --offset-json-file" in tool("delete-records").err

@@ -1,0 +1,241 @@
+"""`ottla topics`, action by action."""
+
+import pytest
+
+from ottla.clients.admin.descriptions import NewTopic, TopicPartitionInfo
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import Node
+
+
+def partition(number: int, leader: int, isr: tuple[int, ...]) -> TopicPartitionInfo:
+    return TopicPartitionInfo(number, leader, 0, (0, 1, 2), isr)
+
+
+@pytest.fixture
+def cluster(admin):
+    """One topic is well; partitions of the other lack replicas, a live leader, or any leader."""
+    admin.nodes = [Node(0, "a", 1), Node(2, "c", 3)]
+    admin.add_topic("well", partition(0, 0, (0, 1, 2)))
+    admin.add_topic(
+        "ill",
+        partition(3, -1, (1,)),
+        partition(0, 0, (0, 1, 2)),
+        partition(1, 2, (2, 0)),
+        partition(2, 1, (1,)),
+        min_insync_replicas="2",
+    )
+    admin.add_topic("__consumer_offsets")
+    return admin
+
+
+def test_create_says_so(tool, admin):
+    """H04: the topic is asked for as it was written."""
+    words = ("--replication-factor", 1, "--partitions", 3, "--topic", "test")
+
+    outcome = tool("topics", "--create", *words, "--config", "retention.ms=5")
+
+    assert (outcome.status, outcome.out, outcome.err) == (0, "Created topic test.\n", "")
+    assert admin.changes == [
+        ("create_topics", [NewTopic("test", 3, 1, None, {"retention.ms": "5"})])
+    ]
+
+
+def test_create_leaves_what_is_not_said_to_the_broker(tool, admin):
+    """-1 stands for the broker's default."""
+    tool("topics", "--create", "--topic", "test")
+
+    assert admin.changes == [("create_topics", [NewTopic("test", -1, -1)])]
+
+
+def test_create_can_place_the_replicas(tool, admin):
+    """Partitions are separated by commas, replicas by colons."""
+    tool("topics", "--create", "--topic", "test", "--replica-assignment", "0:1,1:2")
+
+    assert admin.changes[0][1][0].replica_assignment == {0: [0, 1], 1: [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "why"),
+    [("0:x", "broker ids"), ("0:0", "names a broker twice"), ("0:1,1", "all partitions need")],
+)
+def test_create_refuses_wrong_placements(tool, admin, assignment, why):
+    """A placement has different brokers, and as many for each partition."""
+    words = ("--create", "--topic", "test", "--replica-assignment", assignment)
+
+    assert why in tool("topics", *words).err
+    assert not admin.changes
+
+
+def test_create_warns_of_names_that_collide_in_metrics(tool, admin):
+    """A period and an underscore are the same to metrics."""
+    assert tool("topics", "--create", "--topic", "a_b").lines[0].startswith("WARNING: Due to")
+
+
+def test_create_of_a_topic_that_exists_fails_unless_that_is_fine(tool, admin):
+    """--if-not-exists makes it succeed without a word."""
+    admin.failures["test"] = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'test' is there.")
+
+    failed = tool("topics", "--create", "--topic", "test")
+    fine = tool("topics", "--create", "--topic", "test", "--if-not-exists")
+
+    assert (failed.status, fine.status) == (1, 0)
+    assert failed.err == "ottla topics: Topic 'test' is there. (TOPIC_ALREADY_EXISTS)\n"
+    assert (fine.out, fine.err) == ("", "")
+
+
+def test_list_prints_names_in_order(tool, cluster):
+    """H06: a name per line."""
+    assert tool("topics", "--list").lines == ["__consumer_offsets", "ill", "well"]
+    assert tool("topics", "--list", "--exclude-internal").lines == ["ill", "well"]
+
+
+@pytest.mark.parametrize("expression", ["well,ill", "'well, ill'", ".*ll", "well|ill"])
+def test_list_takes_expressions(tool, cluster, expression):
+    """A comma means 'or', and whole names are matched."""
+    assert tool("topics", "--list", "--topic", expression).lines == ["ill", "well"]
+
+
+def test_wrong_expression_is_one_line(tool, cluster):
+    """What is wrong with it is said."""
+    assert "'*' is not a regular expression" in tool("topics", "--list", "--topic", "*").err
+
+
+def test_describe_prints_a_line_per_topic_and_per_partition(tool, cluster):
+    """H07: separated by tabs, partitions in order, `none` for a missing leader."""
+    assert tool("topics", "--describe", "--topic", "ill").out == (
+        "Topic:ill\tPartitionCount:4\tReplicationFactor:3\tConfigs:min.insync.replicas=2\n"
+        "\tTopic: ill\tPartition: 0\tLeader: 0\tReplicas: 0,1,2\tIsr: 0,1,2\n"
+        "\tTopic: ill\tPartition: 1\tLeader: 2\tReplicas: 0,1,2\tIsr: 2,0\n"
+        "\tTopic: ill\tPartition: 2\tLeader: 1\tReplicas: 0,1,2\tIsr: 1\n"
+        "\tTopic: ill\tPartition: 3\tLeader: none\tReplicas: 0,1,2\tIsr: 1\n"
+    )
+
+
+def test_describe_without_a_topic_shows_all(tool, cluster):
+    """In the order of their names."""
+    lines = tool("topics", "--describe").lines
+
+    assert [line.split("\t")[0] for line in lines if line.startswith("Topic:")] == [
+        "Topic:__consumer_offsets",
+        "Topic:ill",
+        "Topic:well",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("report", "partitions"),
+    [
+        ("--under-replicated-partitions", [1, 2, 3]),
+        ("--unavailable-partitions", [2, 3]),
+        ("--under-min-isr-partitions", [2, 3]),
+        ("--at-min-isr-partitions", [1]),
+    ],
+)
+def test_reports_show_only_partitions_that_fit(tool, cluster, report, partitions):
+    """Without the lines of topics, and a leader that is down counts as none."""
+    lines = tool("topics", "--describe", "--topic", "ill", report).lines
+
+    assert [int(line.split("\t")[2].removeprefix("Partition: ")) for line in lines] == partitions
+
+
+def test_topics_with_overrides_are_shown_without_partitions(tool, cluster):
+    """Only the line of the topic."""
+    assert tool("topics", "--describe", "--topics-with-overrides").lines == [
+        "Topic:ill\tPartitionCount:4\tReplicationFactor:3\tConfigs:min.insync.replicas=2"
+    ]
+
+
+@pytest.mark.parametrize("action", ["--describe", "--delete", "--alter"])
+def test_missing_topic_fails_unless_that_is_fine(tool, cluster, action):
+    """One line and status 1; --if-exists makes it nothing."""
+    words = (action, "--topic", "none", *(("--partitions", 5) if action == "--alter" else ()))
+
+    failed, fine = tool("topics", *words), tool("topics", *words, "--if-exists")
+
+    assert failed.status == 1
+    assert failed.err == "ottla topics: topic 'none' does not exist\n"
+    assert (fine.status, fine.out, fine.err) == (0, "", "")
+    assert not cluster.changes
+
+
+def test_delete_takes_expressions(tool, cluster):
+    """Every topic that matches is deleted, and nothing is printed."""
+    outcome = tool("topics", "--delete", "--topic", ".*ll")
+
+    assert (outcome.status, outcome.out) == (0, "")
+    assert cluster.changes == [("delete_topics", ["ill", "well"])]
+
+
+def test_alter_adds_partitions(tool, cluster):
+    """The count is that of all partitions."""
+    assert tool("topics", "--alter", "--topic", "well", "--partitions", 2).status == 0
+    assert cluster.changes == [("create_partitions", {"well": 2}, None)]
+
+
+def test_alter_places_only_the_new_partitions(tool, cluster):
+    """The assignment names all partitions; those that exist are left out of the request."""
+    words = ("--partitions", 3, "--replica-assignment", "0:1,1:2,2:0")
+
+    tool("topics", "--alter", "--topic", "well", *words)
+
+    assert cluster.changes == [("create_partitions", {"well": 3}, {"well": [[1, 2], [2, 0]]})]
+
+
+def test_alter_changes_settings_as_old_scripts_do(tool, cluster):
+    """`ottla configs` is named as the tool for it."""
+    words = ("--config", "retention.ms=5", "--delete-config", "min.insync.replicas")
+
+    outcome = tool("topics", "--alter", "--topic", "ill", *words)
+
+    assert outcome.out == "Updated config for topic ill.\n"
+    assert "'ottla configs'" in outcome.err
+    assert cluster.changes == [
+        ("TOPIC", "ill", ("retention.ms", "5", "SET"), ("min.insync.replicas", None, "DELETE"))
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--list", "--describe"),
+        ("--create",),
+        ("--delete",),
+        ("--alter", "--topic", "t"),
+        ("--list", "--partitions", "1"),
+        ("--describe", "--config", "a=b"),
+        ("--list", "--if-exists"),
+        ("--alter", "--topic", "t", "--if-not-exists", "--partitions", "2"),
+        ("--list", "--under-replicated-partitions"),
+        ("--describe", "--unavailable-partitions", "--at-min-isr-partitions"),
+        ("--create", "--topic", "t", "--replica-assignment", "0", "--partitions", "1"),
+        ("--create", "--topic", "t", "--config", "a"),
+        ("--create", "--topic", "t", "--partitions", "x"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line(tool, admin, words):
+    """Nothing is done, and the help is pointed to."""
+    outcome = tool("topics", *words)
+
+    assert outcome.status == 1
+    assert outcome.err.count("\n") == 1
+    assert "(see 'ottla topics --help')" in outcome.err
+    assert not admin.changes
+
+
+def test_zookeeper_is_explained(ottla, admin):
+    """The older option leads to the newer one."""
+    outcome = ottla("topics", "--list", "--zookeeper", "localhost:2181")
+
+    assert outcome.status == 1
+    assert "--bootstrap-server" in outcome.err
+
+
+def test_command_config_reaches_the_client(tool, admin, clients, tmp_path):
+    """Settings of the file are those of the tool's own client."""
+    path = tmp_path / "client.properties"
+    path.write_text("request.timeout.ms=7\n")
+
+    tool("topics", "--list", "--command-config", path)
+
+    assert clients.asked == [("admin", "localhost:9092", {"request.timeout.ms": "7"})]
