@@ -24,7 +24,7 @@ from ottla.log.log_files import PARTITION_METADATA
 from ottla.log.log_flusher import FlushJob, LogFlusher
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_segment import LogSegment
-from ottla.log.log_validator import AppendOrigin, LogValidator, ValidBatch
+from ottla.log.log_validator import AppendOrigin, LogValidator
 from ottla.log.partition_metadata import write_topic_id
 from ottla.log.producer_replay import restore_producers
 from ottla.log.producer_state import BatchMetadata
@@ -166,34 +166,34 @@ class Log:
         """
         if self.is_deleted or self.log_dir.is_offline:
             self._check_available()
-        valid = self._validator.validate(records, now_ms, origin)
-        batch = valid.batch
+        batch, max_timestamp_ms, append_time_ms = self._validator.validate(records, now_ms, origin)
         if batch.producer_id >= 0 and not batch.is_control:
             duplicate = self.producer_state_manager.check(batch)
             if duplicate is not None:
                 return self._info_of_duplicate(duplicate, batch)
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
-        segment = self._segment_for(valid, last_offset, now_ms)
-        assign_offset(valid.records, 0, base_offset, leader_epoch)
+        data = batch.buffer
+        segment = self._segment_for(len(data), last_offset, max_timestamp_ms, now_ms)
+        assign_offset(data, 0, base_offset, leader_epoch)
         try:
-            segment.append(valid.records, base_offset, last_offset, valid.max_timestamp_ms)
+            segment.append(data, base_offset, last_offset, max_timestamp_ms)
         except OSError as error:
             raise self._write_failed(segment, error) from error
         self.log_end_offset = last_offset + 1
         if leader_epoch > self.leader_epoch_cache.latest_epoch:
             self.leader_epoch_cache.assign(leader_epoch, base_offset)
         if batch.producer_id >= 0:
-            self._note_producer(segment, valid, base_offset)
+            self._note_producer(segment, batch, base_offset, max_timestamp_ms)
         self._flusher.flush_if_due()
         return LogAppendInfo(
             base_offset,
             last_offset,
-            valid.max_timestamp_ms,
-            valid.log_append_time_ms,
+            max_timestamp_ms,
+            append_time_ms,
             self.log_start_offset,
             batch.record_count,
-            len(valid.records),
+            len(data),
         )
 
     def _info_of_duplicate(self, first: BatchMetadata, batch: RecordBatch) -> LogAppendInfo:
@@ -209,13 +209,18 @@ class Log:
             is_duplicate=True,
         )
 
-    def _note_producer(self, segment: LogSegment, valid: ValidBatch, base_offset: int) -> None:
-        if valid.batch.is_control:
-            aborted = self.producer_state_manager.replay(RecordBatch(valid.records))
-            if aborted is not None:
+    def _note_producer(
+        self, segment: LogSegment, batch: RecordBatch, base_offset: int, max_timestamp_ms: int
+    ) -> None:
+        if not batch.is_control:
+            self.producer_state_manager.append(batch, base_offset, max_timestamp_ms)
+            return
+        aborted = self.producer_state_manager.replay(RecordBatch(batch.buffer))
+        if aborted is not None:
+            try:
                 segment.txn_index.append(aborted)
-        else:
-            self.producer_state_manager.append(valid.batch, base_offset, valid.max_timestamp_ms)
+            except OSError as error:  # readers would be shown an aborted transaction
+                self.log_dir.fail(error)
 
     def _write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
         """Cut off what a write that failed has left behind; if that fails too, the disk is gone."""
@@ -227,13 +232,15 @@ class Log:
 
     # -- rolling
 
-    def _segment_for(self, valid: ValidBatch, last_offset: int, now_ms: int) -> LogSegment:
+    def _segment_for(
+        self, added_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int
+    ) -> LogSegment:
         """The active segment, a new one if the batch is too large, late or far off for it."""
         segment = self.segments.active
         size = segment.size
         if size and (
-            size > self._validator.segment_bytes - len(valid.records)
-            or self._is_due(segment, valid.max_timestamp_ms, now_ms)
+            size > self._validator.segment_bytes - added_bytes
+            or self._is_due(segment, timestamp_ms, now_ms)
             or segment.is_full
             or not segment.fits(last_offset)
         ):

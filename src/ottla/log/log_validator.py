@@ -7,7 +7,7 @@ topic asks for it: keys on a compacted topic, a bound on how old they may be, an
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
@@ -17,6 +17,8 @@ from ottla.record.batch_validator import validate_batch, validate_records
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import (
     BATCH_OVERHEAD,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
     NO_TIMESTAMP,
     CorruptRecordError,
     RecordBatch,
@@ -36,13 +38,12 @@ class AppendOrigin(Enum):
     COORDINATOR = "coordinator"
 
 
-class ValidBatch(NamedTuple):
-    """A batch that may be appended: its header and its bytes, which can be stamped in place."""
+_CLIENT: Final = AppendOrigin.CLIENT
 
-    batch: RecordBatch
-    records: memoryview
-    max_timestamp_ms: int
-    log_append_time_ms: int
+
+# A batch that may be appended, whose `buffer` can be stamped in place; its largest timestamp; the
+# broker's time where that was set, else -1. A plain tuple, because one is made for every append.
+ValidBatch = tuple[RecordBatch, int, int]
 
 
 class LogValidator:
@@ -50,6 +51,7 @@ class LogValidator:
 
     __slots__ = (
         "codec",
+        "has_time_bounds",
         "is_log_append_time",
         "max_age_ms",
         "max_ahead_ms",
@@ -62,6 +64,7 @@ class LogValidator:
         difference_ms = config.message_timestamp_difference_max_ms
         self.max_age_ms = min(config.message_timestamp_before_max_ms, difference_ms)
         self.max_ahead_ms = min(config.message_timestamp_after_max_ms, difference_ms)
+        self.has_time_bounds = min(self.max_age_ms, self.max_ahead_ms) < LONG_MAX
         self.max_message_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
         self.needs_keys = "compact" in config.cleanup_policy
@@ -71,56 +74,45 @@ class LogValidator:
     def validate(self, records: memoryview, now_ms: int, origin: AppendOrigin) -> ValidBatch:
         """The one batch in `records`, checked and ready to be stamped; KafkaError if it is bad.
 
-        The bytes are those given unless they could not be written to or had to be recompressed.
+        Its buffer is `records` unless that could not be written to or had to be recompressed.
         """
-        batch = self._one_batch(records, origin)
+        batch = RecordBatch(records)
+        size = batch.batch_length + LOG_OVERHEAD
+        if size != len(records) or batch.magic != MAGIC:
+            raise _not_one_batch(batch, len(records))
+        if origin is _CLIENT:
+            self._check_client_batch(batch)
+        else:
+            batch.verify()
         if not self.is_log_append_time:
-            self._check_timestamps(batch, now_ms)
+            if batch.attributes & LOG_APPEND_TIME_FLAG:
+                raise _invalid_timestamp("a batch says that the broker has set its timestamps")
+            if self.has_time_bounds:
+                self._check_timestamps(batch, now_ms)
         if self.codec is not None and batch.compression is not self.codec and not batch.is_control:
-            batch = RecordBatch(memoryview(bytearray(recompress(batch, self.codec))))
+            batch = RecordBatch(bytearray(recompress(batch, self.codec)))
+            size = batch.size_in_bytes
         elif records.readonly:
-            batch = RecordBatch(memoryview(bytearray(records)))
-        size = batch.size_in_bytes
-        if size > self.max_message_bytes and origin is AppendOrigin.CLIENT:
+            batch = RecordBatch(bytearray(records))
+        if size > self.max_message_bytes and origin is _CLIENT:
             raise _too_large(ErrorCode.MESSAGE_TOO_LARGE, size, self.max_message_bytes)
         if size > self.segment_bytes:
             raise _too_large(ErrorCode.RECORD_LIST_TOO_LARGE, size, self.segment_bytes)
         if self.is_log_append_time:
             set_log_append_time(batch.buffer, 0, now_ms)
-            return ValidBatch(batch, batch.buffer, now_ms, now_ms)
-        return ValidBatch(batch, batch.buffer, batch.max_timestamp, NO_TIMESTAMP)
+            return batch, now_ms, now_ms
+        return batch, batch.max_timestamp, NO_TIMESTAMP
 
-    def _one_batch(self, records: memoryview, origin: AppendOrigin) -> RecordBatch:
-        """The batch, valid in itself and by the topic's rules for its records."""
-        batch = RecordBatch(records)
-        if batch.magic != MAGIC:
-            raise _invalid(f"magic {batch.magic} is not {MAGIC}, the only one taken")
-        if not BATCH_OVERHEAD <= batch.size_in_bytes <= len(records):
-            raise CorruptRecordError(
-                f"a batch cannot have {batch.size_in_bytes} of {len(records)} bytes"
-            )
-        if batch.size_in_bytes < len(records):
-            raise _invalid(
-                f"one batch at a time: {len(records) - batch.size_in_bytes} bytes follow the first"
-            )
-        if origin is not AppendOrigin.CLIENT:
-            batch.verify()
-            return batch
+    def _check_client_batch(self, batch: RecordBatch) -> None:
         validate_batch(batch)
-        if batch.is_transactional and batch.producer_id < 0:
+        if batch.producer_id < 0 and batch.is_transactional:
             raise _invalid("a transactional batch needs a producer id")
         if self.needs_keys:
             validate_records(batch, require_keys=True)
-        return batch
 
     def _check_timestamps(self, batch: RecordBatch, now_ms: int) -> None:
-        """Bounds on the future need the header only, those on the past the oldest record."""
-        if batch.is_log_append_time:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                "a batch says that the broker set its timestamps, on a topic where it does not",
-            )
-        if self.max_ahead_ms < LONG_MAX and batch.max_timestamp - now_ms > self.max_ahead_ms:
+        """A bound on the future needs the header only, one on the past the oldest record."""
+        if batch.max_timestamp - now_ms > self.max_ahead_ms:
             raise _out_of_bounds(batch.max_timestamp, now_ms, self.max_ahead_ms, "ahead of")
         if self.max_age_ms < LONG_MAX:
             known = [r.timestamp_ms for r in batch.records() if r.timestamp_ms != NO_TIMESTAMP]
@@ -150,8 +142,21 @@ def _stored_codec(compression_type: str) -> CompressionType | None:
     return CompressionType.of(compression_type)
 
 
+def _not_one_batch(batch: RecordBatch, size: int) -> KafkaError:
+    """What is wrong with bytes that are not just one batch of the present format."""
+    if batch.magic != MAGIC:
+        return _invalid(f"magic {batch.magic} is not {MAGIC}, the only one that is taken")
+    if not BATCH_OVERHEAD <= batch.size_in_bytes <= size:
+        return CorruptRecordError(f"a batch cannot have {batch.size_in_bytes} of {size} bytes")
+    return _invalid(f"one batch at a time: {size - batch.size_in_bytes} bytes follow the first")
+
+
 def _invalid(what: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, what)
+
+
+def _invalid_timestamp(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_TIMESTAMP, what)
 
 
 def _too_large(error: ErrorCode, size: int, limit: int) -> KafkaError:
@@ -160,7 +165,6 @@ def _too_large(error: ErrorCode, size: int, limit: int) -> KafkaError:
 
 
 def _out_of_bounds(timestamp_ms: int, now_ms: int, limit_ms: int, where: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_TIMESTAMP,
-        f"timestamp {timestamp_ms} is more than {limit_ms} ms {where} the broker's {now_ms}",
+    return _invalid_timestamp(
+        f"timestamp {timestamp_ms} is more than {limit_ms} ms {where} the broker's {now_ms}"
     )
