@@ -1,0 +1,90 @@
+"""A controller over a registry in memory, and a channel that writes down what it hears."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.endpoint import EndPoint
+from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
+from ottla.controller.controller import Controller
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.structs import Node, PartitionState, TopicPartition
+from ottla.testing import mock_runtime
+
+
+class RecordingChannel:
+    """What each broker was told, in order."""
+
+    def __init__(self) -> None:
+        self.leader_and_isr_calls: list[tuple[int, list[PartitionState]]] = []
+        self.stopped: list[tuple[int, list[TopicPartition], bool]] = []
+        self.metadata: dict[TopicPartition, PartitionState] = {}
+        self.brokers: list[Node] = []
+        self.deleted: list[str] = []
+
+    def leader_and_isr(self, broker_id, states):
+        self.leader_and_isr_calls.append((broker_id, list(states)))
+
+    def stop_replica(self, broker_id, partitions, delete):
+        self.stopped.append((broker_id, list(partitions), delete))
+
+    def update_metadata(self, broker_id, states, brokers, deleted_topics):
+        self.metadata |= {state.topic_partition: state for state in states}
+        self.brokers = list(brokers)
+        self.deleted += deleted_topics
+
+
+class World:
+    """Some live brokers, the first of which is the controller; it can be restarted and crash."""
+
+    def __init__(self, broker_count: int = 1, **settings: Any) -> None:
+        self.runtime = mock_runtime()
+        self.config = BrokerConfig(**settings)
+        self.broker_count = broker_count
+        self.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return self.runtime.scheduler.run(coroutine)
+
+    def start(self) -> None:
+        self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
+        self.channel = RecordingChannel()
+        self.run(self._start())
+
+    async def _start(self) -> None:
+        await self.registry.start()
+        await ensure_persistent_paths(self.registry)
+        for broker_id in range(self.broker_count):
+            end_point = EndPoint("PLAINTEXT", "PLAINTEXT", f"host-{broker_id}", 9092)
+            await register_broker(self.registry, broker_id, [end_point], 0)
+        self.controller = Controller(self.runtime, self.registry, self.config, self.channel, 0)
+        await self.controller.startup()
+
+    def restart(self, broker_count: int | None = None) -> None:
+        """End the process as kill -9 does, and start it again, maybe with fewer brokers alive."""
+        self.runtime.disk.crash()
+        self.broker_count = self.broker_count if broker_count is None else broker_count
+        self.start()
+
+    def create(self, *topics: Any, **options: Any) -> dict[str, Any]:
+        return self.run(self.controller.create_topics(topics, **options))
+
+    def data(self, path: str) -> bytes:
+        data, _ = self.run(self.registry.get(path))
+        return data
+
+
+@pytest.fixture
+def world() -> World:
+    """A controller with one live broker."""
+    return World()
+
+
+@pytest.fixture
+def make_world() -> type[World]:
+    """For worlds with more brokers or other settings."""
+    return World

@@ -1,0 +1,79 @@
+"""How a broker joins its cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.endpoint import EndPoint
+from ottla.controller.broker_registration import (
+    broker_node,
+    ensure_cluster_id,
+    generate_broker_id,
+    live_brokers,
+    register_broker,
+)
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import Node
+
+END_POINTS = [
+    EndPoint("CLIENT", "PLAINTEXT", "outside", 9092),
+    EndPoint("INTERNAL", "PLAINTEXT", "::1", 9093),
+]
+
+
+def test_cluster_id_is_made_once(world):
+    """22 characters of URL-safe base64, the same ever after."""
+    first = world.run(ensure_cluster_id(world.registry, world.runtime.random))
+    world.restart()
+
+    assert re.fullmatch(r"[a-zA-Z0-9_][a-zA-Z0-9_-]{21}", first)
+    assert world.run(ensure_cluster_id(world.registry, world.runtime.random)) == first
+    assert json.loads(world.data("/cluster/id")) == {"version": "1", "id": first}
+
+
+def test_generated_broker_ids_begin_above_the_reserved_ones(world):
+    """Each is given out once, also after a restart."""
+    config = BrokerConfig()
+    first = world.run(generate_broker_id(world.registry, config))
+    world.restart()
+
+    assert first == 1001
+    assert world.run(generate_broker_id(world.registry, config)) == 1002
+
+
+def test_registration_shows_all_listeners(world):
+    """Each reader finds the one that it uses."""
+    world.run(register_broker(world.registry, 7, END_POINTS, 1565, rack="r1"))
+    data = world.data("/brokers/ids/7")
+
+    assert json.loads(data)["endpoints"] == ["CLIENT://outside:9092", "INTERNAL://[::1]:9093"]
+    assert broker_node(7, data, "INTERNAL") == Node(7, "::1", 9093, "r1")
+    assert broker_node(7, data, "OTHER") == Node(7, "outside", 9092, "r1")
+    assert list(world.run(live_brokers(world.registry, "CLIENT"))) == [0, 7]
+
+
+def test_second_broker_of_an_id_is_refused(world):
+    """The first one is not disturbed."""
+    with pytest.raises(KafkaError, match=r"broker\.id=0") as caught:
+        world.run(register_broker(world.registry, 0, END_POINTS, 0))
+
+    assert caught.value.error is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_broker_epoch_grows_with_each_registration(world):
+    """What an older life of the broker was told can be told apart (KIP-380)."""
+    first = world.run(register_broker(world.registry, 7, END_POINTS, 0))
+    world.restart()
+    second = world.run(register_broker(world.registry, 7, END_POINTS, 0))
+
+    assert second > first
+
+
+def test_registration_without_end_points_is_unreadable():
+    """Somebody else wrote it."""
+    with pytest.raises(KafkaError, match="broker 3 is not readable"):
+        broker_node(3, b'{"endpoints":["nowhere"],"version":4}', "PLAINTEXT")
