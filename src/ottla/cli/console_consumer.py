@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command, CommandError, UsageError
@@ -22,7 +23,7 @@ from ottla.cli.terminal import Terminal
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla import Consumer
+    from ottla import Consumer, ConsumerRecord
 
 logger = logging.getLogger(__name__)
 
@@ -269,7 +270,7 @@ class _Reader:
     def _wanted(self) -> int | None:
         return None if self.max_messages is None else max(0, self.max_messages - self.count)
 
-    def _print(self, records: list[object]) -> None:
+    def _print(self, records: Sequence[ConsumerRecord]) -> None:
         out = self.terminal.raw_out
         for record in records:
             self.count += 1

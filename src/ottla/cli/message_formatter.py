@@ -11,11 +11,11 @@ from ottla.cli.command import UsageError
 from ottla.cli.decoders import Decode, decoder
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer import ConsumerRecord
-
-    Record = ConsumerRecord[bytes | None, bytes | None]
+    from ottla.clients.consumer.consumer_record import ConsumerRecord as Record
 
 logger = logging.getLogger(__name__)
+
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
 
 class MessageFormatter(ABC):
@@ -152,7 +152,7 @@ def timestamp_text(record: Record) -> str:
     """`CreateTime:1700000000000`, or that there is none."""
     if record.timestamp_ms < 0:
         return "NO_TIMESTAMP"
-    return f"{record.timestamp_type}:{record.timestamp_ms}"
+    return f"{TIMESTAMP_TYPES[record.timestamp_type]}:{record.timestamp_ms}"
 
 
 def _is_true(text: str) -> bool:

@@ -1,29 +1,26 @@
 """How the console consumer writes records."""
 
-from dataclasses import dataclass
 from io import BytesIO
 
 import pytest
 
 from ottla.cli.command import UsageError
 from ottla.cli.message_formatter import FORMATTERS, formatter
+from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
+
+RECORD = ConsumerRecord(
+    topic="t",
+    partition=1,
+    offset=7,
+    timestamp_ms=1700000000000,
+    timestamp_type=TimestampType.CREATE_TIME,
+    key=b"k",
+    value=b"v",
+    headers=(("h1", b"x"), ("h2", None)),
+)
 
 
-@dataclass
-class Record:
-    """What a consumer hands out, as far as formatters look at it."""
-
-    topic: str = "t"
-    partition: int = 1
-    offset: int = 7
-    timestamp_ms: int = 1700000000000
-    timestamp_type: str = "CreateTime"
-    key: bytes | None = b"k"
-    value: bytes | None = b"v"
-    headers: tuple[tuple[str, bytes | None], ...] = (("h1", b"x"), ("h2", None))
-
-
-def written(record: Record, name: str = "default", **properties: str) -> bytes:
+def written(record: ConsumerRecord, name: str = "default", **properties: str) -> bytes:
     out = BytesIO()
     dotted = {key.replace("_", "."): value for key, value in properties.items()}
     formatter(name, dotted).write(record, out)
@@ -32,31 +29,40 @@ def written(record: Record, name: str = "default", **properties: str) -> bytes:
 
 def test_value_alone_is_the_default():
     """A line is the value and nothing else."""
-    assert written(Record()) == b"v\n"
+    assert written(RECORD) == b"v\n"
 
 
 def test_everything_is_written_in_the_order_of_kafka():
     """Timestamp, partition, offset, headers, key, value, whatever order they were asked in."""
     names = ("value", "key", "headers", "offset", "partition", "timestamp")
 
-    assert written(Record(), **{f"print_{name}": "true" for name in names}) == (
+    assert written(RECORD, **{f"print_{name}": "true" for name in names}) == (
         b"CreateTime:1700000000000\tPartition:1\tOffset:7\th1:x,h2:null\tk\tv\n"
+    )
+
+
+def test_time_of_appending_is_told_apart():
+    """The broker may have set the timestamp."""
+    record = RECORD._replace(timestamp_type=TimestampType.LOG_APPEND_TIME)
+
+    assert written(record, print_timestamp="true", print_value="false") == (
+        b"LogAppendTime:1700000000000\n"
     )
 
 
 def test_value_can_be_left_out():
     """The line ends after the last part that is shown."""
-    assert written(Record(), print_key="true", print_value="false") == b"k\n"
+    assert written(RECORD, print_key="true", print_value="false") == b"k\n"
 
 
 def test_nothing_is_written_when_nothing_was_asked_for():
     """Not even the end of a line."""
-    assert written(Record(), print_value="false") == b""
+    assert written(RECORD, print_value="false") == b""
 
 
 def test_missing_parts_have_words():
     """Null keys and values, no headers and no timestamp are written out."""
-    record = Record(key=None, value=None, headers=(), timestamp_ms=-1)
+    record = RECORD._replace(key=None, value=None, headers=(), timestamp_ms=-1)
 
     assert written(record, print_timestamp="true", print_headers="true", print_key="true") == (
         b"NO_TIMESTAMP\tNO_HEADERS\tnull\tnull\n"
@@ -66,7 +72,7 @@ def test_missing_parts_have_words():
 def test_separators_and_the_word_for_null_can_be_chosen():
     """The properties of Kafka's formatter are obeyed."""
     text = written(
-        Record(value=None),
+        RECORD._replace(value=None),
         print_headers="true",
         print_key="true",
         key_separator=" | ",
@@ -80,7 +86,7 @@ def test_separators_and_the_word_for_null_can_be_chosen():
 
 def test_deserializers_turn_numbers_into_digits():
     """Keys and values have their own."""
-    record = Record(key=bytes(3) + b"\x05", value=bytes(7) + b"\x06")
+    record = RECORD._replace(key=bytes(3) + b"\x05", value=bytes(7) + b"\x06")
 
     text = written(record, print_key="true", key_deserializer="integer", value_deserializer="long")
 
@@ -91,13 +97,13 @@ def test_logging_formatter_also_logs(caplog):
     """The record is written and logged."""
     caplog.set_level("INFO")
 
-    assert written(Record(key=None), "logging") == b"v\n"
+    assert written(RECORD._replace(key=None), "logging") == b"v\n"
     assert caplog.messages == ["CreateTime:1700000000000, key:null, value:v"]
 
 
 def test_noop_formatter_writes_nothing():
     """Records are only counted."""
-    assert written(Record(), "noop") == b""
+    assert written(RECORD, "noop") == b""
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ HEADER = row(
 
 @pytest.fixture
 def cluster(admin):
-    """Group g reads topic a with one of its two members; nobody reads b, of which it has an offset."""
+    """One of the members of group g reads topic a; nobody reads b, which has an offset too."""
     admin.add_topic("a")
     admin.add_topic("b")
     admin.add_log(A0, 0, 10)
