@@ -116,7 +116,7 @@ class DescribeConfigsResponse(Response, api_key=32, versions="0-4", flexible="4+
     v1 source in place of is_default, synonyms (KIP-226) · v3 type and documentation · v4 flexible.
     """
 
-    throttle_time_ms: int = field(Int32, ignorable=True)
+    throttle_time_ms: int = field(Int32)
     results: list[DescribeConfigsResult] = field(Array(DescribeConfigsResult))
 
 
@@ -154,7 +154,7 @@ class AlterConfigsResourceResponse(Struct):
 class AlterConfigsResponse(Response, api_key=33, versions="0-2", flexible="2+"):
     """One result per resource. v2 flexible."""
 
-    throttle_time_ms: int = field(Int32, ignorable=True)
+    throttle_time_ms: int = field(Int32)
     responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))
 
 
@@ -193,7 +193,7 @@ class IncrementalAlterConfigsResourceResponse(Struct):
 class IncrementalAlterConfigsResponse(Response, api_key=44, versions="0-1", flexible="1+"):
     """One result per resource. v1 flexible."""
 
-    throttle_time_ms: int = field(Int32, ignorable=True)
+    throttle_time_ms: int = field(Int32)
     responses: list[IncrementalAlterConfigsResourceResponse] = field(
         Array(IncrementalAlterConfigsResourceResponse)
     )

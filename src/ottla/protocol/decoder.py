@@ -2,7 +2,7 @@
 
 It leans on two facts. Reading a fixed-size value past the end raises by itself, and positions only
 grow: so a slice that ends short need not be checked, as the position after it lies past the end,
-where the next read raises or the caller's final comparison fails. Counts are checked before the
+where the next read raises or the final comparison fails. Counts are checked before the
 first element is read.
 """
 
@@ -57,7 +57,7 @@ class DecoderSource(Source):
         self.line("end = len(data)")
         self.struct(cls, "m")
         self.flush()
-        with self.block("if pos > end" if cls.reads_newer else "if pos != end"):
+        with self.block("if pos > end" if cls.ignores_rest else "if pos != end"):
             self.line("raise refuse_end(pos, end)")
         self.line("return m")
 

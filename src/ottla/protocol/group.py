@@ -37,7 +37,7 @@ class Coordinator(Struct):
     host: str = field(String)
     port: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", ignorable=True)
+    error_message: str | None = field(String, nullable="0+")
 
 
 class FindCoordinatorResponse(Response, api_key=10, versions="0-6", flexible="3+"):
@@ -272,5 +272,5 @@ class DeletableGroupResult(Struct):
 class DeleteGroupsResponse(Response, api_key=42, versions="0-2", flexible="2+"):
     """One result per group. v2 flexible."""
 
-    throttle_time_ms: int = field(Int32, ignorable=True)
+    throttle_time_ms: int = field(Int32)
     results: list[DeletableGroupResult] = field(Array(DeletableGroupResult))

@@ -67,9 +67,12 @@ def encode_request(
     out += name or b""
     if api_version >= request.first_flexible_version:
         out.append(0)
-    whole = bytearray(join(encode_parts(request, api_version, out)))
-    SIZE.pack_into(whole, 0, len(whole) - SIZE.size)
-    return bytes(whole)
+    parts = encode_parts(request, api_version, out)
+    size = records_size(parts) - SIZE.size
+    if size > MAX_FRAME_BYTES:
+        raise LocalProtocolError(f"{type(request).__name__}: {size} bytes do not fit in a frame")
+    SIZE.pack_into(out, 0, size)
+    return join(parts)
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
@@ -139,7 +142,7 @@ def encode_response(header: RequestHeader, response: Response) -> list[Part]:
     if last:
         parts.append(last)
     if size > MAX_FRAME_BYTES:
-        raise LocalProtocolError(f"{cls.__name__} v{version}: {size} bytes do not fit in a frame")
+        raise LocalProtocolError(f"{cls.__name__}: {size} bytes do not fit in a frame")
     pack_response_head(out, 0, size - 4, header.correlation_id)
     return parts
 

@@ -116,7 +116,8 @@ class Message(Struct):
     """A struct that stands alone, with the range of its versions and of its flexible ones.
 
     With `reads_newer` a reader takes the fields that it knows of a newer version and ignores what
-    follows them, as the consumer protocol demands.
+    follows them, as the consumer protocol demands. With `ignores_rest` bytes behind the last field
+    are no fault, where a client that is in use sends some.
     """
 
     versions: ClassVar[Versions] = NONE
@@ -125,11 +126,17 @@ class Message(Struct):
     max_version: ClassVar[int]
     first_flexible_version: ClassVar[int]
     reads_newer: ClassVar[bool] = False
+    ignores_rest: ClassVar[bool] = False
     encoders: ClassVar[Codecs]
     decoders: ClassVar[Codecs]
 
     def __init_subclass__(
-        cls, *, versions: str = "none", flexible: str = "none", reads_newer: bool = False
+        cls,
+        *,
+        versions: str = "none",
+        flexible: str = "none",
+        reads_newer: bool = False,
+        ignores_rest: bool = False,
     ) -> None:
         super().__init_subclass__()
         cls.versions = Versions.parse(versions)
@@ -137,6 +144,7 @@ class Message(Struct):
         cls.min_version, cls.max_version = cls.versions
         cls.first_flexible_version = cls.flexible.first if cls.flexible != NONE else NEWEST
         cls.reads_newer = reads_newer
+        cls.ignores_rest = reads_newer or ignores_rest
         cls.encoders = Codecs(cls, "encode")
         cls.decoders = Codecs(cls, "decode")
 

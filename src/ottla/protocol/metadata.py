@@ -19,8 +19,11 @@ class MetadataRequestTopic(Struct):
     name: str | None = field(String, nullable="10+")
 
 
-class MetadataRequest(Request, api_key=3, versions="0-12", flexible="9+"):
+class MetadataRequest(Request, api_key=3, versions="0-12", flexible="9+", ignores_rest=True):
     """Ask about some topics, or about all: null topics, or in v0 an empty list.
+
+    librdkafka writes null topics of a flexible version in four bytes instead of one; read as they
+    stand, the three behind the first are the other fields, and what follows is left over.
 
     v4 automatic creation may be declined (KIP-204) · v8 authorized operations (KIP-430) · v9
     flexible · v10 topic ids in the answer (KIP-516) · v11 cluster operations move to

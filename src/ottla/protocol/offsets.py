@@ -122,7 +122,7 @@ class OffsetFetchResponsePartitions(Struct):
 
     partition_index: int = field(Int32)
     committed_offset: int = field(Int64)
-    committed_leader_epoch: int = field(Int32, default=-1, ignorable=True)
+    committed_leader_epoch: int = field(Int32, default=-1)
     metadata: str | None = field(String, nullable="0+")
     error_code: int = field(Int16)
 

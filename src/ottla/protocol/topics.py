@@ -63,7 +63,7 @@ class CreatableTopicConfigs(Struct):
     name: str = field(String)
     value: str | None = field(String, nullable="0+")
     read_only: bool = field(Boolean)
-    config_source: int = field(Int8, default=-1, ignorable=True)
+    config_source: int = field(Int8, default=-1)
     is_sensitive: bool = field(Boolean)
 
 
@@ -167,7 +167,7 @@ class DeleteRecordsTopicResult(Struct):
 class DeleteRecordsResponse(Response, api_key=21, versions="0-2", flexible="2+"):
     """One result per partition. v2 flexible."""
 
-    throttle_time_ms: int = field(Int32, ignorable=True)
+    throttle_time_ms: int = field(Int32)
     topics: list[DeleteRecordsTopicResult] = field(Array(DeleteRecordsTopicResult))
 
 
@@ -206,5 +206,5 @@ class CreatePartitionsTopicResult(Struct):
 class CreatePartitionsResponse(Response, api_key=37, versions="0-3", flexible="2+"):
     """One result per topic. v2 flexible."""
 
-    throttle_time_ms: int = field(Int32, ignorable=True)
+    throttle_time_ms: int = field(Int32)
     results: list[CreatePartitionsTopicResult] = field(Array(CreatePartitionsTopicResult))

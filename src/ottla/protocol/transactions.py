@@ -22,7 +22,7 @@ class InitProducerIdRequest(Request, api_key=22, versions="0-5", flexible="2+"):
 class InitProducerIdResponse(Response, api_key=22, versions="0-5", flexible="2+"):
     """The id and the epoch to write with. v2 flexible."""
 
-    throttle_time_ms: int = field(Int32, ignorable=True)
+    throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
     producer_id: int = field(Int64, default=-1)
     producer_epoch: int = field(Int16)

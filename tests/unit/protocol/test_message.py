@@ -49,7 +49,7 @@ def test_message_starts_with_its_defaults() -> None:
 def test_message_has_no_other_attributes() -> None:
     """A misspelt field is an error, in the constructor and later."""
     with pytest.raises(TypeError, match="max_wait"):
-        FetchRequest(**{"max_wait": NOTHING})
+        FetchRequest(max_wait=5)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         FetchRequest().max_wait = 5  # type: ignore[attr-defined]
 
