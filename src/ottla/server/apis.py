@@ -77,7 +77,7 @@ class Apis:
                 return
             body = decode_request(header, frame, position)
         except RemoteProtocolError as error:
-            connection.close(f"malformed request: {error.message}")
+            refuse(connection, f"malformed request: {error.message}")
             return
         context = RequestContext(connection, header, self.runtime.clock.now_ms())
         self._call(api.handler, context, body)
@@ -129,7 +129,7 @@ class Apis:
     def _refuse_version(self, connection: Connection, header: RequestHeader) -> None:
         """ApiVersions is answered in its oldest form, so that any client can read it (KIP-511)."""
         if header.api_key != ApiKey.API_VERSIONS:
-            connection.close(f"unsupported API key {header.api_key} version {header.api_version}")
+            refuse(connection, f"unsupported API key {header.api_key} version {header.api_version}")
             return
         oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
         context = RequestContext(connection, oldest, self.runtime.clock.now_ms())
@@ -141,3 +141,9 @@ class Apis:
             entry for entry in refusal.api_keys if entry.api_key == ApiKey.API_VERSIONS
         ]
         context.respond(refusal)
+
+
+def refuse(connection: Connection, reason: str) -> None:
+    """Hang up on a client that does not follow the protocol, and say so: it cannot be told."""
+    logger.info("closing %s: %s", connection.id, reason)
+    connection.close(reason)

@@ -9,6 +9,7 @@ from ottla.errors import ErrorCode
 from ottla.record.record_batch import batches
 from ottla.replication.exchange import ACKS_ALL
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -28,11 +29,22 @@ class TopicOffsetsLog:
     """Appends to and reads from the partitions of the offsets topic that this broker leads."""
 
     def __init__(
-        self, replica_manager: ReplicaManager, partition_count: int, commit_timeout_ms: int
+        self,
+        replica_manager: ReplicaManager,
+        cache: MetadataCache,
+        default_partition_count: int,
+        commit_timeout_ms: int,
     ) -> None:
         self.replica_manager = replica_manager
-        self.partition_count = partition_count
+        self.cache = cache
+        self.default_partition_count = default_partition_count
         self.commit_timeout_ms = commit_timeout_ms
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the topic has, or will have once it is created."""
+        topic = self.cache.topic(OFFSETS_TOPIC)
+        return self.default_partition_count if topic is None else len(topic.partitions)
 
     def partition_for(self, group_id: str) -> int:
         """The partition whose leader coordinates the group."""

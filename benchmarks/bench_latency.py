@@ -1,0 +1,117 @@
+"""Latency: one synchronous send, and end to end at a steady 1000 records a second.
+
+The peer is the bare round trip of 100 bytes between two blocking sockets over loopback.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ottla.testing.broker_process import BrokerProcess
+
+SENDS = 5_000
+STEADY_RECORDS = int(os.environ.get("BENCH_LATENCY_RECORDS", "20000"))
+STEADY_RATE = 1_000
+
+
+def percentiles(seconds: Sequence[float]) -> str:
+    ordered = sorted(seconds)
+    marks = ((50, "p50"), (99, "p99"), (99.9, "p99.9"))
+    return ", ".join(
+        f"{name} {ordered[min(len(ordered) - 1, int(len(ordered) * mark / 100))] * 1e6:,.0f} us"
+        for mark, name in marks
+    )
+
+
+def bare_round_trips(count: int) -> list[float]:
+    """100 bytes there and back between two threads' blocking sockets."""
+    left, right = socket.socketpair()
+
+    def echo() -> None:
+        while data := right.recv(4096):
+            right.sendall(data)
+
+    thread = threading.Thread(target=echo)
+    thread.start()
+    message = bytes(100)
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        left.sendall(message)
+        left.recv(4096)
+        times.append(time.perf_counter() - start)
+    left.close()
+    thread.join()
+    right.close()
+    return times
+
+
+def synchronous_sends(bootstrap: str, count: int) -> list[float]:
+    """One record, wait for its acknowledgement, the next: acks=1, no linger."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": 1})
+    times = []
+    for number in range(count + 500):
+        start = time.perf_counter()
+        producer.produce("latency-sync", bytes(100), partition=0)
+        producer.flush()
+        if number >= 500:
+            times.append(time.perf_counter() - start)
+    return times
+
+
+def end_to_end(bootstrap: str, count: int) -> list[float]:
+    """From produce() to the record in the consumer's hand, both in this process."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "latency", "fetch.wait.max.ms": 500}
+    )
+    consumer.assign([TopicPartition("latency-steady", 0, 0)])
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": 1})
+    warm_up = 1_000
+    times: list[float] = []
+
+    def send() -> None:
+        begin = time.perf_counter()
+        for number in range(count + warm_up):
+            due = begin + number / STEADY_RATE
+            while (wait := due - time.perf_counter()) > 0:
+                time.sleep(wait)
+            producer.produce("latency-steady", repr(time.perf_counter()).encode(), partition=0)
+            producer.poll(0)
+        producer.flush()
+
+    producer.produce("latency-steady", repr(time.perf_counter()).encode(), partition=0)
+    producer.flush()
+    sender = threading.Thread(target=send)
+    sender.start()
+    while len(times) < count + warm_up:
+        message = consumer.poll(10)
+        assert message is not None, "the steady stream stopped"
+        times.append(time.perf_counter() - float(message.value()))
+    sender.join()
+    consumer.close()
+    return times[warm_up:]
+
+
+def main() -> None:
+    print(f"machine: bare round trip of 100 B    {percentiles(bare_round_trips(20_000))}")
+    with tempfile.TemporaryDirectory() as folder:
+        broker = BrokerProcess(Path(folder) / "data").start()
+        try:
+            sends = synchronous_sends(broker.bootstrap_servers, SENDS)
+            print(f"synchronous send, 100 B, acks=1      {percentiles(sends)}", flush=True)
+            steady = end_to_end(broker.bootstrap_servers, STEADY_RECORDS)
+            print(f"end to end at {STEADY_RATE} records/s        {percentiles(steady)}")
+        finally:
+            broker.stop()
+
+
+if __name__ == "__main__":
+    main()

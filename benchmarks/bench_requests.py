@@ -1,0 +1,127 @@
+"""Small requests a second: Produce of 100 B and Metadata over several connections.
+
+The load is raw frames over blocking sockets, several in the air for each connection, so that the
+client costs little. The peer is the same load against an echo of frames on plain asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import socket
+import statistics
+import struct
+import tempfile
+import time
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from ottla.protocol.header import encode_request
+from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+from ottla.protocol.message import Request
+from ottla.record.batch_builder import BatchBuilder
+from ottla.testing.broker_process import BrokerProcess
+
+CONNECTIONS = 8
+DEPTH = 8
+REQUESTS = 200_000
+RUNS = 3
+
+
+def produce_request() -> Request:
+    builder = BatchBuilder()
+    builder.append(int(time.time() * 1000), None, bytes(100))
+    data = PartitionProduceData(index=0, records=builder.build())
+    topic = TopicProduceData(name="requests", partition_data=[data])
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
+
+
+def frame(request: Request, version: int) -> bytes:
+    return encode_request(version, 1, "bench", request)
+
+
+def load(address: tuple[str, int], request: bytes, count: int) -> float:
+    """Requests a second, `DEPTH` in the air on each of `CONNECTIONS` sockets."""
+    sockets = [socket.create_connection(address) for _ in range(CONNECTIONS)]
+    burst = request * DEPTH
+    size = None
+    for connection in sockets:
+        connection.sendall(request)
+        (length,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+        size = len(connection.recv(length, socket.MSG_WAITALL)) + 4
+    assert size is not None
+    turns = count // (CONNECTIONS * DEPTH)
+    start = time.perf_counter()
+    for connection in sockets:
+        connection.sendall(burst)
+    for turn in range(turns):
+        for connection in sockets:
+            connection.recv(size * DEPTH, socket.MSG_WAITALL)
+            if turn < turns - 1:
+                connection.sendall(burst)
+    elapsed = time.perf_counter() - start
+    for connection in sockets:
+        connection.close()
+    return turns * CONNECTIONS * DEPTH / elapsed
+
+
+class Echo(asyncio.Protocol):
+    """Answers each frame with a frame of 40 bytes and does nothing else."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.buffer = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        while len(self.buffer) >= 4:
+            (length,) = struct.unpack_from(">i", self.buffer)
+            if len(self.buffer) < 4 + length:
+                return
+            del self.buffer[: 4 + length]
+            self.transport.write(struct.pack(">i", 36) + bytes(36))
+
+
+def serve_echo(port: multiprocessing.Queue[int]) -> None:
+    async def serve() -> None:
+        server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
+        port.put(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+def echo_rate(request: bytes) -> float:
+    queue: multiprocessing.Queue[int] = multiprocessing.Queue()
+    process = multiprocessing.Process(target=serve_echo, args=(queue,), daemon=True)
+    process.start()
+    address = ("127.0.0.1", queue.get())
+    rate = statistics.median(load(address, request, REQUESTS) for _ in range(RUNS))
+    process.terminate()
+    process.join()
+    return rate
+
+
+def main() -> None:
+    produce = frame(produce_request(), 9)
+    metadata = frame(MetadataRequest(topics=[MetadataRequestTopic(name="requests")]), 9)
+    peer = echo_rate(produce)
+    print(f"{CONNECTIONS} connections, {DEPTH} requests in the air on each, medians of {RUNS}")
+    print(f"echo of the produce frame on plain asyncio  {peer:10,.0f} requests/s")
+    with tempfile.TemporaryDirectory() as folder:
+        broker = BrokerProcess(Path(folder) / "data").start()
+        try:
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+            admin.create_topics([NewTopic("requests", 1, 1)])["requests"].result(30)
+            address = ("127.0.0.1", broker.port)
+            for name, request in (("Produce v9 of 100 B", produce), ("Metadata v9", metadata)):
+                rate = statistics.median(load(address, request, REQUESTS) for _ in range(RUNS))
+                print(f"{name:<43} {rate:10,.0f} requests/s   {rate / peer:.2f} of the echo")
+        finally:
+            broker.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""The broker: everything that one process of Ottla is made of, put together and started in order.
+
+locks and ids of the log directories -> registry -> overrides -> logs (recovery)
+    -> listeners -> registration -> controller: leaders and groups -> clients are served
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.endpoint import EndPoint
+from ottla.config.topic_config import TopicConfig
+from ottla.controller.broker_registration import (
+    ensure_cluster_id,
+    ensure_persistent_paths,
+    generate_broker_id,
+    register_broker,
+)
+from ottla.controller.controller import Controller
+from ottla.controller.topic_names import validate_topic_name
+from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
+from ottla.log.log_manager import LogManager
+from ottla.network.config import NetworkConfig
+from ottla.network.host_name import canonical_host_name
+from ottla.network.processor import Processor
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.runtime import Runtime, real_runtime
+from ottla.server.apis import ApiFamily, Apis
+from ottla.server.dynamic_config import DynamicConfig
+from ottla.server.fetch_session import FetchSessionCache
+from ottla.server.handlers.api_versions import ApiVersionsHandler
+from ottla.server.handlers.configs import ConfigsHandler
+from ottla.server.handlers.fetch import FetchHandler
+from ottla.server.handlers.group import GroupHandlers
+from ottla.server.handlers.list_offsets import ListOffsetsHandler
+from ottla.server.handlers.metadata import MetadataHandler
+from ottla.server.handlers.offsets import OffsetHandlers
+from ottla.server.handlers.produce import ProduceHandler
+from ottla.server.handlers.producer_ids import ProducerIdHandlers
+from ottla.server.handlers.topics import TopicsHandler
+from ottla.server.local_channel import LocalBrokerChannel
+from ottla.server.metadata_cache import MetadataCache
+from ottla.server.offsets_log import OFFSETS_TOPIC, TopicOffsetsLog
+from ottla.structs import Node
+from ottla.version import __version__
+
+logger = logging.getLogger(__name__)
+
+REGISTRY_DIRECTORY: Final = "registry"
+STOP_TIMEOUT_MS: Final = 5_000
+
+
+class Broker:
+    """One broker with the embedded registry: it is the controller and leads every partition."""
+
+    def __init__(self, config: BrokerConfig, runtime: Runtime) -> None:
+        self.config = config
+        self.runtime = runtime
+        directory = f"{config.log_dirs[0].rstrip('/')}/{REGISTRY_DIRECTORY}"
+        self.registry = EmbeddedRegistry(runtime, directory)
+        self.broker_id = config.broker_id
+        self.end_points: list[EndPoint] = []
+
+    async def startup(self) -> None:
+        """Take the log directories over, recover them, and serve clients."""
+        config, runtime = self.config, self.runtime
+        self.log_manager = LogManager(runtime, config, self._topic_config)
+        owner = self.log_manager.acquire()
+        await self.registry.start()
+        await ensure_persistent_paths(self.registry)
+        cluster_id = await ensure_cluster_id(self.registry, runtime.random)
+        if self.broker_id < 0 and owner is not None:
+            self.broker_id = owner.broker_id
+        if self.broker_id < 0:
+            self.broker_id = await generate_broker_id(self.registry, config)
+        self.log_manager.claim(self.broker_id, cluster_id)
+        self.dynamic_config = DynamicConfig(runtime, self.registry, config, self.broker_id)
+        await self.dynamic_config.start()
+        await self.log_manager.startup()
+        self.replica_manager = ReplicaManager(runtime, self.log_manager, self.broker_id)
+        self.cache = MetadataCache(cluster_id)
+        self.apis = Apis(runtime)
+        self.processor = Processor(
+            runtime,
+            network_config(config),
+            self.apis.on_request,
+            self.replica_manager.complete_delayed,
+        )
+        self._listen()
+        await self._join_cluster()
+        self.processor.start()
+
+    async def _join_cluster(self) -> None:
+        """Register, become the controller, learn who leads what, and say what is served."""
+        config, runtime = self.config, self.runtime
+        log = TopicOffsetsLog(
+            self.replica_manager,
+            self.cache,
+            config.offsets_topic_num_partitions,
+            config.offsets_commit_timeout_ms,
+        )
+        self.groups = GroupCoordinator(runtime, config, log)
+        channel = LocalBrokerChannel(self.replica_manager, self.cache, self.groups)
+        self.controller = Controller(runtime, self.registry, config, channel, self.broker_id)
+        for family in self._families():
+            self.apis.register(family)
+        self.dynamic_config.on_topic_change(self.log_manager.update_topic_config)
+        self.dynamic_config.on_broker_change(self.log_manager.update_all_configs)
+        self.groups.startup()
+        await register_broker(
+            self.registry,
+            self.broker_id,
+            self.end_points,
+            runtime.clock.now_ms(),
+            config.broker_rack,
+        )
+        await self.controller.startup()
+
+    def _families(self) -> Iterable[ApiFamily]:
+        controller, cache, groups = self.controller, self.cache, self.groups
+        runtime, config, replica_manager = self.runtime, self.config, self.replica_manager
+        sessions = FetchSessionCache(
+            runtime, config.max_incremental_fetch_session_cache_slots, cache.topic_name
+        )
+        create_offsets_topic = partial(controller.auto_create_topic, OFFSETS_TOPIC)
+        return (
+            ApiVersionsHandler(self.apis.supported),
+            ProduceHandler(replica_manager),
+            FetchHandler(replica_manager, sessions, config.fetch_max_bytes),
+            ListOffsetsHandler(replica_manager),
+            MetadataHandler(
+                cache,
+                config.auto_create_topics_enable,
+                controller.auto_create_topic,
+                validate_topic_name,
+            ),
+            TopicsHandler(runtime, controller, replica_manager, self.dynamic_config),
+            ConfigsHandler(self.dynamic_config, cache),
+            GroupHandlers(groups, cache, runtime.scheduler, create_offsets_topic),
+            OffsetHandlers(groups, runtime.clock, cache.contains),
+            ProducerIdHandlers(ProducerIdManager(self.registry, self.broker_id)),
+        )
+
+    def _listen(self) -> None:
+        """Open the listeners, and find out what to advertise: real ports in the place of 0."""
+        ports = {}
+        for end_point in self.config.listeners:
+            listener = self.processor.listen(
+                end_point.listener_name, end_point.host, end_point.port
+            )
+            ports[end_point.listener_name] = listener.port
+        for advertised in self.config.advertised_listeners:
+            name = advertised.listener_name
+            end_point = advertised._replace(
+                host=advertised.host or canonical_host_name(),
+                port=advertised.port or ports[name],
+            )
+            self.end_points.append(end_point)
+            node = Node(self.broker_id, end_point.host, end_point.port, self.config.broker_rack)
+            self.cache.set_endpoint(name, node)
+
+    async def shutdown(self) -> None:
+        """Stop serving, flush the logs and leave the mark of a clean stop."""
+        await self.processor.stop(STOP_TIMEOUT_MS)
+        self.groups.shutdown()
+        self.dynamic_config.stop()
+        await self.log_manager.shutdown()
+        await self.registry.close()
+        await self.runtime.close()
+
+    def _topic_config(self, topic: str) -> TopicConfig:
+        return self.dynamic_config.topic_config(topic)
+
+
+def network_config(config: BrokerConfig) -> NetworkConfig:
+    """What the network layer needs to know of the broker's settings."""
+    return NetworkConfig(
+        socket_request_max_bytes=config.socket_request_max_bytes,
+        socket_send_buffer_bytes=config.socket_send_buffer_bytes,
+        socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        socket_listen_backlog_size=config.socket_listen_backlog_size,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        inter_broker_listener_name=config.inter_broker_listener_name,
+    )
+
+
+async def serve(config: BrokerConfig) -> None:
+    """Run a broker on this loop until SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    runtime = real_runtime(loop)
+    began_ms = runtime.clock.monotonic_ms()
+    broker = Broker(config, runtime)
+    await broker.startup()
+    # What startup made lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    took_ms = runtime.clock.monotonic_ms() - began_ms
+    listeners = ",".join(map(str, broker.end_points))
+    print(
+        f"Ottla {__version__}: broker {broker.broker_id} is ready at {listeners} ({took_ms} ms)",
+        flush=True,
+    )
+    await stop.wait()
+    logger.info("broker %d is stopping", broker.broker_id)
+    await broker.shutdown()
+
+
+def run_broker(config: BrokerConfig) -> int:
+    """Run a broker in this process until it is told to stop; returns the exit status."""
+    asyncio.run(serve(config))
+    return 0

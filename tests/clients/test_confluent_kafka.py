@@ -1,0 +1,237 @@
+"""librdkafka, through confluent-kafka, against a real broker."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+from records import CODECS, COUNT, PARTITIONS, Sent, assert_same, records
+
+LIMIT_SECONDS = 60
+
+
+def produce(broker, topic, batch, **config):
+    """Send the records and wait for every acknowledgement."""
+    failures = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all", **config})
+    for record in batch:
+        producer.produce(
+            topic,
+            key=record.key,
+            value=record.value,
+            headers=list(record.headers),
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+        )
+        producer.poll(0)
+    assert producer.flush(LIMIT_SECONDS) == 0
+    assert not failures
+
+
+def member(broker, group, topic, **config):
+    """A consumer that has joined the group."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+            **config,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+def read(consumers, count):
+    """Poll the members in turn until so many records have come."""
+    received = []
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while len(received) < count:
+        assert time.monotonic() < deadline, f"{len(received)} of {count} records came"
+        for consumer in consumers:
+            for message in consumer.consume(500, 0.1):
+                assert message.error() is None, message.error()
+                headers = tuple(message.headers() or ())
+                received.append(Sent(message.key(), message.value(), headers))
+    return received
+
+
+def wait_for_both(consumers):
+    """Poll until each member has partitions of its own; returns what came meanwhile."""
+    received = []
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not all(consumer.assignment() for consumer in consumers):
+        assert time.monotonic() < deadline, "the group did not share its partitions"
+        for consumer in consumers:
+            for message in consumer.consume(500, 0.05):
+                assert message.error() is None, message.error()
+                received.append(
+                    Sent(message.key(), message.value(), tuple(message.headers() or ()))
+                )
+    return received
+
+
+@pytest.fixture
+def admin(broker):
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+
+@pytest.fixture
+def topic(admin, unique):
+    name = unique("confluent")
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    return name
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_come_back_through_a_group_of_two(broker, topic, codec):
+    """A thousand keyed records with headers in each codec, shared by two members, in key order."""
+    members = [member(broker, topic, topic), member(broker, topic, topic)]
+    early = wait_for_both(members)
+
+    produce(broker, topic, records(codec), **{"compression.type": codec})
+    received = early + read(members, COUNT - len(early))
+    for consumer in members:
+        consumer.close()
+
+    assert_same(records(codec), received)
+
+
+def test_a_group_resumes_where_it_committed(broker, topic):
+    """What was committed is not read again, and the rest is."""
+    produce(broker, topic, records("first"))
+    first = member(broker, topic, topic)
+    assert len(read([first], COUNT)) == COUNT
+    first.commit(asynchronous=False)
+    first.close()
+    produce(broker, topic, records("second"))
+
+    second = member(broker, topic, topic)
+    received = read([second], COUNT)
+    second.close()
+
+    assert_same(records("second"), received)
+
+
+def test_an_idempotent_producer_writes_each_record_once(broker, topic):
+    """With idempotence on, the sequence numbers are accepted and nothing is there twice."""
+    produce(broker, topic, records("once"), **{"enable.idempotence": True})
+
+    consumer = member(broker, topic, topic)
+    received = read([consumer], COUNT)
+    assert consumer.consume(1, 0.5) == []
+    consumer.close()
+
+    assert_same(records("once"), received)
+
+
+def test_static_members_come_back_without_a_rebalance(broker, topic):
+    """A static member that returns gets its partitions back, and no other member loses any."""
+    config = {"session.timeout.ms": 20000}
+    first = member(broker, topic, topic, **config, **{"group.instance.id": "one"})
+    second = member(broker, topic, topic, **config, **{"group.instance.id": "two"})
+    wait_for_both([first, second])
+    before = second.assignment()
+    kept = first.assignment()
+    first.close()
+
+    revoked = []
+    second.subscribe([topic], on_revoke=lambda _, partitions: revoked.extend(partitions))
+    again = member(broker, topic, topic, **config, **{"group.instance.id": "one"})
+    wait_for_both([again, second])
+
+    assert sorted(again.assignment()) == sorted(kept)
+    assert sorted(second.assignment()) == sorted(before)
+    again.close()
+    second.close()
+
+
+def test_admin_creates_describes_and_deletes_topics(broker, admin, unique):
+    """Topics with configs, more partitions, a description, deletion: and errors by name."""
+    name = unique("admin")
+    admin.create_topics([NewTopic(name, 2, 1, config={"retention.ms": "3600000"})])[name].result(30)
+    with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
+        admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    admin.create_partitions([NewPartitions(name, 5)])[name].result(30)
+
+    metadata = admin.list_topics(name, timeout=30)
+    assert len(metadata.topics[name].partitions) == 5
+    assert admin.describe_cluster().result(30).cluster_id == metadata.cluster_id
+
+    admin.delete_topics([name])[name].result(30)
+    assert name not in admin.list_topics(timeout=30).topics
+
+
+def test_admin_reads_and_changes_configs(broker, admin, topic):
+    """A topic's setting is changed alone, and read back with its source."""
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        topic,
+        incremental_configs=[
+            ConfigEntry("retention.ms", "7200000", incremental_operation=AlterConfigOpType.SET)
+        ],
+    )
+    next(iter(admin.incremental_alter_configs([resource]).values())).result(30)
+
+    wanted = ConfigResource(ResourceType.TOPIC, topic)
+    configs = next(iter(admin.describe_configs([wanted]).values())).result(30)
+    assert configs["retention.ms"].value == "7200000"
+    assert not configs["retention.ms"].is_default
+    assert configs["cleanup.policy"].is_default
+    broker_configs = ConfigResource(ResourceType.BROKER, "0")
+    described = next(iter(admin.describe_configs([broker_configs]).values())).result(30)
+    assert described["log.segment.bytes"].value == "1073741824"
+
+
+def test_admin_lists_describes_and_deletes_groups(broker, admin, topic):
+    """A group is seen with its members, its offsets are read and altered, and it is deleted."""
+    produce(broker, topic, records("group"))
+    consumer = member(broker, topic, topic, **{"client.id": "watched"})
+    read([consumer], COUNT)
+    consumer.commit(asynchronous=False)
+
+    listed = {group.group_id for group in admin.list_consumer_groups().result(30).valid}
+    described = admin.describe_consumer_groups([topic])[topic].result(30)
+    assert topic in listed
+    assert [entry.client_id for entry in described.members] == ["watched"]
+    consumer.close()
+
+    wanted = [ConsumerGroupTopicPartitions(topic)]
+    offsets = admin.list_consumer_group_offsets(wanted)[topic].result(30)
+    assert sum(entry.offset for entry in offsets.topic_partitions) == COUNT
+    changed = [ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 1)])]
+    admin.alter_consumer_group_offsets(changed)[topic].result(30)
+    offsets = admin.list_consumer_group_offsets(wanted)[topic].result(30)
+    assert {entry.partition: entry.offset for entry in offsets.topic_partitions}[0] == 1
+    admin.delete_consumer_groups([topic])[topic].result(30)
+
+
+def test_admin_looks_offsets_up_and_deletes_records(broker, admin, topic):
+    """Offsets at both ends, and a log start that moves up when records are deleted."""
+    produce(broker, topic, records("ends"))
+    partition = TopicPartition(topic, 0)
+    end = admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(30).offset
+
+    deleted = admin.delete_records([TopicPartition(topic, 0, 10)])
+    assert next(iter(deleted.values())).result(30).low_watermark == 10
+    start = admin.list_offsets({partition: OffsetSpec.earliest()})[partition].result(30).offset
+
+    assert (start, end > 10) == (10, True)

@@ -1,0 +1,167 @@
+"""kafka-python against a real broker."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+from kafka.errors import TopicAlreadyExistsError
+from records import CODECS, COUNT, PARTITIONS, Sent, assert_same, records
+
+LIMIT_SECONDS = 60
+
+
+def produce(broker, topic, batch, **config):
+    """Send the records and wait for every acknowledgement."""
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all", **config)
+    futures = [
+        producer.send(topic, record.value, key=record.key, headers=list(record.headers))
+        for record in batch
+    ]
+    producer.flush(LIMIT_SECONDS)
+    for future in futures:
+        future.get(LIMIT_SECONDS)
+    producer.close()
+
+
+def member(broker, group, topic):
+    """A consumer that belongs to the group."""
+    return KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+
+
+def read(consumers, count):
+    """Poll the members in turn until so many records have come."""
+    received = []
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while len(received) < count:
+        assert time.monotonic() < deadline, f"{len(received)} of {count} records came"
+        for consumer in consumers:
+            received += polled(consumer)
+    return received
+
+
+def polled(consumer):
+    """The records of one poll."""
+    return [
+        Sent(record.key, record.value, tuple(record.headers))
+        for batch in consumer.poll(100).values()
+        for record in batch
+    ]
+
+
+def wait_for_both(consumers):
+    """Poll until each member has partitions of its own; returns what came meanwhile."""
+    received = []
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not all(consumer.assignment() for consumer in consumers):
+        assert time.monotonic() < deadline, "the group did not share its partitions"
+        for consumer in consumers:
+            received += polled(consumer)
+    return received
+
+
+@pytest.fixture
+def admin(broker):
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def topic(admin, unique):
+    name = unique("kafka-python")
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])
+    return name
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_come_back_through_a_group_of_two(broker, topic, codec):
+    """A thousand keyed records with headers in each codec, shared by two members, in key order."""
+    members = [member(broker, topic, topic), member(broker, topic, topic)]
+    early = wait_for_both(members)
+
+    produce(broker, topic, records(codec), compression_type=None if codec == "none" else codec)
+    received = early + read(members, COUNT - len(early))
+    for consumer in members:
+        consumer.close()
+
+    assert_same(records(codec), received)
+
+
+def test_a_group_resumes_where_it_committed(broker, topic):
+    """What was committed is not read again, and the rest is."""
+    produce(broker, topic, records("first"))
+    first = member(broker, topic, topic)
+    assert len(read([first], COUNT)) == COUNT
+    first.commit()
+    first.close()
+    produce(broker, topic, records("second"))
+
+    second = member(broker, topic, topic)
+    received = read([second], COUNT)
+    second.close()
+
+    assert_same(records("second"), received)
+
+
+def test_an_idempotent_producer_writes_each_record_once(broker, topic):
+    """With idempotence on, the sequence numbers are accepted and nothing is there twice."""
+    produce(broker, topic, records("once"), enable_idempotence=True)
+
+    consumer = member(broker, topic, topic)
+    received = read([consumer], COUNT)
+    assert polled(consumer) == []
+    consumer.close()
+
+    assert_same(records("once"), received)
+
+
+def test_admin_creates_describes_and_deletes_topics(broker, admin, unique):
+    """Topics, more partitions, a description, deletion: and errors by name."""
+    name = unique("kafka-python-admin")
+    admin.create_topics([NewTopic(name, 2, 1)])
+    with pytest.raises(TopicAlreadyExistsError):
+        admin.create_topics([NewTopic(name, 2, 1)])
+    admin.create_partitions({name: 5})
+
+    (described,) = admin.describe_topics([name])
+    assert len(described["partitions"]) == 5
+    assert name in admin.list_topics()
+
+    admin.delete_topics([name])
+    assert name not in admin.list_topics()
+
+
+def test_admin_reads_and_changes_configs(broker, admin, topic):
+    """A topic's setting is changed and read back."""
+    admin.alter_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, topic, configs={"retention.ms": "7200000"})]
+    )
+
+    described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+
+    assert "7200000" in repr(described)
+
+
+def test_admin_lists_describes_and_deletes_groups(broker, admin, topic):
+    """A group is seen with its offsets and is deleted when it is empty."""
+    produce(broker, topic, records("group"))
+    consumer = member(broker, topic, topic)
+    read([consumer], COUNT)
+    consumer.commit()
+    consumer.close()
+
+    assert topic in repr(admin.list_groups())
+    offsets = admin.list_group_offsets([topic])
+    assert topic in repr(admin.describe_groups([topic]))
+    assert "offset=" in repr(offsets)
+    admin.delete_groups([topic])
+    assert topic not in repr(admin.list_groups())

@@ -1,0 +1,57 @@
+"""Fixtures that more than one folder of tests uses."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.testing.broker_process import BrokerProcess
+
+_names = itertools.count()
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Starts brokers with settings of their own; those still running are stopped in the end."""
+    started: list[BrokerProcess] = []
+
+    def start(data_dir: Path | None = None, **overrides: str | int) -> BrokerProcess:
+        process = BrokerProcess(data_dir or tmp_path / f"data-{len(started)}", **overrides)
+        started.append(process)
+        return process.start()
+
+    yield start
+    for process in started:
+        if process.process is not None:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker that a whole session shares: tests use topics and groups of their own."""
+    process = BrokerProcess(tmp_path_factory.mktemp("shared") / "data").start()
+    yield process
+    assert process.stop() == 0, f"the shared broker ended badly:\n{process.log}"
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """Makes names that no other test uses."""
+    return lambda stem: f"{stem}-{next(_names)}"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """One Spark session for all tests that need one."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Java 17 or newer is missing: install openjdk-17-jre-headless")
+    from ottla.pipelines.runner import spark_session
+
+    session = spark_session("tests")
+    yield session
+    session.stop()

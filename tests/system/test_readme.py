@@ -1,0 +1,101 @@
+"""The README runs as written: its commands, its Python, its links."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ADDRESS = "localhost:9092"
+
+
+def blocks(language):
+    """The code blocks of one language, in order."""
+    return [text for name, text in BLOCK.findall(README) if name == language]
+
+
+def conversations(text):
+    """Commands of a console block, each with the output that is shown below it."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            found.append([line[2:], []])
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def run(command, broker):
+    """Run a command of the README against the test's broker; stdout and stderr together."""
+    environment = dict(os.environ, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    return subprocess.run(
+        ["bash", "-c", command.replace(ADDRESS, broker.bootstrap_servers)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def fresh_broker(tmp_path_factory):
+    """The broker that the README starts, on a port of its own."""
+    from ottla.testing.broker_process import BrokerProcess
+
+    process = BrokerProcess(tmp_path_factory.mktemp("readme") / "data").start()
+    yield process
+    assert process.stop() == 0
+
+
+def test_the_commands_print_what_is_shown(fresh_broker):
+    """Every console command after the one that starts the broker does what the README shows."""
+    start, *others = [pair for text in blocks("console") for pair in conversations(text)]
+    assert start[0].startswith("ottla broker ")
+
+    for command, shown in others:
+        done = run(command, fresh_broker)
+        printed = (done.stdout + done.stderr).splitlines()
+        assert (command, done.returncode, printed) == (command, 0, shown)
+
+
+def test_the_python_of_the_clients_runs(fresh_broker, capsys):
+    """The producer sends, and the consumer prints what is in the topic."""
+    (code,) = [text for text in blocks("python") if "ottla.Producer" in text]
+
+    exec(compile(code.replace(ADDRESS, fresh_broker.bootstrap_servers), "README", "exec"), {})
+
+    assert "hello from Python" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+def test_the_python_of_spark_runs(fresh_broker, spark, capsys):
+    """The Spark example reads the topic that the commands filled."""
+    (code,) = [text for text in blocks("python") if "spark.read" in text]
+    names = {"spark": spark}
+
+    exec(compile(code.replace(ADDRESS, fresh_broker.bootstrap_servers), "README", "exec"), names)
+
+    assert "hello" in capsys.readouterr().out
+
+
+def test_the_make_targets_exist():
+    """Every make target that the README names is in the Makefile."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    assert set(re.findall(r"\bmake ([a-z]+)", README)) <= targets
+
+
+def test_the_links_lead_somewhere():
+    """Every file that the README links to is there."""
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+
+    assert links
+    assert not [link for link in links if not (ROOT / link).exists()]
