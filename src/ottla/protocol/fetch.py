@@ -125,7 +125,8 @@ class PartitionData(Struct):
         Array(AbortedTransaction), versions="4+", nullable="4+", ignorable=True
     )
     preferred_read_replica: int = field(Int32, versions="11+", default=-1)
-    records: RecordsData = field(Records, nullable="0+")
+    # Null is legal, but Kafka never sends it and librdkafka takes it for a broken response.
+    records: RecordsData = field(Records, nullable="0+", default=b"")
 
 
 class FetchableTopicResponse(Struct):

@@ -135,6 +135,14 @@ def fetch_response(records: Any) -> FetchResponse:
     )
 
 
+def test_records_that_are_not_there_are_empty_not_null() -> None:
+    """librdkafka takes null records for a broken response."""
+    topic = FetchableTopicResponse(topic="t", partitions=[PartitionData(error_code=3)])
+
+    assert encode(FetchResponse(responses=[topic]), 4).endswith(b"\0\0\0\0")
+    assert encode(FetchResponse(responses=[topic]), 12).endswith(b"\1\0\0\0")
+
+
 def test_records_are_sent_as_parts_without_a_copy() -> None:
     """The size in front counts them; joined, the parts are the plain encoding."""
     records = b"r" * 5000
