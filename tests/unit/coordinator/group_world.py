@@ -84,10 +84,10 @@ class MemoryOffsetsLog:
         else:
             on_done(error)
 
-    def release(self) -> None:
+    def release(self, in_order: bool = True) -> None:
         """Acknowledge what was held back."""
         held, self._held = self._held, []
-        for acknowledge in held:
+        for acknowledge in held if in_order else reversed(held):
             acknowledge()
 
     def read(self, partition: int) -> Iterator[memoryview]:

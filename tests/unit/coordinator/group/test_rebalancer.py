@@ -171,18 +171,20 @@ def test_assignment_that_cannot_be_stored_is_not_given(world):
 
 
 def test_assignment_of_a_past_generation_comes_to_nothing(world):
-    """A rebalance that begins while the assignment is written makes it void."""
+    """While it was written the next generation began, which waits for its own."""
     (leader,) = world.stable_group(None)
     world.log.hold = True
-    rejoin = world.join(leader)
-    sync = world.sync(leader, rejoin.value.generation_id, {leader: b"old"})
+    world.join(leader)
+    sync = world.sync(leader, 2, {leader: b"old"})
     newcomer = world.join()
     assert sync.error is REBALANCE
+    world.join(leader)
+    waiting = world.sync(newcomer.value.member_id, 3)
     world.log.release()
 
-    assert world.state is PREPARING
+    assert world.state is COMPLETING
+    assert waiting.is_open
     assert world.group().members[leader].assignment == b""
-    assert newcomer.is_open
 
 
 def test_member_that_never_syncs_is_removed(world):
