@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MAX_LOGGED_REASONS: Final = 10
+
 # Options whose values are producer settings: the option, the setting, and what it means.
 PRODUCER_OPTIONS: Final = (
     ("--request-required-acks", "acks", "Who must have a record: 0, 1 or all (-1)."),
@@ -102,17 +104,21 @@ class ConsoleProducerCommand(Command):
             for records in reader.read(terminal.source, terminal.out):
                 sender.send(records)
             producer.flush()
-        return sender.status()
+        return sender.report(terminal)
 
 
 class _Sender:
-    """Sends records and keeps count of those that failed; each failure is logged."""
+    """Sends records and keeps the reasons of those that failed, logging each when it first occurs.
+
+    Reasons come from the producer's I/O thread too: appending to a list is all that both do.
+    """
 
     def __init__(self, producer: Producer, topic: str, sync: bool) -> None:
         self.producer = producer
         self.topic = topic
         self.sync = sync
-        self.failed = 0
+        self.failures: list[str] = []
+        self.logged: set[str] = set()
 
     def send(self, records: list[LineRecord]) -> None:
         send, topic = self.producer.send, self.topic
@@ -128,12 +134,20 @@ class _Sender:
                 future.exception()
 
     def _on_delivery(self, _metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-        if error is not None:
-            self.failed += 1
-            logger.error("a record for topic %s was not sent: %s", self.topic, error)
+        if error is None:
+            return
+        reason = str(error)
+        self.failures.append(reason)
+        if reason not in self.logged and len(self.logged) < MAX_LOGGED_REASONS:
+            self.logged.add(reason)
+            logger.error("a record for topic %s was not sent: %s", self.topic, reason)
 
-    def status(self) -> int:
-        return 1 if self.failed else 0
+    def report(self, terminal: Terminal) -> int:
+        """Say how many records were not sent, if any; the exit status."""
+        if not self.failures:
+            return 0
+        terminal.note(f"{len(self.failures)} records for topic {self.topic} were not sent")
+        return 1
 
 
 def producer_settings(arguments: Namespace) -> dict[str, str]:

@@ -232,7 +232,7 @@ def admin(clients: FakeClients) -> FakeAdmin:
 def tool(ottla: Callable[..., Outcome]) -> Callable[..., Outcome]:
     """Run a command with --bootstrap-server given."""
 
-    def run(name: str, *words: object) -> Outcome:
-        return ottla(name, "--bootstrap-server", "localhost:9092", *words)
+    def run(name: str, *words: object, stdin: bytes = b"") -> Outcome:
+        return ottla(name, "--bootstrap-server", "localhost:9092", *words, stdin=stdin)
 
     return run

@@ -1,0 +1,166 @@
+"""`ottla console-producer`."""
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+
+
+class FakeFuture:
+    """A future whose outcome is known."""
+
+    def __init__(self, producer: "FakeProducer") -> None:
+        self.producer = producer
+
+    def exception(self) -> None:
+        self.producer.waited += 1
+
+
+class FakeProducer:
+    """Keeps what is sent; values in `refused` fail, some at once and some later."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[object, ...]] = []
+        self.refused: dict[bytes, KafkaError] = {}
+        self.too_large: set[bytes] = set()
+        self.waited = 0
+        self.flushed = False
+
+    def __enter__(self) -> "FakeProducer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def send(self, topic, value, *, key, headers, on_delivery):
+        if value in self.too_large:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(value)} bytes")
+        self.sent.append((topic, key, value, headers))
+        if value in self.refused:
+            on_delivery(None, self.refused[value])
+        else:
+            on_delivery(object(), None)
+        return FakeFuture(self)
+
+    def flush(self) -> None:
+        self.flushed = True
+
+
+@pytest.fixture
+def producer(clients):
+    """The producer that the command gets."""
+    clients.client = FakeProducer()
+    return clients.client
+
+
+def test_each_line_is_sent(tool, producer):
+    """H10, P36: one record per line, and nothing is printed."""
+    outcome = tool("console-producer", "--topic", "t", stdin=b"This is a message\nAnother\n")
+
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
+    assert producer.sent == [("t", None, b"This is a message", ()), ("t", None, b"Another", ())]
+    assert producer.flushed
+
+
+def test_keys_and_headers_are_read_from_lines(tool, producer):
+    """The properties say how."""
+    words = ("--property", "parse.key=true", "--property", "parse.headers=true")
+
+    tool("console-producer", "--topic", "t", *words, stdin=b"h:x\tk\tv\n")
+
+    assert producer.sent == [("t", b"k", b"v", (("h", b"x"),))]
+
+
+def test_broker_list_is_known(ottla, producer, clients):
+    """H10 calls the servers so."""
+    assert ottla("console-producer", "--broker-list", "localhost:9092", "--topic", "t").status == 0
+    assert clients.asked[0][:2] == ("producer", "localhost:9092")
+
+
+def test_options_become_settings_of_the_producer(tool, producer, clients, tmp_path):
+    """An option wins over --producer-property, which wins over the file."""
+    path = tmp_path / "producer.properties"
+    path.write_text("acks=1\nlinger.ms=1\nbatch.size=1\nkey.serializer=org.apache.X\n")
+    words = ("--producer.config", path, "--producer-property", "linger.ms=2")
+
+    tool("console-producer", "--topic", "t", *words, "--request-required-acks", "-1")
+
+    assert clients.asked[0][2] == {
+        "acks": "-1",
+        "linger.ms": "2",
+        "batch.size": "1",
+        "client.id": "console-producer",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "codec"),
+    [
+        ((), None),
+        (("--compression-codec", "zstd"), "zstd"),
+        (("--compression-codec",), "gzip"),
+    ],
+)
+def test_codec_without_a_name_is_gzip(tool, producer, clients, words, codec):
+    """As Kafka's tool has it."""
+    tool("console-producer", "--topic", "t", *words)
+
+    assert clients.asked[0][2].get("compression.type") == codec
+
+
+@pytest.mark.parametrize(
+    ("option", "setting"),
+    [
+        ("--request-timeout-ms", "request.timeout.ms"),
+        ("--message-send-max-retries", "retries"),
+        ("--retry-backoff-ms", "retry.backoff.ms"),
+        ("--timeout", "linger.ms"),
+        ("--max-block-ms", "max.block.ms"),
+        ("--max-memory-bytes", "buffer.memory"),
+        ("--max-partition-memory-bytes", "batch.size"),
+        ("--socket-buffer-size", "send.buffer.bytes"),
+        ("--metadata-expiry-ms", "metadata.max.age.ms"),
+    ],
+)
+def test_each_option_has_its_setting(tool, producer, clients, option, setting):
+    """The names of older tools stand for settings of the producer."""
+    tool("console-producer", "--topic", "t", option, "7")
+
+    assert clients.asked[0][2][setting] == "7"
+
+
+def test_sync_waits_for_each_record(tool, producer):
+    """Without it nobody waits before the end."""
+    tool("console-producer", "--topic", "t", stdin=b"a\nb\n")
+    waited_before = producer.waited
+    tool("console-producer", "--topic", "t", "--sync", stdin=b"a\nb\n")
+
+    assert (waited_before, producer.waited) == (0, 2)
+
+
+def test_records_that_fail_are_counted_and_each_reason_is_logged_once(tool, producer):
+    """The others are sent, and the status tells."""
+    producer.refused[b"bad"] = KafkaError(ErrorCode.INVALID_RECORD, "no key")
+    producer.too_large.add(b"large")
+
+    outcome = tool("console-producer", "--topic", "t", stdin=b"bad\na\nbad\nlarge\nb\n")
+
+    assert outcome.status == 1
+    assert [sent[2] for sent in producer.sent] == [b"bad", b"a", b"bad", b"b"]
+    assert outcome.err.count("INVALID_RECORD: no key") == 1
+    assert outcome.err.count("MESSAGE_TOO_LARGE: 5 bytes") == 1
+    assert outcome.err.splitlines()[-1] == "3 records for topic t were not sent"
+
+
+def test_line_that_cannot_be_read_ends_the_command(tool, producer):
+    """The line is named; what came before it in other reads has been sent."""
+    outcome = tool(
+        "console-producer", "--topic", "t", "--property", "parse.key=true", stdin=b"no key\n"
+    )
+
+    assert outcome.status == 1
+    assert "line 1 has no key" in outcome.err
+
+
+def test_topic_is_required(tool, producer):
+    """There is nowhere to send to otherwise."""
+    assert "missing required option --topic" in tool("console-producer").err
