@@ -266,6 +266,5 @@ def damaged(path: str, reason: str) -> KafkaError:
     """The error that keeps a broker from starting on a registry that has lost something."""
     return KafkaError(
         ErrorCode.KAFKA_STORAGE_ERROR,
-        f"{path} is damaged: {reason}. Topics may be missing from it; restore it from a copy, or "
-        "move it away to start with an empty registry",
+        f"{path} is damaged: {reason}. Without it the topics are not known; restore it from a copy",
     )

@@ -1,0 +1,275 @@
+"""The APIs of settings: described and changed, resource by resource."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.controller.broker_registration import ensure_persistent_paths
+from ottla.errors import ErrorCode
+from ottla.protocol.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from ottla.protocol.message import encode
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.server.dynamic_config import DynamicConfig
+from ottla.server.handlers.configs import ConfigsHandler
+from ottla.server.metadata_cache import MetadataCache
+from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
+from ottla.testing import mock_runtime
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+class World:
+    """A handler on broker 3, which has the topic `t`."""
+
+    def __init__(self) -> None:
+        self.runtime = mock_runtime()
+        self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
+        cache = MetadataCache("cluster")
+        state = PartitionState(
+            TopicPartition("t", 0), UUID(int=9), 1, LeaderAndIsr(3, 0, (3,)), (3,)
+        )
+        cache.update([state], [])
+        self.dynamic = DynamicConfig(self.runtime, self.registry, BrokerConfig(), 3)
+        self.handler = ConfigsHandler(self.dynamic, cache)
+        self.runtime.scheduler.run(self._start())
+
+    async def _start(self) -> None:
+        await self.registry.start()
+        await ensure_persistent_paths(self.registry)
+        await self.dynamic.start()
+
+    def ask(self, verb: str, body, api_version: int):
+        """The response, which must be one that can be sent."""
+        context = SimpleNamespace(api_version=api_version)
+        handle = getattr(self.handler, f"handle_{verb}")
+        response = self.runtime.scheduler.run(handle(context, body))
+        self.runtime.scheduler.run_ready()
+        assert encode(response, api_version)
+        return response
+
+    def describe(self, type: int, name: str, keys=None, api_version: int = 4, **options):
+        resource = DescribeConfigsResource(
+            resource_type=type, resource_name=name, configuration_keys=keys
+        )
+        body = DescribeConfigsRequest(resources=[resource], **options)
+        return self.ask("describe_configs", body, api_version).results[0]
+
+    def alter(self, type: int, name: str, config: dict[str, str | None], **options):
+        configs = [AlterableConfig(name=key, value=value) for key, value in config.items()]
+        resource = AlterConfigsResource(resource_type=type, resource_name=name, configs=configs)
+        body = AlterConfigsRequest(resources=[resource], **options)
+        return self.ask("alter_configs", body, 2).responses[0]
+
+    def change(self, *changes: tuple[int, str, str | None], type=TOPIC, name="t", **options):
+        configs = [
+            IncrementalAlterableConfig(config_operation=operation, name=key, value=value)
+            for operation, key, value in changes
+        ]
+        resource = IncrementalAlterConfigsResource(
+            resource_type=type, resource_name=name, configs=configs
+        )
+        body = IncrementalAlterConfigsRequest(resources=[resource], **options)
+        return self.ask("incremental_alter_configs", body, 1).responses[0]
+
+    def overrides(self) -> dict[str, str]:
+        return self.runtime.scheduler.run(self.dynamic.entities.read("topics", "t"))
+
+
+@pytest.fixture
+def world() -> World:
+    """Nothing is overridden yet."""
+    return World()
+
+
+@pytest.mark.parametrize("api_version", range(5))
+def test_topic_is_described_in_every_version(world, api_version):
+    """All of its settings."""
+    world.alter(TOPIC, "t", {"retention.ms": "5"})
+    result = world.describe(TOPIC, "t", api_version=api_version)
+    settings = {config.name: config for config in result.configs}
+
+    assert settings["retention.ms"].value == "5"
+    assert not settings["retention.ms"].is_default
+    assert settings["segment.bytes"].is_default
+
+
+def test_description_has_what_was_asked_for(world):
+    """One key, with its synonyms and its sentence."""
+    world.alter(TOPIC, "t", {"retention.ms": "5"})
+    options = {"include_synonyms": True, "include_documentation": True}
+    result = world.describe(TOPIC, "t", ["retention.ms", "no.such"], **options)
+    [setting] = result.configs
+
+    assert (setting.config_source, setting.config_type) == (1, 5)
+    assert [(synonym.name, synonym.source) for synonym in setting.synonyms] == [
+        ("retention.ms", 1),
+        ("log.retention.hours", 5),
+    ]
+    assert setting.documentation.endswith(".")
+
+
+def test_synonyms_and_documentation_are_left_out_unless_wanted(world):
+    """Most clients do not look at them."""
+    setting = world.describe(TOPIC, "t", ["retention.ms"]).configs[0]
+
+    assert setting.synonyms == []
+    assert setting.documentation is None
+
+
+def test_broker_is_described_under_its_own_id_only(world):
+    """Its static settings are read-only."""
+    settings = {config.name: config for config in world.describe(BROKER, "3").configs}
+
+    assert settings["num.partitions"].read_only
+    assert not settings["log.segment.bytes"].read_only
+    assert world.describe(BROKER, "4").error_code == ErrorCode.INVALID_REQUEST
+    assert world.describe(BROKER, "").configs == []
+
+
+@pytest.mark.parametrize(
+    ("type", "name", "error"),
+    [
+        (TOPIC, "no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "../t", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "x" * 5000, ErrorCode.INVALID_REQUEST),
+        (LOGGER, "3", ErrorCode.INVALID_REQUEST),
+        (99, "t", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_resource_that_is_not_here_is_refused(world, type, name, error):
+    """In all three APIs alike, with a message that fits."""
+    answers = [
+        world.describe(type, name),
+        world.alter(type, name, {}),
+        world.change(type=type, name=name),
+    ]
+
+    assert {answer.error_code for answer in answers} == {error}
+    assert all(0 < len(answer.error_message) <= 1000 for answer in answers)
+
+
+def test_alter_takes_the_place_of_all_overrides(world):
+    """What is not named loses its value."""
+    world.alter(TOPIC, "t", {"retention.ms": "5", "segment.bytes": "50"})
+    world.alter(TOPIC, "t", {"segment.bytes": "60"})
+
+    assert world.overrides() == {"segment.bytes": "60"}
+    assert world.dynamic.topic_config("t").segment_bytes == 60
+
+
+def test_incremental_changes_leave_the_others_alone(world):
+    """Set, delete, append and subtract."""
+    world.alter(TOPIC, "t", {"retention.ms": "5", "segment.bytes": "50"})
+    answer = world.change(
+        (DELETE, "retention.ms", None),
+        (SET, "flush.ms", "9"),
+        (APPEND, "cleanup.policy", "compact"),
+    )
+
+    assert answer.error_code == 0
+    assert world.overrides() == {
+        "segment.bytes": "50",
+        "flush.ms": "9",
+        "cleanup.policy": "delete,compact",
+    }
+    world.change((SUBTRACT, "cleanup.policy", "delete,other"))
+    world.change((APPEND, "cleanup.policy", "compact"))
+    assert world.overrides()["cleanup.policy"] == "compact"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ([(SET, "retention.ms", "-5")], ErrorCode.INVALID_CONFIG),
+        ([(SET, "no.such", "5")], ErrorCode.INVALID_CONFIG),
+        ([(SET, "retention.ms", None)], ErrorCode.INVALID_REQUEST),
+        ([(APPEND, "retention.ms", "5")], ErrorCode.INVALID_CONFIG),
+        ([(APPEND, "no.such", "5")], ErrorCode.INVALID_CONFIG),
+        ([(SUBTRACT, "cleanup.policy", "delete")], ErrorCode.INVALID_CONFIG),
+        ([(7, "retention.ms", "5")], ErrorCode.INVALID_REQUEST),
+        ([(SET, "flush.ms", "5"), (DELETE, "flush.ms", None)], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_bad_change_changes_nothing(world, changes, error):
+    """All of a resource's changes are made, or none."""
+    answer = world.change((SET, "segment.bytes", "50"), *changes)
+
+    assert answer.error_code == error
+    assert world.overrides() == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        ({"retention.ms": "x"}, ErrorCode.INVALID_CONFIG),
+        ({"no.such": "x"}, ErrorCode.INVALID_CONFIG),
+        ({"retention.ms": None}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_bad_replacement_changes_nothing(world, config, error):
+    """The overrides of before are still in force."""
+    world.alter(TOPIC, "t", {"segment.bytes": "50"})
+
+    assert world.alter(TOPIC, "t", config).error_code == error
+    assert world.overrides() == {"segment.bytes": "50"}
+
+
+def test_validation_alone_changes_nothing(world):
+    """The answer is the same as if it had."""
+    assert world.alter(TOPIC, "t", {"flush.ms": "5"}, validate_only=True).error_code == 0
+    assert world.change((SET, "flush.ms", "5"), validate_only=True).error_code == 0
+    assert world.change((SET, "flush.ms", "x"), validate_only=True).error_code != 0
+    assert world.overrides() == {}
+
+
+def test_resource_that_is_there_twice_is_not_touched(world):
+    """Which of the two would count?"""
+    resource = AlterConfigsResource(
+        resource_type=TOPIC,
+        resource_name="t",
+        configs=[AlterableConfig(name="flush.ms", value="5")],
+    )
+    body = AlterConfigsRequest(resources=[resource, resource])
+    response = world.ask("alter_configs", body, 2)
+
+    assert [answer.error_code for answer in response.responses] == [42, 42]
+    assert world.overrides() == {}
+
+
+@pytest.mark.parametrize("name", ["3", ""])
+def test_broker_can_change_the_defaults_of_topics(world, name):
+    """Its own, or those of all brokers."""
+    answer = world.change((SET, "log.segment.bytes", "50"), type=BROKER, name=name)
+
+    assert answer.error_code == 0
+    assert world.dynamic.topic_config("t").segment_bytes == 50
+    settings = {config.name: config for config in world.describe(BROKER, name).configs}
+    assert settings["log.segment.bytes"].value == "50"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("num.partitions", "5", ErrorCode.INVALID_REQUEST),
+        ("no.such", "5", ErrorCode.INVALID_REQUEST),
+        ("log.segment.bytes", "1", ErrorCode.INVALID_CONFIG),
+        ("log.retention.ms", "0", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_what_the_broker_cannot_change_is_refused(world, key, value, error):
+    """Settings that are fixed at start, unknown ones, and values that break a rule."""
+    assert world.change((SET, key, value), type=BROKER, name="3").error_code == error

@@ -1,0 +1,270 @@
+"""The topic APIs: requests in, one result per topic out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.endpoint import EndPoint
+from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
+from ottla.controller.controller import Controller
+from ottla.errors import ErrorCode
+from ottla.protocol.message import encode
+from ottla.protocol.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.replication.exchange import DeleteRecordsResult
+from ottla.server.dynamic_config import DynamicConfig
+from ottla.server.handlers.topics import TopicsHandler
+from ottla.structs import TopicPartition
+from ottla.testing import mock_runtime
+
+
+class SilentChannel:
+    """A broker that does as it is told."""
+
+    def leader_and_isr(self, broker_id, states):
+        pass
+
+    def stop_replica(self, broker_id, partitions, delete):
+        pass
+
+    def update_metadata(self, broker_id, states, brokers, deleted_topics):
+        pass
+
+
+class Replicas:
+    """Cuts every log at the wanted offset."""
+
+    def __init__(self) -> None:
+        self.asked: dict[TopicPartition, int] = {}
+
+    def delete_records(self, timeout_ms, offsets, respond):
+        self.asked = dict(offsets)
+        respond({tp: DeleteRecordsResult(offset, ErrorCode.NONE) for tp, offset in offsets.items()})
+
+
+class World:
+    """A handler with everything behind it, on one broker."""
+
+    def __init__(self, **settings) -> None:
+        self.runtime = mock_runtime()
+        self.config = BrokerConfig(**settings)
+        self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
+        self.replicas = Replicas()
+        self.runtime.scheduler.run(self._start())
+
+    async def _start(self) -> None:
+        await self.registry.start()
+        await ensure_persistent_paths(self.registry)
+        await register_broker(self.registry, 0, [EndPoint("PLAINTEXT", "PLAINTEXT", "h", 1)], 0)
+        self.controller = Controller(self.runtime, self.registry, self.config, SilentChannel(), 0)
+        await self.controller.startup()
+        dynamic = DynamicConfig(self.runtime, self.registry, self.config, 0)
+        await dynamic.start()
+        self.handler = TopicsHandler(self.runtime, self.controller, self.replicas, dynamic)
+
+    def ask(self, verb: str, body, api_version: int):
+        """The response, which must be one that can be sent."""
+        context = SimpleNamespace(api_version=api_version)
+        handle = getattr(self.handler, f"handle_{verb}")
+        response = self.runtime.scheduler.run(handle(context, body))
+        assert encode(response, api_version)
+        return response
+
+    def create(self, *topics: CreatableTopic, api_version: int = 7, **options):
+        body = CreateTopicsRequest(topics=list(topics), **options)
+        return {
+            result.name: result for result in self.ask("create_topics", body, api_version).topics
+        }
+
+
+@pytest.fixture
+def world() -> World:
+    """No topics yet."""
+    return World()
+
+
+def topic(name: str, partitions: int = -1, factor: int = -1, **others) -> CreatableTopic:
+    """A topic of a request."""
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **others)
+
+
+def test_created_topic_is_described(world):
+    """Id, counts and all settings with their source (KIP-525)."""
+    configs = [CreatableTopicConfig(name="retention.ms", value="5")]
+    result = world.create(topic("t", 2, 1, configs=configs))["t"]
+    settings = {config.name: config for config in result.configs}
+
+    assert result.error_code == 0
+    assert result.topic_id == world.controller.context.topics["t"].topic_id
+    assert (result.num_partitions, result.replication_factor) == (2, 1)
+    assert (settings["retention.ms"].value, settings["retention.ms"].config_source) == ("5", 1)
+    assert settings["segment.bytes"].config_source == 5
+
+
+@pytest.mark.parametrize("api_version", range(8))
+def test_every_version_can_be_answered(world, api_version):
+    """With a success and a failure in it."""
+    results = world.create(topic("t", 1, 1), topic("/", 1, 1), api_version=api_version)
+
+    assert results["t"].error_code == 0
+    assert results["/"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_assignments_are_taken_over(world):
+    """Partition by partition."""
+    assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[0])]
+    world.create(topic("t", assignments=assignments))
+
+    assert world.controller.context.topics["t"].assignment == {0: (0,)}
+
+
+def test_error_message_is_bounded(world):
+    """Whatever was sent, the answer can be encoded."""
+    configs = [CreatableTopicConfig(name="x" * 30_000, value="y" * 30_000)]
+    result = world.create(topic("t", configs=configs))["t"]
+
+    assert result.error_code == ErrorCode.INVALID_CONFIG
+    assert len(result.error_message) == 1000
+
+
+def test_thousands_of_unknown_settings_are_refused(world):
+    """With one short answer."""
+    configs = [CreatableTopicConfig(name=f"x{n}", value="y") for n in range(3000)]
+
+    assert world.create(topic("t", configs=configs))["t"].error_code == ErrorCode.INVALID_CONFIG
+
+
+def test_operation_that_takes_too_long_goes_on(world):
+    """The client is told in time; the topic is there later."""
+    result = world.create(topic("t"), timeout_ms=0)["t"]
+    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+    world.runtime.scheduler.run_ready()
+
+    assert "t" in world.controller.context.topics
+
+
+def test_not_the_controller_is_said_for_each_topic(world):
+    """The response has no error of its own."""
+    world.controller.is_active = False
+    results = world.create(topic("a"), topic("b"))
+
+    assert {result.error_code for result in results.values()} == {ErrorCode.NOT_CONTROLLER}
+
+
+def test_topics_are_deleted_by_name_and_by_id(world):
+    """In the order of the request, with both in the answer."""
+    world.create(topic("a"), topic("b"))
+    topic_id = world.controller.context.topics["b"].topic_id
+    body = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name="a"), DeleteTopicState(name=None, topic_id=topic_id)],
+        timeout_ms=1000,
+    )
+    response = world.ask("delete_topics", body, 6)
+
+    assert [(result.name, result.error_code) for result in response.responses] == [
+        ("a", 0),
+        ("b", 0),
+    ]
+    assert not world.controller.context.topics
+
+
+def test_each_wrong_deletion_has_its_error(world):
+    """Unknown name, unknown id, neither, both, twice."""
+    world.create(topic("a"), topic("b"))
+    known = world.controller.context.topics["a"].topic_id
+    stranger = known.__class__(int=7)
+    states = [
+        DeleteTopicState(name="no"),
+        DeleteTopicState(name=None, topic_id=stranger),
+        DeleteTopicState(name=None),
+        DeleteTopicState(name="a", topic_id=known),
+        DeleteTopicState(name="b"),
+        DeleteTopicState(name="b"),
+    ]
+    response = world.ask("delete_topics", DeleteTopicsRequest(topics=states, timeout_ms=9), 6)
+
+    assert [result.error_code for result in response.responses] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert len(world.controller.context.topics) == 2
+
+
+@pytest.mark.parametrize(
+    ("api_version", "error"),
+    [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)],
+)
+def test_old_clients_do_not_know_that_deletion_can_be_disabled(api_version, error):
+    """The code came with version 3."""
+    world = World(delete_topic_enable=False)
+    world.create(topic("a"))
+    body = DeleteTopicsRequest(topic_names=["a"], timeout_ms=9)
+    response = world.ask("delete_topics", body, api_version)
+
+    assert [result.error_code for result in response.responses] == [error]
+
+
+def test_partitions_are_created(world):
+    """With an assignment and without; null and none are the same."""
+    world.create(topic("a", 1), topic("b", 1), topic("c", 1))
+    body = CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(name="a", count=3, assignments=None),
+            CreatePartitionsTopic(
+                name="b", count=2, assignments=[CreatePartitionsAssignment(broker_ids=[0])]
+            ),
+            CreatePartitionsTopic(name="c", count=1, assignments=[]),
+        ],
+        timeout_ms=9,
+    )
+    response = world.ask("create_partitions", body, 3)
+
+    assert [(result.name, result.error_code) for result in response.results] == [
+        ("a", 0),
+        ("b", 0),
+        ("c", ErrorCode.INVALID_PARTITIONS),
+    ]
+    assert len(world.controller.context.topics["a"].assignment) == 3
+
+
+def test_records_are_deleted_where_they_may_be(world):
+    """Not in internal topics, nor where no topic can be."""
+    answers = []
+    context = SimpleNamespace(api_version=2, respond=answers.append)
+    body = DeleteRecordsRequest(
+        topics=[
+            DeleteRecordsTopic(
+                name=name, partitions=[DeleteRecordsPartition(partition_index=1, offset=5)]
+            )
+            for name in ("t", "__consumer_offsets", "../t")
+        ]
+    )
+    world.handler.handle_delete_records(context, body)
+    results = {result.name: result.partitions[0] for result in answers[0].topics}
+
+    assert encode(answers[0], 2)
+    assert world.replicas.asked == {TopicPartition("t", 1): 5}
+    assert (results["t"].low_watermark, results["t"].error_code) == (5, 0)
+    for name in ("__consumer_offsets", "../t"):
+        assert results[name].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert results[name].low_watermark == -1

@@ -1,0 +1,132 @@
+"""Settings that change while the broker runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.controller.broker_registration import ensure_persistent_paths
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.server.dynamic_config import NOTIFICATION_RETENTION_MS, DynamicConfig
+from ottla.testing import mock_runtime
+
+
+class World:
+    """A registry and the settings of broker 3 that follow it."""
+
+    def __init__(self) -> None:
+        self.runtime = mock_runtime()
+        self.run = self.runtime.scheduler.run
+        self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
+        self.run(self.registry.start())
+        self.run(ensure_persistent_paths(self.registry))
+        self.changed: list[str] = []
+        self.start()
+
+    def start(self) -> None:
+        config = BrokerConfig.parse({"log.segment.bytes": "100"})
+        self.dynamic = DynamicConfig(self.runtime, self.registry, config, 3)
+        self.dynamic.on_topic_change(self.changed.append)
+        self.dynamic.on_broker_change(lambda: self.changed.append("broker"))
+        self.run(self.dynamic.start())
+
+    def write(self, entity_type: str, name: str, config: dict[str, str]) -> None:
+        self.run(self.dynamic.entities.write(entity_type, name, config))
+        self.runtime.scheduler.run_ready()
+
+
+@pytest.fixture
+def world() -> World:
+    """Nothing is overridden yet."""
+    return World()
+
+
+def test_override_of_a_topic_is_in_force_at_once(world):
+    """And the listener can apply it to the topic's logs."""
+    world.write("topics", "t", {"segment.bytes": "50"})
+
+    assert world.dynamic.topic_config("t").segment_bytes == 50
+    assert world.dynamic.topic_config("other").segment_bytes == 100
+    assert world.dynamic.topic_overrides("t") == {"segment.bytes": "50"}
+    assert world.changed == ["t"]
+
+
+def test_removed_override_is_forgotten(world):
+    """As when the topic is deleted."""
+    world.write("topics", "t", {"segment.bytes": "50"})
+    world.run(world.dynamic.entities.remove("topics", "t"))
+    world.runtime.scheduler.run_ready()
+
+    assert world.dynamic.topic_config("t").segment_bytes == 100
+    assert world.dynamic.topic_overrides("t") == {}
+    assert world.changed == ["t", "t"]
+
+
+def test_overrides_are_read_at_start(world):
+    """Without a notification: those of before are old news."""
+    world.write("topics", "t", {"segment.bytes": "50"})
+    world.write("brokers", "3", {"log.retention.ms": "7"})
+    world.dynamic.stop()
+    world.changed.clear()
+    world.start()
+
+    assert world.dynamic.topic_config("t").segment_bytes == 50
+    assert world.dynamic.topic_config("t").retention_ms == 7
+    world.runtime.scheduler.run_ready()
+    assert sorted(world.changed) == ["broker", "t"]
+
+
+def test_broker_overrides_are_defaults_of_topics(world):
+    """Its own before those of all brokers, both before the properties file."""
+    world.write("brokers", "<default>", {"log.segment.bytes": "60", "log.retention.ms": "8"})
+    world.write("brokers", "3", {"log.segment.bytes": "70"})
+    world.write("brokers", "4", {"log.segment.bytes": "80"})
+    config = world.dynamic.topic_config("t")
+
+    assert (config.segment_bytes, config.retention_ms) == (70, 8)
+    assert world.changed == ["broker", "broker"]
+
+
+def test_value_that_breaks_a_rule_has_no_effect(world, caplog):
+    """Somebody wrote it past the broker; the rest of the overrides counts."""
+    world.write("topics", "t", {"segment.bytes": "-1", "retention.ms": "5"})
+
+    assert world.dynamic.topic_config("t").segment_bytes == 100
+    assert world.dynamic.topic_config("t").retention_ms == 5
+    assert "segment.bytes=-1" in caplog.text
+
+
+def test_unreadable_notification_is_passed_over(world, caplog):
+    """The next one is followed."""
+    path = "/config/changes/config_change_"
+    world.run(world.registry.create(path, b"nonsense", sequential=True))
+    world.write("topics", "t", {"segment.bytes": "50"})
+
+    assert world.dynamic.topic_config("t").segment_bytes == 50
+    assert "nonsense" in caplog.text
+
+
+def test_old_notifications_are_cleared_away(world):
+    """After a quarter of an hour everybody has seen them."""
+    world.write("topics", "t", {"segment.bytes": "50"})
+    world.runtime.advance(NOTIFICATION_RETENTION_MS + 1)
+    world.write("topics", "t", {"segment.bytes": "51"})
+
+    assert world.run(world.registry.children("/config/changes")) == ["config_change_0000000001"]
+
+
+def test_change_without_a_difference_tells_nobody(world):
+    """The same overrides again."""
+    for _ in range(2):
+        world.write("topics", "t", {"segment.bytes": "50"})
+
+    assert world.changed == ["t"]
+
+
+def test_stopped_config_follows_nothing(world):
+    """The broker is on its way down."""
+    world.dynamic.stop()
+    world.dynamic.stop()
+    world.write("topics", "t", {"segment.bytes": "50"})
+
+    assert world.changed == []
