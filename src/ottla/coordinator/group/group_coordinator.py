@@ -16,7 +16,7 @@ State x request (Kafka 2.3):
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.group import GroupMetadata, GroupState
@@ -97,6 +97,10 @@ class GroupCoordinator:
         """Another broker leads the partition now: send everybody who waits here to it."""
         for group in self.manager.unload(partition):
             self.rebalancer.abandon(group, ErrorCode.NOT_COORDINATOR)
+
+    def on_topics_deleted(self, topics: Collection[str]) -> None:
+        """These topics are gone, and with them all offsets in them."""
+        self.manager.drop_topics(topics)
 
     def partition_for(self, group_id: str) -> int:
         """The partition of the offsets topic whose leader coordinates the group."""

@@ -8,7 +8,7 @@ replicas have it, so that nobody reads what a crash could take back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from ottla.coordinator.group.group import GroupMetadata, GroupState
@@ -157,6 +157,13 @@ class GroupMetadataManager:
             logger.info("%d committed offsets have expired", count)
         return count
 
+    def drop_topics(self, topics: Collection[str]) -> None:
+        """The topics were deleted: one that is made again under the same name begins anew."""
+        for group in list(self._groups.values()):
+            gone = [key for key in group.offsets.all() if key.topic in topics]
+            if gone:
+                self._drop_offsets(group, gone)
+
     def load(self, partition: int, on_loaded: Callable[[GroupMetadata], object]) -> None:
         """This broker leads the partition now: read its groups, which goes on in steps."""
         if partition in self._loaded or partition in self._loading:
@@ -230,9 +237,9 @@ class GroupMetadataManager:
             )
         return []
 
-    def _drop_offsets(self, group: GroupMetadata, expired: list[TopicPartition]) -> None:
-        group.offsets.remove(expired)
-        keys = [offset_key(group.group_id, partition) for partition in expired]
+    def _drop_offsets(self, group: GroupMetadata, partitions: list[TopicPartition]) -> None:
+        group.offsets.remove(partitions)
+        keys = [offset_key(group.group_id, partition) for partition in partitions]
         is_over = (
             group.is_in(GroupState.EMPTY)
             and not group.pending_members
@@ -240,7 +247,7 @@ class GroupMetadataManager:
             and not group.offsets.has_pending
         )
         if is_over:
-            logger.info("Group %s has expired", group.group_id)
+            logger.info("Nothing is left of group %s", group.group_id)
             if group.generation_id > 0:
                 keys.append(group_key(group.group_id))
             self._forget(group)

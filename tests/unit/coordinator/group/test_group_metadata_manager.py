@@ -260,6 +260,20 @@ def test_offset_with_a_commit_under_way_does_not_expire(world):
     assert world.coordinator.manager.expire_offsets(WEEK_MS) == 0
 
 
+def test_offsets_of_deleted_topics_are_dropped(world):
+    """A topic that is made again under the same name must not be read from the middle."""
+    (member,) = world.stable_group(None)
+    world.commit(5, member, 1)
+    world.commit(6, member, 1, topic="kept")
+    world.commit(7, group="simple")
+    world.coordinator.on_topics_deleted({"t"})
+
+    assert (world.committed(), world.committed(topic="kept")) == (None, 6)
+    assert world.listed() == ["g"], "nothing was left of the other group"
+    after = restarted(world)
+    assert (after.committed(), after.committed(topic="kept")) == (None, 6)
+
+
 def test_group_that_is_waiting_for_members_is_no_leftover(world):
     """A first rebalance that takes its time is not swept away."""
     reply = world.join()
