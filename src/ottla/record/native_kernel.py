@@ -273,7 +273,7 @@ def decode_list(batch, payload, only_keys: cython.bint):
     return items if is_at_end(cython.address(reader)) else None
 
 
-def survey_records(batch, payload) -> tuple:
+def survey_records(batch, payload):
     """See `plain_kernel.survey_records`."""
     buffer = cython.declare(BufferView)
     reader = cython.declare(Reader)

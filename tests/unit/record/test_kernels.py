@@ -1,0 +1,205 @@
+"""The loops over records, plain and compiled: what they read, and what they refuse."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from handmade import sealed
+
+from ottla.record import kernel, plain_kernel
+from ottla.record.record import CorruptRecordError, Record
+from ottla.record.record_batch import RecordBatch
+from ottla.record.varint import encode_varint
+
+NOW = 1_700_000_000_000
+RECORDS = [
+    (NOW, None, None, ()),
+    (NOW - 10_000, b"", b"", ()),
+    (NOW + 5, b"key", b"v" * 70, (("h", b"x"), ("empty", b""), ("null", None))),
+    (NOW, b"k" * 9000, b"v" * 20_000, (("schlüssel", b"y" * 300),)),
+    (-1, None, b"no timestamp", ()),
+]
+
+
+def record(body: str) -> bytes:
+    """A record of the right length around a body in hex."""
+    data = bytes.fromhex(body)
+    return encode_varint(len(data)) + data
+
+
+def test_encode_and_decode_are_inverse(loops):
+    """Everything that a record can be comes back."""
+    payload, base_timestamp, max_timestamp = loops.encode_records(RECORDS)
+    data = sealed(bytes(payload), len(RECORDS), base_timestamp=base_timestamp, base_offset=7)
+
+    assert (base_timestamp, max_timestamp) == (NOW, NOW + 5)
+    assert loops.decode_records(RecordBatch(data), memoryview(data)[61:]) == [
+        Record(7 + index, *fields) for index, fields in enumerate(RECORDS)
+    ]
+
+
+def test_encode_writes_the_bytes_of_the_format(loops):
+    """Byte for byte the record of the description."""
+    payload, _, _ = loops.encode_records([(5, b"k", None, (("h", b"x"),)), (4, None, b"", ())])
+
+    assert bytes(payload).hex(" ") == "16 00 00 00 02 6b 01 02 02 68 02 78 0c 00 01 02 01 00 00"
+
+
+def test_encode_of_nothing_has_no_timestamp(loops):
+    """An empty batch has -1 for both."""
+    payload, *timestamps = loops.encode_records([])
+
+    assert (bytes(payload), timestamps) == (b"", [-1, -1])
+
+
+def test_encode_values_is_encode_records_without_the_rest(loops):
+    """The short way makes the same bytes."""
+    values = [b"a", b"", None, b"b" * 9000]
+    payload, _, _ = loops.encode_records([(0, None, value, ()) for value in values])
+
+    assert bytes(loops.encode_values(values)) == bytes(payload)
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_encode_takes_any_bytes(loops, kind):
+    """Keys, values and header values may be other buffers than bytes."""
+    payload, _, _ = loops.encode_records([(0, kind(b"k"), kind(b"v"), [("h", kind(b"x"))])])
+
+    assert bytes(payload) == bytes(loops.encode_records([(0, b"k", b"v", (("h", b"x"),))])[0])
+    assert bytes(loops.encode_values([kind(b"v")])) == bytes(loops.encode_values([b"v"]))
+
+
+@pytest.mark.parametrize(
+    "timestamps", [(0, 2**63), (-(2**63) - 1, 0), (2**63 - 1, -2), (-(2**63), 1)]
+)
+def test_encode_refuses_timestamps_out_of_reach(loops, timestamps):
+    """A timestamp, and its distance from the first, must fit into 64 bits."""
+    with pytest.raises(ValueError, match="does not fit into 64 bits"):
+        loops.encode_records([(timestamp, None, b"", ()) for timestamp in timestamps])
+
+
+def test_encode_takes_timestamps_as_far_as_they_go(loops):
+    """The largest differences that fit."""
+    payload, *_ = loops.encode_records([(2**63 - 1, None, b"", ()), (0, None, b"", ())])
+    data = sealed(bytes(payload), 2, base_timestamp=2**63 - 1)
+    records = loops.decode_records(RecordBatch(data), data[61:])
+
+    assert [record.timestamp_ms for record in records] == [2**63 - 1, 0]
+
+
+@pytest.mark.parametrize("bad", ["text", 5])
+def test_encode_refuses_what_is_no_bytes(loops, bad):
+    """A value that was not serialized is a mistake of the caller."""
+    with pytest.raises(TypeError):
+        loops.encode_records([(0, None, bad, ())])
+
+
+def test_decode_replaces_invalid_utf8_in_header_keys(loops):
+    """One bad producer must not stop every reader; Java replaces as well."""
+    data = sealed(record("00 00 00 01 01 02 06 41ff42 01"), 1)
+
+    assert loops.decode_records(RecordBatch(data), data[61:])[0].headers == (("A\ufffdB", None),)
+
+
+MALFORMED = {
+    "no length": ("", 1, "says that it has 1 records, in 0 bytes"),
+    "count of 2^31-1": ("0c 00 00 00 01 01 00", 2**31 - 1, "2147483647 records, in 7 bytes"),
+    "negative count": ("0c 00 00 00 01 01 00", -1, "-1 records"),
+    "length beyond the end": ("0e 00 00 00 01 01 00", 1, "record 0 .* length 7 does not fit into"),
+    "negative length": ("01 00 00 00 01 01 00", 1, "record 0 .* length -1 does not fit"),
+    "length too small": ("0a 00 00 00 01 01 00", 1, "record 0"),
+    "length too large": ("0e 00 00 00 01 01 00 00", 1, "record 0 .* length 7 is not what"),
+    "overlong varint": ("808080808000 00 00 00 00 01 01 00", 1, "record 0 .* more than 5 bytes"),
+    "33 bits": ("ffffffff1f 00 00 00 01 01 00", 1, "record 0 .* fit into 32 bits"),
+    "65 bits": ("1e 00 ffffffffffffffffff02 00 01 01 00", 1, "record 0 .* fit into 64 bits"),
+    "key too long": ("0e 00 00 00 0a 61 01 00", 1, "size 5 of its key does not fit into the 3"),
+    "key of size -2": ("0c 00 00 00 03 01 00", 1, "size -2 of its key"),
+    "value too long": ("0c 00 00 00 01 04 00", 1, "size 2 of its value"),
+    "header count too large": ("0c 00 00 00 01 01 02", 1, "its 1 headers do not fit into the 0"),
+    "negative header count": ("0c 00 00 00 01 01 01", 1, "its -1 headers"),
+    "null header key": ("10 00 00 00 01 01 02 01 01", 1, "a header of it has no key"),
+    "header key too long": ("12 00 00 00 01 01 02 0a 61 01", 1, "size 5 of its header key"),
+    "header value too long": ("12 00 00 00 01 01 02 00 0a 61", 1, "size 5 of its header value"),
+    "offset delta not increasing": ("0c 00 00 00 01 01 00" * 2, 2, "record 1 .* offset delta 0"),
+    "negative offset delta": ("0c 00 00 01 01 01 00", 1, "record 0 .* offset delta -1"),
+    "offset delta above the last": ("0c 00 00 02 01 01 00", 1, "record 0 .* offset delta 1"),
+    "garbage at the end": ("0c 00 00 00 01 01 00 00", 1, "has 1 bytes of garbage behind its 1"),
+    "fewer than it says": ("0c 00 00 00 01 01 00" + "00" * 7, 2, "record 1"),
+    "end within a varint": ("0e 00 00 00 01 01 00 80", 2, "2 records, in 8 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+@pytest.mark.parametrize("decoder", ["decode_records", "decode_keys", "survey_records"])
+def test_decode_names_what_is_malformed(loops, name, decoder):
+    """Batch, record and flaw are in the text, whichever loop comes upon it."""
+    records, count, why = MALFORMED[name]
+    data = sealed(bytes.fromhex(records), count, base_offset=42)
+
+    with pytest.raises(CorruptRecordError, match=f"batch at offset 42.*{why}|{why}"):
+        getattr(loops, decoder)(RecordBatch(data), data[61:])
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_column_builder_refuses_what_is_malformed(column_builder, name):
+    """Columns are made of nothing that could not be read as records."""
+    records, count, why = MALFORMED[name]
+    data = sealed(bytes.fromhex(records), count, base_offset=42)
+
+    with pytest.raises(CorruptRecordError, match=why):
+        column_builder().append(RecordBatch(data), data[61:], 0, 2**63 - 1)
+
+
+def test_decode_refuses_offsets_and_timestamps_beyond_64_bits(loops):
+    """Sums that no header field could hold."""
+    one = bytes.fromhex("0c 00 02 00 01 01 00")
+    late = sealed(one, 1, base_timestamp=2**63 - 1)
+    high = sealed(one, 1, base_offset=2**63 - 1, last_offset_delta=1)
+
+    with pytest.raises(CorruptRecordError, match="timestamp 9223372036854775808 does not fit"):
+        loops.decode_records(RecordBatch(late), late[61:])
+    with pytest.raises(CorruptRecordError, match="leads past 64 bits"):
+        loops.decode_records(RecordBatch(high), high[61:])
+
+
+def test_decode_refuses_every_truncation(loops):
+    """Wherever the bytes end, what is left is not taken for the batch."""
+    payload = bytes(loops.encode_records(RECORDS[:3])[0])
+    for size in range(len(payload)):
+        data = sealed(payload[:size], 3)
+        with pytest.raises(CorruptRecordError):
+            loops.decode_records(RecordBatch(data), data[61:])
+
+
+def test_survey_sums_up_the_records(loops):
+    """Smallest and largest timestamp, where the largest is first, and how many keys are null."""
+    payload, base_timestamp, _ = loops.encode_records([*RECORDS, (NOW + 5, None, b"", ())])
+    data = sealed(bytes(payload), 6, base_timestamp=base_timestamp, base_offset=7)
+
+    assert loops.survey_records(RecordBatch(data), data[61:]) == (-1, NOW + 5, 9, 3)
+
+
+def test_survey_of_an_empty_batch_has_no_timestamps(loops):
+    """A compacted batch may have no record left."""
+    batch = RecordBatch(sealed(b"", 0, last_offset_delta=3))
+
+    assert loops.survey_records(batch, b"") == (-1, -1, -1, 0)
+
+
+def test_pure_runs_the_plain_loops():
+    """OTTLA_PURE=1 asks for plain Python whether or not anything has been compiled."""
+    code = (
+        "from ottla.record import kernel; print(kernel.COMPILED, kernel.ColumnBuilder.__module__)"
+    )
+    environment = {**os.environ, "OTTLA_PURE": "1"}
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+
+    assert output.split() == ["False", "ottla.record.columns"]
+
+
+def test_kernel_has_the_names_of_the_plain_one():
+    """Whichever is in use, the functions are the same."""
+    names = set(kernel.__all__) - {"ColumnBuilder"}
+
+    assert all(hasattr(plain_kernel, name) for name in names)
