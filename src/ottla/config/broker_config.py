@@ -152,31 +152,12 @@ class BrokerConfig(GroupConfig, NetworkConfig, LogConfig):
         rule=at_least(0),
         doc="How many incremental fetch sessions the broker keeps.",
     )
-    fetch_purgatory_purge_interval_requests: int = config_key(
-        default=1000,
-        type=INT,
-        rule=at_least(1),
-        doc="After so many completed fetches the waiting lists are cleared of them.",
-    )
-    producer_purgatory_purge_interval_requests: int = config_key(
-        default=1000,
-        type=INT,
-        rule=at_least(1),
-        doc="After so many completed produce requests the waiting lists are cleared of them.",
-    )
     replica_high_watermark_checkpoint_interval_ms: int = config_key(
         default=5000,
         type=LONG,
         rule=at_least(1),
         importance=HIGH,
         doc="How often the high watermarks are written to disk.",
-    )
-    transactional_id_expiration_ms: int = config_key(
-        default=604800000,
-        type=INT,
-        rule=at_least(1),
-        importance=HIGH,
-        doc="How long a transactional id without transactions is remembered.",
     )
     producer_id_expiration_ms: int = config_key(
         default=86400000,

@@ -47,6 +47,8 @@ BROKER_NAMES: Final = _names(
     "controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms",
     "create.topic.policy.class.name delete.records.purgatory.purge.interval.requests",
     "early.start.listeners eligible.leader.replicas.enable",
+    "fetch.purgatory.purge.interval.requests log.preallocate transactional.id.expiration.ms",
+    "producer.purgatory.purge.interval.requests",
     "follower.replication.throttled.rate initial.broker.registration.timeout.ms",
     "inter.broker.protocol.version kafka.metrics.polling.interval.secs kafka.metrics.reporters",
     "leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage",
@@ -63,7 +65,7 @@ TOPIC_NAMES: Final = _names(
     "compression.gzip.level compression.lz4.level compression.zstd.level delete.retention.ms",
     "follower.replication.throttled.replicas leader.replication.throttled.replicas",
     "local.retention.bytes local.retention.ms max.compaction.lag.ms message.downconversion.enable",
-    "message.format.version min.cleanable.dirty.ratio min.compaction.lag.ms",
+    "message.format.version min.cleanable.dirty.ratio min.compaction.lag.ms preallocate",
     "remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable",
 )
 

@@ -141,7 +141,7 @@ class LogConfig(ConfigTable, group=True):
         default=NO_LIMIT,
         type=LONG,
         importance=HIGH,
-        doc="How often logs are checked for records that are due to be forced to disk.",
+        doc="Old form of log.flush.interval.ms, used when that one is not set.",
     )
     log_flush_offset_checkpoint_interval_ms: int = config_key(
         default=60000,
@@ -187,11 +187,6 @@ class LogConfig(ConfigTable, group=True):
         type=LONG,
         rule=at_least(0),
         doc="How far a record's timestamp may lie in the future.",
-    )
-    log_preallocate: bool = config_key(
-        default=False,
-        type=BOOLEAN,
-        doc="Whether the file of a new segment gets its full size at once.",
     )
     message_max_bytes: int = config_key(
         default=1048588,

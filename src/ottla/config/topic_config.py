@@ -102,12 +102,6 @@ class TopicConfig(ConfigTable):
         broker_keys=("min.insync.replicas",),
         doc="How many replicas must be in sync for a write with acks=all.",
     )
-    preallocate: bool = config_key(
-        default=False,
-        type=BOOLEAN,
-        broker_keys=("log.preallocate",),
-        doc="Whether the file of a new segment gets its full size at once.",
-    )
     retention_bytes: int = config_key(
         default=-1,
         type=LONG,

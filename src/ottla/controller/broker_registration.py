@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.endpoint import EndPoint
+from ottla.controller.chance import Chance
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import NodeExistsError, NoNodeError, Registry, ensure_path
@@ -24,7 +24,7 @@ from ottla.structs import Node
 PLAINTEXT: Final = "PLAINTEXT"
 
 
-def random_uuid(chance: random.Random) -> UUID:
+def random_uuid(chance: Chance) -> UUID:
     """A random id whose text does not begin with a dash, which command lines would misread."""
     while True:
         value = UUID(int=chance.getrandbits(128), version=4)
@@ -38,7 +38,7 @@ async def ensure_persistent_paths(registry: Registry) -> None:
         await ensure_path(registry, path)
 
 
-async def ensure_cluster_id(registry: Registry, chance: random.Random) -> str:
+async def ensure_cluster_id(registry: Registry, chance: Chance) -> str:
     """The id of the cluster: made by the first broker, the same ever after."""
     try:
         data, _ = await registry.get(paths.CLUSTER_ID)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -10,6 +9,7 @@ from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
+from ottla.controller.chance import Chance
 from ottla.controller.topic_assignment import Assignment, assign_new_topic, check_assignment
 from ottla.controller.topic_names import OFFSETS_TOPIC, refuse_collision, validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
@@ -76,7 +76,7 @@ def check_new_topic(topic: NewTopic, existing: Collection[str]) -> None:
 
 
 def plan_assignment(
-    topic: NewTopic, config: BrokerConfig, brokers: Collection[int], chance: random.Random
+    topic: NewTopic, config: BrokerConfig, brokers: Collection[int], chance: Chance
 ) -> Assignment:
     """The replicas of each partition: those that were asked for, or a round of the brokers."""
     if topic.assignment:

@@ -10,10 +10,10 @@ all the others. With brokers 0-4, three replicas, starting at 0 with shift 0:
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from ottla.controller.chance import Chance
 from ottla.errors import ErrorCode, KafkaError
 
 Assignment = dict[int, tuple[int, ...]]
@@ -45,7 +45,7 @@ def assign_replicas(
 
 
 def assign_new_topic(
-    brokers: Sequence[int], num_partitions: int, replication_factor: int, chance: random.Random
+    brokers: Sequence[int], num_partitions: int, replication_factor: int, chance: Chance
 ) -> Assignment:
     """Replicas for all partitions of a topic, from a random broker on."""
     check_partition_count(num_partitions)

@@ -47,7 +47,7 @@ def test_every_setting_names_its_broker_synonym():
         ("cleanup.policy", "remove"),
         ("message.timestamp.type", "Now"),
         ("min.insync.replicas", "0"),
-        ("preallocate", None),
+        ("flush.ms", None),
         ("no.such.setting", "1"),
     ],
 )

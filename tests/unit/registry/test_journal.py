@@ -213,7 +213,7 @@ def test_cancelled_writer_does_not_stop_the_others(runtime):
     async def race() -> None:
         first = asyncio.ensure_future(registry.create("/x", b""))
         second = asyncio.ensure_future(registry.create("/y", b""))
-        await asyncio.sleep(0)
+        await asyncio.wait({first}, timeout=0)
         first.cancel()
         await second
 
