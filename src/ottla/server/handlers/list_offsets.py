@@ -23,10 +23,11 @@ from ottla.protocol.list_offsets import (
 from ottla.replication.exchange import IsolationLevel, OffsetResult
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.apis import Handler
-from ottla.structs import TopicPartition
+from ottla.structs import NO_EPOCH, TopicPartition
 
 MIN_VERSION = 1
 MAX_VERSION = 9
+LEADER_EPOCH_VERSION = 4
 
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
@@ -66,7 +67,10 @@ class ListOffsetsHandler:
                     result = OffsetResult(ErrorCode.INVALID_REQUEST)
                 else:
                     result = self._look_up(topic_partition, partition, isolation, context)
-                answer.partitions.append(partition_response(partition.partition_index, result))
+                line = partition_response(partition.partition_index, result)
+                if context.api_version < LEADER_EPOCH_VERSION:
+                    line.leader_epoch = NO_EPOCH
+                answer.partitions.append(line)
             response.topics.append(answer)
         return response
 
