@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from argparse import ArgumentParser, Namespace
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
@@ -15,11 +16,14 @@ from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.clients.producer.producer import Producer
-    from ottla.clients.producer.record_metadata import RecordMetadata
+    from ottla.clients.producer.record_metadata import OnDelivery, RecordFuture, RecordMetadata
 
 logger = logging.getLogger(__name__)
 
 MAX_LOGGED_REASONS: Final = 10
+FEW_RECORDS: Final = 100
+CHUNK_RECORDS: Final = 5000
+CHUNKS_UNDER_WAY: Final = 8
 
 # Options whose values are producer settings: the option, the setting, and what it means.
 PRODUCER_OPTIONS: Final = (
@@ -103,35 +107,57 @@ class ConsoleProducerCommand(Command):
             sender = _Sender(producer, arguments.topic, arguments.sync)
             for records in reader.read(terminal.source, terminal.out):
                 sender.send(records)
-            producer.flush()
-        return sender.report(terminal)
+            return sender.finish(terminal)
 
 
 class _Sender:
     """Sends records and keeps the reasons of those that failed, logging each when it first occurs.
 
-    Reasons come from the producer's I/O thread too: appending to a list is all that both do.
+    Of a few lines, as a person types them, the outcome is told by a callback at once. Of many, as
+    they come from a file, futures are looked at later: that is more than twice as fast.
     """
 
     def __init__(self, producer: Producer, topic: str, sync: bool) -> None:
         self.producer = producer
         self.topic = topic
-        self.sync = sync
-        self.failures: list[str] = []
+        self.few = 0 if sync else FEW_RECORDS
+        self.chunks_under_way = 0 if sync else CHUNKS_UNDER_WAY
+        self.under_way: deque[list[RecordFuture]] = deque()
+        self.failures: list[str] = []  # appended to by the I/O thread too
         self.logged: set[str] = set()
 
     def send(self, records: list[LineRecord]) -> None:
-        send, topic = self.producer.send, self.topic
-        for key, value, headers in records:
-            try:
-                future = send(topic, value, key=key, headers=headers, on_delivery=self._on_delivery)
-            except KafkaError as error:
-                if error.error is not ErrorCode.MESSAGE_TOO_LARGE:
-                    raise
-                self._on_delivery(None, error)
-                continue
-            if self.sync:
-                future.exception()
+        if len(records) <= self.few:
+            for record in records:
+                self._queue(record, self._on_delivery)
+            return
+        size = CHUNK_RECORDS if self.chunks_under_way else 1
+        for start in range(0, len(records), size):
+            futures = [self._queue(record) for record in records[start : start + size]]
+            self.under_way.append([future for future in futures if future is not None])
+            self._look_back(self.chunks_under_way)
+
+    def _queue(
+        self, record: LineRecord, on_delivery: OnDelivery | None = None
+    ) -> RecordFuture | None:
+        key, value, headers = record
+        try:
+            return self.producer.send(
+                self.topic, value, key=key, headers=headers, on_delivery=on_delivery
+            )
+        except KafkaError as error:
+            if error.error is not ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            self._on_delivery(None, error)
+            return None
+
+    def _look_back(self, keep: int) -> None:
+        """Wait until no more than `keep` chunks are without an outcome."""
+        while len(self.under_way) > keep:
+            for future in self.under_way.popleft():
+                error = future.exception()
+                if error is not None:
+                    self._on_delivery(None, error)
 
     def _on_delivery(self, _metadata: RecordMetadata | None, error: KafkaError | None) -> None:
         if error is None:
@@ -142,8 +168,10 @@ class _Sender:
             self.logged.add(reason)
             logger.error("a record for topic %s was not sent: %s", self.topic, reason)
 
-    def report(self, terminal: Terminal) -> int:
-        """Say how many records were not sent, if any; the exit status."""
+    def finish(self, terminal: Terminal) -> int:
+        """Wait for the rest; say how many records were not sent, if any; the exit status."""
+        self.producer.flush()
+        self._look_back(0)
         if not self.failures:
             return 0
         terminal.note(f"{len(self.failures)} records for topic {self.topic} were not sent")

@@ -6,7 +6,8 @@ Bytes stay bytes: a line that is not UTF-8 is sent as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import BinaryIO, NamedTuple, TextIO
+from itertools import repeat
+from typing import BinaryIO, TextIO
 
 from ottla.cli.command import CommandError, UsageError
 
@@ -14,13 +15,7 @@ CHUNK_BYTES = 1 << 18
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-
-class LineRecord(NamedTuple):
-    """What one line says: the key, the value, and the headers in front of them."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
+LineRecord = tuple[bytes | None, bytes | None, Headers]  # key, value, headers
 
 
 class LineReader:
@@ -91,7 +86,7 @@ class LineReader:
         lines = text.splitlines()
         if not (self.parse_key or self.parse_headers or self.null_marker):
             self.line_number += len(lines)
-            return [LineRecord(None, line) for line in lines]
+            return list(zip(repeat(None), lines, repeat(())))
         return [self.parse_line(line) for line in lines]
 
     def parse_line(self, line: bytes) -> LineRecord:
@@ -99,7 +94,7 @@ class LineReader:
         self.line_number += 1
         headers, rest = self._cut(self.parse_headers, line, self.headers_delimiter, "headers")
         key, value = self._cut(self.parse_key, rest, self.key_separator, "key")
-        return LineRecord(self._or_null(key), self._or_null(value), self._split_headers(headers))
+        return self._or_null(key), self._or_null(value), self._split_headers(headers)
 
     def _cut(
         self, enabled: bool, line: bytes, separator: bytes, part: str

@@ -8,11 +8,13 @@ from ottla.errors import ErrorCode, KafkaError
 class FakeFuture:
     """A future whose outcome is known."""
 
-    def __init__(self, producer: "FakeProducer") -> None:
+    def __init__(self, producer: "FakeProducer", error: KafkaError | None) -> None:
         self.producer = producer
+        self.error = error
 
-    def exception(self) -> None:
-        self.producer.waited += 1
+    def exception(self) -> KafkaError | None:
+        self.producer.log.append("wait")
+        return self.error
 
 
 class FakeProducer:
@@ -22,8 +24,7 @@ class FakeProducer:
         self.sent: list[tuple[object, ...]] = []
         self.refused: dict[bytes, KafkaError] = {}
         self.too_large: set[bytes] = set()
-        self.waited = 0
-        self.flushed = False
+        self.log: list[str] = []
 
     def __enter__(self) -> "FakeProducer":
         return self
@@ -35,14 +36,14 @@ class FakeProducer:
         if value in self.too_large:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(value)} bytes")
         self.sent.append((topic, key, value, headers))
-        if value in self.refused:
-            on_delivery(None, self.refused[value])
-        else:
-            on_delivery(object(), None)
-        return FakeFuture(self)
+        self.log.append("send")
+        error = self.refused.get(value)
+        if on_delivery is not None:
+            on_delivery(None if error else object(), error)
+        return FakeFuture(self, error)
 
     def flush(self) -> None:
-        self.flushed = True
+        self.log.append("flush")
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_each_line_is_sent(tool, producer):
 
     assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
     assert producer.sent == [("t", None, b"This is a message", ()), ("t", None, b"Another", ())]
-    assert producer.flushed
+    assert producer.log == ["send", "send", "flush"]
 
 
 def test_keys_and_headers_are_read_from_lines(tool, producer):
@@ -129,12 +130,17 @@ def test_each_option_has_its_setting(tool, producer, clients, option, setting):
 
 
 def test_sync_waits_for_each_record(tool, producer):
-    """Without it nobody waits before the end."""
-    tool("console-producer", "--topic", "t", stdin=b"a\nb\n")
-    waited_before = producer.waited
+    """The next one is sent when the outcome is known."""
     tool("console-producer", "--topic", "t", "--sync", stdin=b"a\nb\n")
 
-    assert (waited_before, producer.waited) == (0, 2)
+    assert producer.log == ["send", "wait", "send", "wait", "flush"]
+
+
+def test_many_lines_are_sent_before_the_first_outcome_is_awaited(tool, producer):
+    """And the outcome of each is looked at in the end."""
+    tool("console-producer", "--topic", "t", stdin=b"a\n" * 1000)
+
+    assert producer.log == ["send"] * 1000 + ["flush"] + ["wait"] * 1000
 
 
 def test_records_that_fail_are_counted_and_each_reason_is_logged_once(tool, producer):
@@ -149,6 +155,16 @@ def test_records_that_fail_are_counted_and_each_reason_is_logged_once(tool, prod
     assert outcome.err.count("INVALID_RECORD: no key") == 1
     assert outcome.err.count("MESSAGE_TOO_LARGE: 5 bytes") == 1
     assert outcome.err.splitlines()[-1] == "3 records for topic t were not sent"
+
+
+def test_records_that_fail_among_many_are_counted(tool, producer):
+    """A file is checked as thoroughly as a person's lines."""
+    producer.refused[b"bad"] = KafkaError(ErrorCode.INVALID_RECORD, "no key")
+
+    outcome = tool("console-producer", "--topic", "t", stdin=b"a\nbad\n" * 500)
+
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1] == "500 records for topic t were not sent"
 
 
 def test_line_that_cannot_be_read_ends_the_command(tool, producer):
