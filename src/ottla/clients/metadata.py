@@ -74,6 +74,11 @@ class Metadata:
             self.topics |= wanted
             self.request_update(is_urgent=True)
 
+    def forget(self, topic: str) -> None:
+        """Care no more about a topic that does not exist."""
+        if self.topics is not None:
+            self.topics.discard(topic)
+
     def set_topics(self, topics: Collection[str] | None) -> None:
         """Care about exactly these topics, or about all."""
         wanted = None if topics is None else set(topics)

@@ -126,7 +126,7 @@ def _explained(function: Callable[[str, Any], Any], verb: str) -> Callable[[str,
             return None
         try:
             return function(topic, value)
-        except (TypeError, ValueError, AttributeError, LookupError, struct.error) as cause:
+        except Exception as cause:  # whatever the application's function may raise
             raise SerializationError(
                 f"cannot {verb} {value!r} of topic {topic}: {cause}"
             ) from cause

@@ -11,13 +11,13 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from threading import Condition, Event, Lock
+from threading import Condition, Event, Lock, RLock
 from typing import Any, TypeVar
 
 from ottla.errors import KafkaTimeoutError
 from ottla.runtime.runtime import Runtime, real_runtime
 
-__all__ = ["Condition", "Event", "IoThread", "Lock"]
+__all__ = ["Condition", "Event", "IoThread", "Lock", "RLock"]
 
 T = TypeVar("T")
 JOIN_TIMEOUT_S = 10.0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from ottla.clients.group_coordination import COORDINATOR_MOVED, find_coordinator
+from ottla.clients.group_coordination import find_coordinator
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
-from ottla.clients.timing import Backoff, Deadline, pause
+from ottla.clients.retrying import Retrying
+from ottla.clients.timing import Backoff, Deadline
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.protocol.message import Request
@@ -17,9 +18,6 @@ from ottla.structs import NO_LEADER, Node
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-NO_RETRY = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""Retriable for producers, whose topic may be about to be created; here it is the answer."""
 
 
 class AdminClient:
@@ -31,8 +29,12 @@ class AdminClient:
         self.client = NetworkClient(runtime, config)
         self.metadata = Metadata(self.client, allow_auto_topic_creation=False)
         self._coordinators: dict[str, Node] = {}
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random
+        self._retrying = Retrying(
+            self.metadata,
+            Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random),
+            runtime.scheduler,
+            retries=config.retries,
+            on_coordinator_moved=self._coordinators.clear,
         )
         self._idle_check = runtime.scheduler.call_every(
             max(1000, config.connections_max_idle_ms // 2), self.client.close_idle
@@ -50,27 +52,8 @@ class AdminClient:
         keys: Iterable[K],
         attempt: Callable[[list[K], Deadline], Awaitable[Mapping[K, V | KafkaError]]],
     ) -> dict[K, V | KafkaError]:
-        """Give the keys to `attempt`, again and again those whose error may pass, till time is up.
-
-        An error that `attempt` raises is that of all keys it was given.
-        """
-        deadline = self.deadline()
-        pending = list(dict.fromkeys(keys))
-        results: dict[K, V | KafkaError] = dict.fromkeys(pending, unanswered())
-        failures = 0
-        while pending:
-            try:
-                answers = await attempt(pending, deadline)
-            except KafkaError as error:
-                answers = dict.fromkeys(pending, error)
-            results.update(answers)
-            pending = [key for key in pending if self._may_pass(results[key])]
-            failures += 1
-            if failures > self.config.retries or deadline.has_passed:
-                break
-            if pending:
-                await self._before_retry([results[key] for key in pending], failures, deadline)
-        return results
+        """`Retrying.for_each` within default.api.timeout.ms."""
+        return await self._retrying.for_each(keys, attempt, self.deadline())
 
     async def until_done(self, attempt: Callable[[Deadline], Awaitable[V]]) -> V:
         """What `attempt` returns, after as many tries as its errors ask for."""
@@ -116,22 +99,3 @@ class AdminClient:
         self._idle_check.cancel()
         self.metadata.close()
         self.client.close()
-
-    def _may_pass(self, result: V | KafkaError) -> bool:
-        return isinstance(result, KafkaError) and result.retriable and result.error not in NO_RETRY
-
-    async def _before_retry(
-        self, errors: list[V | KafkaError], failures: int, deadline: Deadline
-    ) -> None:
-        codes = {error.error for error in errors if isinstance(error, KafkaError)}
-        if codes & COORDINATOR_MOVED:
-            self._coordinators.clear()
-        delay_ms = self._backoff.delay_ms(failures)
-        await pause(self.runtime.scheduler, min(delay_ms, deadline.left_ms))
-        if ErrorCode.NOT_CONTROLLER in codes or any(code.refresh_metadata for code in codes):
-            await self.metadata.update(deadline)
-
-
-def unanswered() -> KafkaError:
-    """What stands for a key until its answer has come."""
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer leaves this one out")

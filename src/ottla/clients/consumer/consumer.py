@@ -1,0 +1,416 @@
+"""`ottla.Consumer`: the synchronous face of a consumer, for one thread at a time."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ottla.clients.admin.bulk import checked
+from ottla.clients.client_settings import Servers, merge_settings
+from ottla.clients.cluster import PartitionInfo
+from ottla.clients.consumer.consumer_core import ConsumerCore, WakeupError
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.consumer.rebalance import RebalanceEvent, RebalanceKind, RebalanceListener
+from ottla.clients.timing import Deadline
+from ottla.clients.topic_offsets import (
+    NO_OFFSET,
+    ListOffsetsResult,
+    OffsetAndMetadata,
+    OffsetSpec,
+)
+from ottla.config.client_config import ConsumerConfig
+from ottla.errors import KafkaError
+from ottla.runtime.io_thread import IoThread, RLock
+from ottla.structs import TopicPartition
+
+__all__ = ["Consumer", "WakeupError"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
+OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object]
+MARGIN_MS = 5000
+ITERATION_POLL_MS = 1000
+
+
+class Consumer:
+    """Reads topics, alone or sharing them with the other members of its group.
+
+        with Consumer("localhost:9092", group_id="report", topics=["pages"]) as consumer:
+            for record in consumer:
+                print(record.offset, record.value)
+
+    Settings are Kafka's, as keywords with underscores or as a mapping with dots. One thread at a
+    time may use a consumer; only `wakeup` may be called from others. Heartbeats and fetching go
+    on in the background; rebalances, listeners and automatic commits happen inside `poll`.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Servers = None,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        topics: Collection[str] | str = (),
+        **keywords: Any,
+    ) -> None:
+        self._config = ConsumerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
+        self._is_closed = False
+        self._lock = RLock()
+        self._unread: list[ConsumerRecord] = []  # from the next to the last, reversed
+        self._io = IoThread(f"{self._config.client_id}-consumer")
+        self._clock = self._io.runtime.clock
+        try:
+            self._core = self._io.run(self._build())
+            if topics:
+                self.subscribe(topics)
+        except BaseException:
+            self._io.close()
+            raise
+
+    # What to read
+
+    def subscribe(
+        self,
+        topics: Collection[str] | str = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read these topics, or all whose whole name matches `pattern`, as a member of the group.
+
+        It takes the place of the subscription before, and takes effect in the next polls.
+        """
+        names = [topics] if isinstance(topics, str) else list(topics)
+        if bool(names) == (pattern is not None):
+            raise ValueError("either topics or a pattern must be given")
+        with self._alone():
+            if pattern is not None:
+                deadline = self._deadline(None)
+                compiled = re.compile(pattern)
+                self._run(self._core.subscribe_pattern(compiled, listener, deadline))
+            else:
+                self._call(self._core.subscribe, names, listener)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without a group deciding about them."""
+        with self._alone():
+            self._unread = []
+            self._call(self._core.assign, [TopicPartition(*partition) for partition in partitions])
+
+    def unsubscribe(self) -> None:
+        """Read nothing; the group is left."""
+        with self._alone():
+            self._revoke()
+            self._unread = []
+            self._run(self._core.unsubscribe())
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read just now."""
+        return set(self._core.subscriptions.assigned)
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed to."""
+        return set(self._core.subscriptions.topics)
+
+    # Reading
+
+    def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord]:
+        """The next records, at most max.poll.records; waits up to `timeout_ms` for the first one.
+
+        Partitions that a rebalance takes away are told to the listener, and committed, in here.
+        """
+        with self._alone():
+            if self._unread:
+                records, self._unread = self._unread[::-1], []
+                return records
+            return self._core.interceptors.on_consume(self._poll(timeout_ms))
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records, one by one, for ever; those not taken yet are not committed either."""
+        return self.records()
+
+    def records(self, idle_timeout_ms: int | None = None) -> Iterator[ConsumerRecord]:
+        """Records, one by one, until none has come for `idle_timeout_ms`."""
+        while True:
+            with self._alone():
+                if not self._unread and not self._refill(idle_timeout_ms):
+                    return
+                record = self._unread.pop()
+            yield record
+
+    def wakeup(self) -> None:
+        """Let the poll that waits now, or the next one, raise WakeupError. From any thread."""
+        self._core.is_settled = False
+        self._io.post(self._core.wakeup)
+
+    # Offsets
+
+    def commit(self, offsets: Offsets | None = None, timeout_ms: int | None = None) -> None:
+        """Commit and wait; by default what the polls so far have returned counts as read."""
+        with self._alone():
+            deadline = self._deadline(timeout_ms)
+            self._run(self._core.commit(with_metadata(offsets), deadline), timeout_ms)
+
+    def commit_async(
+        self, offsets: Offsets | None = None, on_commit: OnCommit | None = None
+    ) -> None:
+        """Commit in the background, once; `on_commit(offsets, error)` runs in the I/O thread."""
+        with self._alone():
+            wanted = with_metadata(offsets)
+            if wanted is None:
+                wanted = self._core.positions()
+            self._io.post(self._begin_commit, wanted, on_commit)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed; partitions without a commit are left out."""
+        with self._alone():
+            wanted = [TopicPartition(*partition) for partition in partitions]
+            return self._run(self._core.committed(wanted, self._deadline(timeout_ms)), timeout_ms)
+
+    def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
+        """The offset of the next record that will be read."""
+        with self._alone():
+            return self._run(self._core.position(partition, self._deadline(timeout_ms)), timeout_ms)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at `offset`; whether it is in the log shows when it is read."""
+        if offset < 0:
+            raise ValueError(f"offset={offset}: must not be negative")
+        with self._alone():
+            self._drop_unread([partition])
+            self._call(self._core.seek, partition, offset)
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go on at the first record of these partitions, or of all that are assigned."""
+        self._reset(partitions, OffsetSpec.EARLIEST)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go on after the last record of these partitions, or of all that are assigned."""
+        self._reset(partitions, OffsetSpec.LATEST)
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offsets that there are."""
+        found = self._list(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)), timeout_ms)
+        return {partition: result.offset for partition, result in found.items()}
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offsets that the next records will get."""
+        found = self._list(dict.fromkeys(partitions, int(OffsetSpec.LATEST)), timeout_ms)
+        return {partition: result.offset for partition, result in found.items()}
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, ListOffsetsResult | None]:
+        """The first record at or after each timestamp; None where there is none."""
+        found = self._list(timestamps, timeout_ms)
+        return {p: None if r.offset == NO_OFFSET else r for p, r in found.items()}
+
+    # Partitions
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return no records of these partitions until `resume`."""
+        with self._alone():
+            chosen = list(partitions)
+            self._rewind_unread(chosen)
+            self._call(self._core.pause, chosen, True)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        with self._alone():
+            self._call(self._core.pause, list(partitions), False)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        assigned = self._core.subscriptions.assigned
+        return {partition for partition, state in assigned.items() if state.is_paused}
+
+    def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[PartitionInfo]:
+        """The partitions of a topic, with leaders and replicas."""
+        with self._alone():
+            deadline = self._deadline(timeout_ms)
+            return self._run(self._core.topic_partitions(topic, deadline), timeout_ms)
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Commit if that happens by itself, leave the group, end the I/O thread.
+
+        Closing twice does nothing.
+        """
+        if self._is_closed:
+            return
+        with self._alone():
+            try:
+                if self._io.is_alive:
+                    limit_ms = self._limit_ms(timeout_ms)
+                    self._revoke()
+                    self._run(self._core.close(self._deadline(limit_ms)), limit_ms)
+            finally:
+                self._is_closed = True
+                self._io.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Within
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread at a time; a listener may call back in its own."""
+        if self._is_closed:
+            raise RuntimeError("the consumer is closed")
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError("the consumer is being used by another thread")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    async def _build(self) -> ConsumerCore:
+        core = ConsumerCore(self._io.runtime, self._config)
+        core.unread = self._unread_offsets
+        return core
+
+    def _poll(self, timeout_ms: int) -> list[ConsumerRecord]:
+        core = self._core
+        if core.is_settled:
+            records, has_room = core.fetcher.collect(self._config.max_poll_records)
+            if has_room:
+                self._io.post(core.fetcher.send_fetches)
+            if records:
+                if core.coordinator is not None:
+                    core.coordinator.member.last_poll_ms = self._clock.monotonic_ms()
+                return records
+        deadline = self._deadline(timeout_ms)
+        while True:
+            outcome = self._run(core.poll(deadline), timeout_ms)
+            if not isinstance(outcome, RebalanceEvent):
+                return outcome
+            try:
+                outcome.tell(core.subscriptions.listener)
+            finally:
+                self._call(core.acknowledge)
+
+    def _refill(self, idle_timeout_ms: int | None) -> bool:
+        """Poll for iteration; False when nothing came in time."""
+        idle = Deadline(self._clock, idle_timeout_ms)
+        while not self._unread:
+            records = self._poll(min(ITERATION_POLL_MS, idle.left_ms))
+            self._unread = self._core.interceptors.on_consume(records)[::-1]
+            if not self._unread and idle.has_passed:
+                return False
+        return True
+
+    def _unread_offsets(self) -> dict[TopicPartition, int]:
+        """The first record of each partition that the iteration has not given out yet."""
+        return {TopicPartition(r.topic, r.partition): r.offset for r in self._unread}
+
+    def _drop_unread(self, partitions: Iterable[TopicPartition]) -> None:
+        dropped = {TopicPartition(*partition) for partition in partitions}
+        self._unread = [r for r in self._unread if (r.topic, r.partition) not in dropped]
+
+    def _rewind_unread(self, partitions: Iterable[TopicPartition]) -> None:
+        """What the iteration has not given out yet is fetched again later."""
+        offsets = self._unread_offsets()
+        for partition in partitions:
+            if partition in offsets:
+                self._drop_unread([partition])
+                self._call(self._core.seek, partition, offsets[partition])
+
+    def _reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
+        with self._alone():
+            chosen = list(partitions) or list(self.assignment())
+            self._drop_unread(chosen)
+            self._call(self._core.reset, chosen, timestamp)
+
+    def _revoke(self) -> None:
+        """Tell the listener that everything is let go of."""
+        subscriptions = self._core.subscriptions
+        if subscriptions.is_by_group and subscriptions.assigned:
+            coordinator = self._core.coordinator
+            is_lost = coordinator is not None and coordinator.member.is_lost
+            kind = RebalanceKind.LOST if is_lost else RebalanceKind.REVOKED
+            event = RebalanceEvent(kind, tuple(sorted(subscriptions.assigned)))
+            event.tell(subscriptions.listener)
+
+    def _list(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None
+    ) -> dict[TopicPartition, ListOffsetsResult]:
+        with self._alone():
+            wanted = {TopicPartition(*p): int(timestamp) for p, timestamp in timestamps.items()}
+            call = self._core.list_offsets(wanted, self._deadline(timeout_ms))
+            return checked(self._run(call, timeout_ms))
+
+    def _begin_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], on_commit: OnCommit | None
+    ) -> None:
+        deadline = self._deadline(None)
+        commit = self._core.commit_once(offsets, deadline)
+        task = self._io.runtime.scheduler.spawn(self._quietly(commit), "commit")
+        if on_commit is not None:
+            task.add_done_callback(partial(self._tell_committed, offsets, on_commit))
+
+    @staticmethod
+    async def _quietly(commit: Coroutine[Any, Any, None]) -> KafkaError | None:
+        try:
+            await commit
+        except KafkaError as error:
+            logger.warning("a commit failed: %s", error)
+            return error
+        return None
+
+    @staticmethod
+    def _tell_committed(
+        offsets: Mapping[TopicPartition, OffsetAndMetadata], on_commit: OnCommit, task: Any
+    ) -> None:
+        if not task.cancelled():
+            try:
+                on_commit(offsets, task.result())
+            except Exception:
+                logger.exception("the commit callback %r raised", on_commit)
+
+    def _limit_ms(self, timeout_ms: int | None) -> int:
+        return self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+
+    def _deadline(self, timeout_ms: int | None) -> Deadline:
+        return Deadline(self._clock, self._limit_ms(timeout_ms))
+
+    def _run(self, call: Coroutine[Any, Any, T], timeout_ms: int | None = None) -> T:
+        # The call keeps its deadline by itself; the limit here is for one that does not.
+        limit_ms = self._limit_ms(timeout_ms) + self._config.request_timeout_ms + MARGIN_MS
+        return self._io.run(call, limit_ms)
+
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a plain function of the core on its loop, and wait."""
+
+        async def call() -> None:
+            function(*arguments)
+
+        self._run(call())
+
+
+def with_metadata(offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    """Offsets to commit, given as numbers or with metadata."""
+    if offsets is None:
+        return None
+    return {
+        TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        for partition, offset in offsets.items()
+    }

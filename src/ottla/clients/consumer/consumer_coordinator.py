@@ -1,0 +1,218 @@
+"""A consumer as a member of its group: rebalances, step by step, and commits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+from ottla.clients.cluster import Cluster
+from ottla.clients.committed_offsets import NO_MEMBERSHIP, commit_offsets
+from ottla.clients.consumer.assignors import assignors_of
+from ottla.clients.consumer.group_assignment import GroupAssignment
+from ottla.clients.consumer.group_member import NO_GENERATION, GroupMember
+from ottla.clients.consumer.rebalance import RebalanceEvent, RebalanceKind
+from ottla.clients.consumer.subscription_state import SubscriptionState
+from ottla.clients.group_coordination import CoordinatorLink
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient
+from ottla.clients.timing import Backoff, Deadline, pause
+from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.config.client_config import ConsumerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+REVOKE_COMMIT_LIMIT_MS = 10_000
+
+
+class ConsumerCoordinator:
+    """Runs the rebalances of one consumer, each as a task, and commits for it.
+
+    A rebalance stops at each event until the application was told of it (`acknowledge`): whoever
+    polls takes the events from `next_event`.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        subscriptions: SubscriptionState,
+        config: ConsumerConfig,
+        on_change: Callable[[], object],
+    ) -> None:
+        assert config.group_id is not None, "there is no group"
+        self._runtime = client.runtime
+        self._client = client
+        self._metadata = metadata
+        self._subscriptions = subscriptions
+        self._config = config
+        self._on_change = on_change
+        self.link = CoordinatorLink(metadata, client, config.group_id)
+        self._assignment = GroupAssignment(
+            assignors_of(config.partition_assignment_strategy),
+            subscriptions,
+            metadata,
+            lambda limit_ms: Deadline(self._runtime.clock, limit_ms),
+        )
+        self.member = GroupMember(client, self.link, config, self._assignment, on_change)
+        self.positions: Callable[[], Offsets] = dict
+        self._rebalance: asyncio.Task[None] | None = None
+        self._events: deque[tuple[RebalanceEvent, asyncio.Future[None]]] = deque()
+        self._backoff = Backoff(
+            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
+        )
+
+    # Rebalancing
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the group asks nothing of this member just now."""
+        return self._rebalance is None and not self.member.needs_join and self.member.error is None
+
+    def step(self) -> RebalanceEvent | None:
+        """Begin or go on with a rebalance if there is one; the event to tell the application of.
+
+        Raises what the group refuses for good.
+        """
+        if self.member.error is not None:
+            error, self.member.error = self.member.error, None
+            raise error
+        if self._rebalance is not None and self._rebalance.done():
+            task, self._rebalance = self._rebalance, None
+            task.result()
+        if self._rebalance is None and self.member.needs_join:
+            name = f"rebalance of group {self.link.group_id}"
+            self._rebalance = asyncio.get_running_loop().create_task(self._join(), name=name)
+            self._rebalance.add_done_callback(self._on_rebalanced)
+        return self._events[0][0] if self._events else None
+
+    def acknowledge(self) -> None:
+        """The application was told of the event that `step` returned."""
+        if self._events:
+            _, told = self._events.popleft()
+            if not told.done():
+                told.set_result(None)
+
+    def on_metadata(self, cluster: Cluster) -> None:
+        """Topics may have come, gone or grown."""
+        is_idle = self._rebalance is None and not self.member.needs_join
+        if is_idle and self._assignment.is_outdated(cluster):
+            self.member.request_join()
+
+    async def leave(self, reason: str) -> None:
+        """End what is under way and leave the group."""
+        if self._rebalance is not None:
+            self._rebalance.cancel()
+            self._rebalance = None
+        self._events.clear()
+        await self.member.leave(reason)
+        self._own((), NO_GENERATION)
+
+    def _on_rebalanced(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # `step` raises it; a client that is closed needs it no more
+        self._on_change()
+
+    async def _join(self) -> None:
+        """One rebalance: let go of partitions, join, take what was given."""
+        await self._prepare()
+        joined = await self.member.join()
+        assigned = self._assignment.read(joined.assignment)
+        owned = set(self._subscriptions.assigned)
+        revoked = sorted(owned - set(assigned))
+        if revoked:  # only under the cooperative protocol: else nothing is owned any more
+            await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
+            await self._tell(RebalanceKind.REVOKED, revoked)
+            # Others may have them in the next round (KIP-429).
+            self.member.needs_join = True
+        self._subscriptions.replace(assigned)
+        self._own(assigned, self.member.generation)
+        await self._tell(RebalanceKind.ASSIGNED, sorted(set(assigned) - owned))
+
+    async def _prepare(self) -> None:
+        assigned = sorted(self._subscriptions.assigned)
+        if self.member.is_lost:
+            await self._tell(RebalanceKind.LOST, assigned)
+            self._own((), NO_GENERATION)
+        elif self._assignment.is_cooperative:
+            await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
+            return
+        elif assigned:
+            await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
+            await self._tell(RebalanceKind.REVOKED, assigned)
+        self._subscriptions.replace(())
+
+    def _own(self, partitions: Iterable[TopicPartition], generation: int) -> None:
+        self._assignment.owned = sorted(partitions)
+        self._assignment.generation = generation
+
+    async def _tell(self, kind: RebalanceKind, partitions: list[TopicPartition]) -> None:
+        """Have the application told, and wait until it was."""
+        if not partitions and kind is not RebalanceKind.ASSIGNED:
+            return
+        if self._subscriptions.listener is None:
+            return
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._events.append((RebalanceEvent(kind, tuple(partitions)), told))
+        self._on_change()
+        await told
+
+    # Committing
+
+    async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
+        """Commit, trying again until it is done, refused or too late."""
+        failures = 0
+        while offsets:
+            try:
+                await self.commit_once(offsets, deadline)
+                return
+            except KafkaError as error:
+                if not error.retriable or deadline.has_passed:
+                    raise
+            failures += 1
+            delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)
+            await pause(self._runtime.scheduler, delay_ms)
+
+    async def commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
+        """Commit; the error of the first partition that was refused is raised."""
+        membership = NO_MEMBERSHIP
+        if self._subscriptions.is_by_group:
+            membership = self.member.membership
+            if membership.generation == NO_GENERATION:
+                raise commit_failed()
+        try:
+            coordinator = await self.link.node_id(deadline)
+            results = await commit_offsets(
+                self._client, coordinator, self.link.group_id, offsets, membership
+            )
+        except KafkaError as cause:
+            self.link.note(cause)
+            raise
+        for error in filter(None, results.values()):
+            self.link.note(error)
+            if error.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+                raise commit_failed() from error
+            raise error
+
+    async def auto_commit(self, offsets: Offsets, limit_ms: int) -> None:
+        """Commit if that happens by itself; a failure is logged."""
+        if not self._config.enable_auto_commit:
+            return
+        try:
+            await self.commit(offsets, Deadline(self._runtime.clock, limit_ms))
+        except KafkaError as error:
+            logger.warning("automatic commit of group %s failed: %s", self.link.group_id, error)
+
+
+def commit_failed() -> KafkaError:
+    """The group gave the partitions to others before the commit."""
+    return KafkaError(
+        ErrorCode.ILLEGAL_GENERATION,
+        "the commit was refused: the group has rebalanced and given the partitions to others, "
+        "mostly because poll was called too rarely; raise max.poll.interval.ms or lower "
+        "max.poll.records",
+    )

@@ -1,0 +1,359 @@
+"""The parts of a consumer put together, on the loop that runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from ottla.clients.cluster import Cluster, PartitionInfo
+from ottla.clients.committed_offsets import fetch_offsets
+from ottla.clients.consumer.completed_fetch import Decoding
+from ottla.clients.consumer.consumer_coordinator import ConsumerCoordinator, Offsets
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.consumer.fetcher import Fetcher
+from ottla.clients.consumer.interceptors import ConsumerInterceptors
+from ottla.clients.consumer.positions import Positions
+from ottla.clients.consumer.rebalance import RebalanceEvent, RebalanceListener
+from ottla.clients.consumer.subscription_state import SubscriptionState
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient
+from ottla.clients.retrying import Retrying
+from ottla.clients.serialization import deserializer_of
+from ottla.clients.timing import Backoff, Deadline, within
+from ottla.clients.topic_offsets import (
+    IsolationLevel,
+    ListOffsetsResult,
+    OffsetAndMetadata,
+    list_offsets,
+)
+from ottla.config.client_config import ConsumerConfig
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.runtime import Runtime
+from ottla.structs import TopicPartition
+
+
+class WakeupError(Exception):
+    """`wakeup` was called while, or before, the consumer waited in `poll`."""
+
+
+class ConsumerCore:
+    """Everything of a consumer but its face: made, used and closed on one loop.
+
+    `is_settled` says that nothing but fetching is to be done; while it holds, the application's
+    thread may take records from `fetcher` by itself.
+    """
+
+    def __init__(self, runtime: Runtime, config: ConsumerConfig) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.is_settled = False
+        self.unread: Callable[[], Mapping[TopicPartition, int]] = dict
+        self.subscriptions = SubscriptionState()
+        self.interceptors = ConsumerInterceptors(config.interceptor_classes)
+        self.client = NetworkClient(runtime, config)
+        self.metadata = Metadata(
+            self.client,
+            allow_auto_topic_creation=config.allow_auto_create_topics,
+            on_update=self._on_metadata,
+        )
+        decoding = Decoding(
+            config.check_crcs,
+            deserializer_of("key.deserializer", config.key_deserializer),
+            deserializer_of("value.deserializer", config.value_deserializer),
+        )
+        self.fetcher = Fetcher(self.client, self.metadata, self.subscriptions, config, decoding)
+        self.fetcher.on_arrival = self.notify
+        self.coordinator: ConsumerCoordinator | None = None
+        if config.group_id is not None:
+            self.coordinator = ConsumerCoordinator(
+                self.client, self.metadata, self.subscriptions, config, self.unsettle
+            )
+            self.coordinator.positions = self.positions
+        link = None if self.coordinator is None else self.coordinator.link
+        self._positions = Positions(self.client, self.metadata, self.subscriptions, config, link)
+        self._finding: asyncio.Task[None] | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self._is_woken = False
+        self._commit_ms = runtime.clock.monotonic_ms() + config.auto_commit_interval_ms
+        self._timers = [
+            runtime.scheduler.call_every(max(1, config.auto_commit_interval_ms), self.unsettle),
+            runtime.scheduler.call_every(
+                max(1000, config.connections_max_idle_ms // 2), self.client.close_idle
+            ),
+        ]
+        self._retrying = Retrying(
+            self.metadata,
+            Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random),
+            runtime.scheduler,
+        )
+
+    # Polling
+
+    async def poll(self, deadline: Deadline) -> list[ConsumerRecord] | RebalanceEvent:
+        """The next records, none when the time is up, or an event to tell of and acknowledge."""
+        if self.coordinator is not None:
+            self.coordinator.member.last_poll_ms = self.runtime.clock.monotonic_ms()
+        while True:
+            if self._is_woken:
+                self._is_woken = False
+                raise WakeupError
+            event = self._settle()
+            if event is not None:
+                return event
+            self.fetcher.send_fetches()
+            records, has_room = self.fetcher.collect(self.config.max_poll_records)
+            if has_room:
+                self.fetcher.send_fetches()
+            if records or deadline.has_passed:
+                return records
+            await self._wait(deadline)
+
+    def acknowledge(self) -> None:
+        """The application was told of the event that `poll` returned."""
+        if self.coordinator is not None:
+            self.coordinator.acknowledge()
+
+    def notify(self) -> None:
+        """Something happened that whoever waits in `poll` should look at."""
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+    def unsettle(self) -> None:
+        self.is_settled = False
+        self.notify()
+
+    def wakeup(self) -> None:
+        """End the poll that waits now, or the next one, with WakeupError."""
+        self._is_woken = True
+        self.unsettle()
+
+    def _settle(self) -> RebalanceEvent | None:
+        """Get on with everything but fetching; an event that the application must be told of."""
+        coordinator, subscriptions = self.coordinator, self.subscriptions
+        if subscriptions.is_by_group and coordinator is not None:
+            event = coordinator.step()
+            if event is not None:
+                return event
+        self._auto_commit_if_due()
+        self._find_positions()
+        self.is_settled = (
+            self._finding is None
+            and subscriptions.has_all_positions
+            and (not subscriptions.is_by_group or coordinator is None or coordinator.is_settled)
+        )
+        return None
+
+    def _find_positions(self) -> None:
+        if self._finding is not None and self._finding.done():
+            task, self._finding = self._finding, None
+            task.result()
+        if self._finding is None and not self.subscriptions.has_all_positions:
+            loop = asyncio.get_running_loop()
+            self._finding = loop.create_task(self._positions.find(), name="find positions")
+            self._finding.add_done_callback(self._on_found)
+
+    def _on_found(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # the next poll raises it
+        self.notify()
+
+    async def _wait(self, deadline: Deadline) -> None:
+        if self._is_woken:
+            return
+        self._changed = asyncio.get_running_loop().create_future()
+        try:
+            await within(self.runtime.scheduler, deadline.left_ms, self._changed, "")
+        except KafkaTimeoutError:
+            pass  # the caller sees that the time is up
+        finally:
+            self._changed = None
+
+    # Subscribing
+
+    def subscribe(self, topics: Collection[str], listener: RebalanceListener | None) -> None:
+        self._require_group()
+        self.subscriptions.subscribe(topics, listener)
+        self._rejoin()
+
+    async def subscribe_pattern(
+        self, pattern: re.Pattern[str], listener: RebalanceListener | None, deadline: Deadline
+    ) -> None:
+        self._require_group()
+        self.subscriptions.subscribe_pattern(pattern, listener)
+        self.metadata.set_topics(None)
+        self._match(await self.metadata.update(deadline))
+        self._rejoin()
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        self.subscriptions.assign(partitions)
+        self.metadata.set_topics(self.subscriptions.topics)
+        self.unsettle()
+
+    async def unsubscribe(self) -> None:
+        """Read nothing any more; a group is left."""
+        if self.subscriptions.is_by_group and self.coordinator is not None:
+            await self.coordinator.leave("the consumer unsubscribed")
+        self._cancel_finding()
+        self.subscriptions.unsubscribe()
+        self.unsettle()
+
+    def _rejoin(self) -> None:
+        if self.subscriptions.pattern is None:
+            self.metadata.set_topics(self.subscriptions.topics)
+        if self.coordinator is not None:
+            self.coordinator.member.request_join()
+        self.unsettle()
+
+    def _match(self, cluster: Cluster) -> bool:
+        hides_internal = self.config.exclude_internal_topics
+        names = [t.name for t in cluster.topics.values() if not (hides_internal and t.is_internal)]
+        return self.subscriptions.match_topics(names)
+
+    def _on_metadata(self, cluster: Cluster) -> None:
+        if self.subscriptions.pattern is not None:
+            self._match(cluster)
+        if self.coordinator is not None and self.subscriptions.is_by_group:
+            self.coordinator.on_metadata(cluster)
+        self.fetcher.send_fetches()
+
+    def _require_group(self) -> None:
+        if self.coordinator is None:
+            raise KafkaError(
+                ErrorCode.INVALID_GROUP_ID,
+                "group.id: must be set to subscribe to topics; without one, assign partitions",
+            )
+
+    # Offsets
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """How far the application has got; what it holds unread in its hands does not count."""
+        unread = self.unread()
+        return {
+            partition: OffsetAndMetadata(
+                unread.get(partition, state.position), leader_epoch=state.leader_epoch
+            )
+            for partition, state in self.subscriptions.assigned.items()
+            if state.position is not None
+        }
+
+    async def commit(self, offsets: Offsets | None, deadline: Deadline) -> None:
+        """Commit and wait; by default the positions."""
+        wanted = self.positions() if offsets is None else offsets
+        await self._group().commit(wanted, deadline)
+        self.interceptors.on_commit(wanted)
+
+    async def commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
+        await self._group().commit_once(offsets, deadline)
+        self.interceptors.on_commit(offsets)
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        group = self._group()
+
+        async def attempt(
+            pending: list[str], limit: Deadline
+        ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
+            try:
+                node_id = await group.link.node_id(limit)
+                found = await fetch_offsets(
+                    self.client, node_id, group.link.group_id, list(partitions)
+                )
+            except KafkaError as error:
+                group.link.note(error)
+                raise
+            return dict.fromkeys(pending, found)
+
+        result = (await self._retrying.for_each([group.link.group_id], attempt, deadline)).popitem()
+        if isinstance(result[1], KafkaError):
+            raise result[1]
+        return result[1]
+
+    async def position(self, partition: TopicPartition, deadline: Deadline) -> int:
+        """The offset of the next record, found first if it has to be."""
+        state = self.subscriptions.state(partition)
+        while state.position is None:
+            self._find_positions()
+            if deadline.has_passed:
+                raise deadline.timeout(f"the position of {partition} was not found")
+            await self._wait(deadline)
+        return self.unread().get(state.topic_partition, state.position)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.subscriptions.state(partition).seek(offset)
+        self.unsettle()
+
+    def reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
+        """Go on at the beginning or the end."""
+        for partition in partitions:
+            self.subscriptions.state(partition).request_reset(timestamp)
+        self.unsettle()
+
+    def pause(self, partitions: Iterable[TopicPartition], is_paused: bool) -> None:
+        for partition in partitions:
+            self.subscriptions.state(partition).is_paused = is_paused
+        self.fetcher.send_fetches()
+
+    async def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
+        """The offsets that belong to timestamps, of any partitions."""
+        isolation = IsolationLevel.of(self.config.isolation_level)
+
+        async def attempt(
+            pending: list[TopicPartition], limit: Deadline
+        ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
+            for topic in {partition.topic for partition in pending}:
+                await self.topic_partitions(topic, limit)
+            wanted = {partition: timestamps[partition] for partition in pending}
+            return await list_offsets(self.client, self.metadata, wanted, isolation)
+
+        return await self._retrying.for_each(timestamps, attempt, deadline)
+
+    async def topic_partitions(self, topic: str, deadline: Deadline) -> list[PartitionInfo]:
+        """The partitions of a topic, also of one that is not subscribed to."""
+        if self.metadata.cluster.error_of(topic) is not ErrorCode.NONE:
+            self.metadata.want([topic])
+            await self.metadata.update(deadline)
+        error = self.metadata.cluster.error_of(topic)
+        if error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
+            self.metadata.forget(topic)
+            raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
+        return list((await self.metadata.topic(topic, deadline)).partitions.values())
+
+    async def close(self, deadline: Deadline) -> None:
+        """Commit if that happens by itself, leave the group, and close the connections."""
+        self._cancel_finding()
+        try:
+            if self.coordinator is not None and self.subscriptions.assigned:
+                await self.coordinator.auto_commit(self.positions(), deadline.left_ms)
+            if self.coordinator is not None and self.subscriptions.is_by_group:
+                leaving = self.coordinator.leave("the consumer is closed")
+                await within(self.runtime.scheduler, max(1, deadline.left_ms), leaving, "")
+        except KafkaTimeoutError:
+            pass  # the group notices by itself when the session ends
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+            self.fetcher.close()
+            self.metadata.close()
+            self.client.close()
+
+    def _auto_commit_if_due(self) -> None:
+        now_ms = self.runtime.clock.monotonic_ms()
+        if self.coordinator is not None and now_ms >= self._commit_ms:
+            self._commit_ms = now_ms + self.config.auto_commit_interval_ms
+            # The positions of now: what this poll is about to return is not read yet.
+            commit = self.coordinator.auto_commit(self.positions(), self.config.request_timeout_ms)
+            self.runtime.scheduler.spawn(commit, "automatic commit")
+
+    def _cancel_finding(self) -> None:
+        if self._finding is not None:
+            self._finding.cancel()
+            self._finding = None
+
+    def _group(self) -> ConsumerCoordinator:
+        self._require_group()
+        assert self.coordinator is not None
+        return self.coordinator

@@ -1,0 +1,341 @@
+"""Reads ahead: keeps a fetch under way at every leader, and hands out what has arrived."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple, cast
+from uuid import UUID
+
+from ottla.clients.consumer.completed_fetch import (
+    AbortedTransactions,
+    CompletedFetch,
+    Decoding,
+    split_batches,
+)
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.consumer.fetch_errors import FETCH_AGAIN
+from ottla.clients.consumer.subscription_state import (
+    NO_REPLICA,
+    PartitionState,
+    SubscriptionState,
+)
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient, Purpose, connection_id
+from ottla.clients.topic_offsets import IsolationLevel, OffsetSpec
+from ottla.config.client_config import ConsumerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ottla.runtime import Timer
+from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FIRST_VERSION = 4
+LAST_VERSION_WITH_NAMES = 12
+FETCHES_AHEAD = 2
+RESETS = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
+
+
+class Wanted(NamedTuple):
+    """One partition of a fetch under way: from where, and in which generation of its state."""
+
+    state: PartitionState
+    generation: int
+    offset: int
+
+
+class Fetcher:
+    """Sessionless fetches (KIP-227 session 0), one at a time per broker.
+
+    A broker is asked again as soon as none of its partitions has two fetches waiting to be read.
+    `send_fetches` belongs to the loop; `collect` may run in the application's thread, which then
+    must be the only one: both sides only append to, or take from, what the other one reads.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        subscriptions: SubscriptionState,
+        config: ConsumerConfig,
+        decoding: Decoding,
+    ) -> None:
+        self.on_arrival: Callable[[], object] = lambda: None
+        self._client = client
+        self._metadata = metadata
+        self._subscriptions = subscriptions
+        self._config = config
+        self._decoding = decoding
+        self._isolation = IsolationLevel.of(config.isolation_level)
+        self._runtime = client.runtime
+        self._completed: deque[CompletedFetch] = deque()
+        self._errors: deque[tuple[PartitionState, int, KafkaError]] = deque()
+        self._under_way: set[int] = set()
+        self._retry_timer: Timer | None = None
+
+    def send_fetches(self) -> None:
+        """Ask every broker that has something for us and is not asked already."""
+        for node_id, states in self._by_node().items():
+            if node_id not in self._under_way and states:
+                self._ask(node_id, states)
+
+    def collect(self, max_records: int) -> tuple[list[ConsumerRecord], bool]:
+        """What has arrived, in order, and whether there is room to fetch more; no waiting."""
+        records: list[ConsumerRecord] = []
+        has_room = False
+        self._raise_error()
+        paused: list[CompletedFetch] = []
+        try:
+            while self._completed and len(records) < max_records:
+                fetch = self._completed[0]
+                if not self._subscriptions.is_current(fetch.state, fetch.generation):
+                    self._completed.popleft()
+                elif fetch.state.is_paused:
+                    paused.append(self._completed.popleft())
+                else:
+                    records += fetch.take(max_records - len(records))
+                    has_room |= self._forget_if_empty(fetch)
+        except KafkaError:
+            if not records:
+                raise  # else these first; the error waits in its place
+        finally:
+            self._completed.extendleft(reversed(paused))
+        return records, has_room
+
+    def _forget_if_empty(self, fetch: CompletedFetch) -> bool:
+        if fetch.is_empty:
+            self._completed.popleft()
+            fetch.state.consumed += 1
+        return fetch.is_empty
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether `collect` may find something."""
+        return bool(self._errors) or any(not f.state.is_paused for f in self._completed)
+
+    def close(self) -> None:
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+
+    def _raise_error(self) -> None:
+        while self._errors:
+            state, generation, error = self._errors.popleft()
+            if self._subscriptions.is_current(state, generation):
+                raise error
+
+    def _by_node(self) -> dict[int, list[PartitionState]]:
+        """The partitions to fetch by broker; none for a broker where one has enough waiting."""
+        now_ms = self._runtime.clock.monotonic_ms()
+        by_node: dict[int, list[PartitionState]] = {}
+        busy: set[int] = set()
+        retry_ms: int | None = None
+        for state in list(self._subscriptions.assigned.values()):
+            if state.position is None or state.is_paused:
+                continue
+            node_id = self._node_of(state)
+            if node_id is None:
+                self._metadata.request_update()
+            elif state.buffered >= FETCHES_AHEAD:
+                busy.add(node_id)
+            elif state.retry_at_ms > now_ms:
+                retry_ms = min(retry_ms or state.retry_at_ms, state.retry_at_ms)
+            else:
+                by_node.setdefault(node_id, []).append(state)
+        if retry_ms is not None:
+            self._retry_later(retry_ms - now_ms)
+        # A broker would wait for records of its quiet partitions while the busy one is read.
+        return {node_id: states for node_id, states in by_node.items() if node_id not in busy}
+
+    def _node_of(self, state: PartitionState) -> int | None:
+        cluster = self._metadata.cluster
+        if state.read_replica in cluster.nodes:
+            return state.read_replica
+        leader = cluster.leader(state.topic_partition)
+        return leader if leader in cluster.nodes else None
+
+    def _retry_later(self, delay_ms: int) -> None:
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+        self._retry_timer = self._runtime.scheduler.call_later(delay_ms, self.send_fetches)
+
+    def _ask(self, node_id: int, states: Iterable[PartitionState]) -> None:
+        id = connection_id(node_id, Purpose.FETCH)
+        connection = self._client.ready_now(id, self.send_fetches)
+        if connection is None:
+            if self._client.connection(id).is_backing_off:
+                self._metadata.request_update()
+            return
+        wanted = {
+            state.topic_partition: Wanted(state, state.generation, state.fetch_offset)
+            for state in states
+        }
+        topic_ids = self._topic_ids(wanted)
+        try:
+            if topic_ids is None:
+                version = connection.version_of(
+                    FetchRequest, FIRST_VERSION, LAST_VERSION_WITH_NAMES
+                )
+            else:
+                version = connection.version_of(FetchRequest, FIRST_VERSION)
+            request = self._request(
+                wanted, topic_ids if version > LAST_VERSION_WITH_NAMES else None
+            )
+            limit_ms = self._config.request_timeout_ms + self._config.fetch_max_wait_ms
+            future = self._client.send_on(connection, request, version, limit_ms)
+        except KafkaError as error:
+            self._on_failure(wanted, error)
+            return
+        self._under_way.add(node_id)
+        future.add_done_callback(partial(self._on_response, node_id, wanted, topic_ids or {}))
+
+    def _topic_ids(self, wanted: Iterable[TopicPartition]) -> dict[str, UUID] | None:
+        """The ids of all the topics, or None if one has no id that is known."""
+        topics = self._metadata.cluster.topics
+        ids = {name: topics[name].topic_id for name, _ in wanted if name in topics}
+        return None if NO_UUID in ids.values() else ids
+
+    def _request(
+        self, wanted: dict[TopicPartition, Wanted], topic_ids: dict[str, UUID] | None
+    ) -> FetchRequest:
+        config = self._config
+        request = FetchRequest(
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            isolation_level=self._isolation,
+            rack_id=config.client_rack,
+        )
+        topics: dict[str, FetchTopic] = {}
+        for topic_partition, (_, _, offset) in wanted.items():
+            name, number = topic_partition
+            if name not in topics:
+                topics[name] = FetchTopic(topic=name)
+                if topic_ids is not None:
+                    topics[name].topic_id = topic_ids[name]
+                request.topics.append(topics[name])
+            info = self._metadata.cluster.partition(topic_partition)
+            topics[name].partitions.append(
+                FetchPartition(
+                    partition=number,
+                    current_leader_epoch=NO_EPOCH if info is None else info.leader_epoch,
+                    fetch_offset=offset,
+                    partition_max_bytes=config.max_partition_fetch_bytes,
+                )
+            )
+        return request
+
+    def _on_response(
+        self,
+        node_id: int,
+        wanted: dict[TopicPartition, Wanted],
+        topic_ids: dict[str, UUID],
+        future: asyncio.Future[Any],
+    ) -> None:
+        self._under_way.discard(node_id)
+        if future.cancelled():
+            return
+        cause = future.exception()
+        if cause is None:
+            response = cast(FetchResponse, future.result())
+            if response.error_code:
+                self._on_failure(wanted, KafkaError.of(response.error_code, f"fetch: {node_id}"))
+            else:
+                self._on_fetched(wanted, {id: name for name, id in topic_ids.items()}, response)
+        else:
+            self._on_failure(wanted, cause)
+        self.on_arrival()
+        self.send_fetches()
+
+    def _on_failure(self, wanted: dict[TopicPartition, Wanted], cause: BaseException) -> None:
+        """The whole fetch failed: fetch again, after fresh metadata and a pause."""
+        if isinstance(cause, KafkaError):
+            logger.debug("a fetch failed: %s", cause)
+        else:
+            logger.error("a fetch failed", exc_info=cause)
+        self._metadata.request_update()
+        is_final = isinstance(cause, KafkaError) and cause.error not in FETCH_AGAIN
+        for state, generation, _ in wanted.values():
+            if self._subscriptions.is_current(state, generation):
+                self._pause_fetching(state)
+                if is_final and not self._errors:
+                    self._errors.append((state, generation, cast(KafkaError, cause)))
+
+    def _pause_fetching(self, state: PartitionState) -> None:
+        now_ms = self._runtime.clock.monotonic_ms()
+        state.retry_at_ms = now_ms + self._config.retry_backoff_ms
+        state.read_replica = NO_REPLICA
+
+    def _on_fetched(
+        self,
+        wanted: dict[TopicPartition, Wanted],
+        topic_names: dict[UUID, str],
+        response: FetchResponse,
+    ) -> None:
+        for topic in response.responses:
+            name = topic.topic or topic_names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                entry = wanted.get(TopicPartition(name, data.partition_index))
+                if entry is None:
+                    continue  # not asked for
+                state, generation, offset = entry
+                is_current = self._subscriptions.is_current(state, generation)
+                if is_current and state.fetch_offset == offset:
+                    self._on_partition(state, data)
+
+    def _on_partition(self, state: PartitionState, data: PartitionData) -> None:
+        error = ErrorCode.of(data.error_code)
+        if error is ErrorCode.NONE:
+            state.high_watermark = data.high_watermark
+            state.log_start_offset = data.log_start_offset
+            if data.preferred_read_replica != NO_REPLICA:
+                state.read_replica = data.preferred_read_replica
+            if data.records:
+                self._on_records(state, data)
+        elif error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._on_out_of_range(state)
+        elif error in FETCH_AGAIN:
+            logger.debug("fetch of %s: %s", state.topic_partition, error.name)
+            self._pause_fetching(state)
+            if error.refresh_metadata or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+                self._metadata.request_update()
+        else:
+            self._pause_fetching(state)
+            text = f"fetch of {state.topic_partition}: {error.sentence}"
+            self._errors.append((state, state.generation, KafkaError.of(error, text)))
+
+    def _on_records(self, state: PartitionState, data: PartitionData) -> None:
+        aborted = None
+        if self._isolation is IsolationLevel.READ_COMMITTED:
+            entries = [(t.producer_id, t.first_offset) for t in data.aborted_transactions or ()]
+            aborted = AbortedTransactions(entries)
+        found = split_batches(data.records)
+        if found[0]:
+            state.fetch_offset = max(found[0][-1].next_offset, state.fetch_offset)
+        state.fetched += 1
+        self._completed.append(CompletedFetch(state, found, self._decoding, aborted))
+
+    def _on_out_of_range(self, state: PartitionState) -> None:
+        if state.buffered:
+            self._pause_fetching(state)  # what is there is read first; then it is seen again
+            return
+        reset = RESETS.get(self._config.auto_offset_reset)
+        text = (
+            f"offset {state.fetch_offset} of {state.topic_partition} is not in the log (any more)"
+        )
+        if reset is None:
+            self._pause_fetching(state)
+            error = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; seek to one that is")
+            self._errors.append((state, state.generation, error))
+        else:
+            logger.info("%s; going on at the %s one", text, self._config.auto_offset_reset)
+            state.request_reset(reset)

@@ -1,0 +1,342 @@
+"""One member of a group: joins, gets its share, says that it lives, leaves.
+
+    UNJOINED -> JOINING -> STABLE      JoinGroup, then SyncGroup, brought an assignment
+       ^---------'-----------'         the coordinator does not know the member (any more)
+
+STABLE with `needs_join` means that the group rebalances and waits for this member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol, cast
+
+from ottla.clients.committed_offsets import GroupMembership
+from ottla.clients.group_coordination import CoordinatorLink
+from ottla.clients.network_client import NetworkClient, Purpose, connection_id, response_error
+from ottla.clients.timing import Backoff, Deadline, pause
+from ottla.config.client_config import ConsumerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL_TYPE = "consumer"
+NO_GENERATION = -1
+NO_MEMBER_ID = ""
+JOIN_MARGIN_MS = 5000
+FIRST_JOIN_WITH_INSTANCE_ID = 5
+FIRST_LEAVE_WITH_MEMBERS = 3
+
+# The group goes on without this member: it has to join as a new one, and owns nothing.
+LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+JOIN_AGAIN = LOST | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}
+
+
+class MemberState(Enum):
+    """Where a member stands."""
+
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    STABLE = "stable"
+
+
+class GroupProtocol(Protocol):
+    """What members tell each other: made and read by the consumer, opaque to the broker."""
+
+    def metadata(self) -> list[tuple[str, bytes]]:
+        """The names of the assignors that this member can run, with what it tells each."""
+        ...
+
+    async def assign(
+        self, name: str, members: Sequence[JoinGroupResponseMember]
+    ) -> Mapping[str, bytes]:
+        """As the leader, divide among the members."""
+        ...
+
+
+class JoinedGroup(NamedTuple):
+    """What a completed rebalance brought: the assignor that was chosen, and the own share."""
+
+    protocol: str
+    assignment: bytes
+
+
+class GroupMember:
+    """The membership of one consumer.
+
+    Invariant: `generation` and `member_id` are those of the last completed join until the
+    coordinator says that it does not know them; then `is_lost` is set until the next join.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        link: CoordinatorLink,
+        config: ConsumerConfig,
+        protocol: GroupProtocol,
+        on_change: Callable[[], object],
+    ) -> None:
+        self.state = MemberState.UNJOINED
+        self.generation = NO_GENERATION
+        self.member_id = NO_MEMBER_ID
+        self.is_leader = False
+        self.is_lost = False
+        self.needs_join = True
+        self.error: KafkaError | None = None
+        self.last_poll_ms = client.runtime.clock.monotonic_ms()
+        self._client = client
+        self._runtime = client.runtime
+        self._link = link
+        self._config = config
+        self._protocol = protocol
+        self._on_change = on_change
+        self._heart: asyncio.Task[None] | None = None
+        self._heard_ms = 0
+        self._backoff = Backoff(
+            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
+        )
+
+    @property
+    def membership(self) -> GroupMembership:
+        """As whom this member commits."""
+        return GroupMembership(self.generation, self.member_id, self._config.group_instance_id)
+
+    def request_join(self) -> None:
+        """Join again at the next chance: the subscription has changed, or the group asks for it."""
+        self.needs_join = True
+        self._on_change()
+
+    async def join(self) -> JoinedGroup:
+        """Join, over as many rounds as the group needs; only errors that stay are raised."""
+        failures = 0
+        while True:
+            self.state = MemberState.JOINING
+            try:
+                joined = await self._join_once()
+            except KafkaError as error:
+                if not self._may_join_again(error):
+                    self._become_unjoined()
+                    raise
+                if error.error not in JOIN_AGAIN:
+                    failures += 1
+                    await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
+                continue
+            self._become_stable()
+            return joined
+
+    async def leave(self, reason: str) -> None:
+        """Leave at once, so that the others need not wait for the session to end.
+
+        Static members stay: they are expected to come back (KIP-345).
+        """
+        member_id = self.member_id
+        self.stop()
+        self._become_unjoined()
+        if member_id == NO_MEMBER_ID or self._config.group_instance_id is not None:
+            return
+        try:
+            await self._send_leave(member_id, reason)
+        except KafkaError as error:
+            logger.info("group %s was not left in order: %s", self._link.group_id, error)
+
+    def stop(self) -> None:
+        """Send no more heartbeats."""
+        if self._heart is not None and self._heart is not asyncio.current_task():
+            self._heart.cancel()
+        self._heart = None
+
+    # Joining
+
+    async def _join_once(self) -> JoinedGroup:
+        deadline = Deadline(self._runtime.clock, self._config.max_poll_interval_ms)
+        node_id = connection_id(await self._link.node_id(deadline), Purpose.GROUP)
+        response = await self._send_join(node_id)
+        self.generation = response.generation_id
+        self.member_id = response.member_id
+        self.is_leader = response.leader == response.member_id
+        self.needs_join = False  # until someone says otherwise from here on
+        protocol = response.protocol_name or ""
+        assignments: Mapping[str, bytes] = {}
+        if self.is_leader and not response.skip_assignment:
+            assignments = await self._protocol.assign(protocol, response.members)
+        return JoinedGroup(protocol, await self._send_sync(node_id, protocol, assignments))
+
+    async def _send_join(self, node_id: int) -> JoinGroupResponse:
+        config = self._config
+        request = JoinGroupRequest(
+            group_id=self._link.group_id,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=metadata)
+                for name, metadata in self._protocol.metadata()
+            ],
+        )
+        low = 0
+        if config.group_instance_id is not None:
+            request.group_instance_id = config.group_instance_id
+            low = FIRST_JOIN_WITH_INSTANCE_ID
+        limit_ms = max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_MARGIN_MS)
+        response = cast(
+            JoinGroupResponse,
+            await self._client.send(node_id, request, low=low, timeout_ms=limit_ms),
+        )
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+        self._raise(response.error_code)
+        return response
+
+    async def _send_sync(
+        self, node_id: int, protocol: str, assignments: Mapping[str, bytes]
+    ) -> bytes:
+        request = SyncGroupRequest(
+            group_id=self._link.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=protocol,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
+                for member_id, assignment in assignments.items()
+            ],
+        )
+        if self._config.group_instance_id is not None:
+            request.group_instance_id = self._config.group_instance_id
+        limit_ms = max(
+            self._config.request_timeout_ms, self._config.max_poll_interval_ms + JOIN_MARGIN_MS
+        )
+        response = cast(
+            SyncGroupResponse, await self._client.send(node_id, request, timeout_ms=limit_ms)
+        )
+        self._raise(response.error_code)
+        return bytes(response.assignment)
+
+    def _may_join_again(self, error: KafkaError) -> bool:
+        self._link.note(error)
+        if error.error in LOST:
+            self._forget_membership(keep_id=error.error is ErrorCode.ILLEGAL_GENERATION)
+        return error.error in JOIN_AGAIN or error.retriable
+
+    def _become_stable(self) -> None:
+        self.state = MemberState.STABLE
+        self.is_lost = False
+        self._heard_ms = self._runtime.clock.monotonic_ms()
+        if self._heart is None:
+            name = f"heartbeat of group {self._link.group_id}"
+            self._heart = self._runtime.scheduler.spawn(self._beat(), name)
+
+    def _become_unjoined(self) -> None:
+        self._forget_membership(keep_id=False)
+        self.state = MemberState.UNJOINED
+        self.needs_join = True
+
+    def _forget_membership(self, *, keep_id: bool) -> None:
+        self.generation = NO_GENERATION
+        self.is_leader = False
+        if not keep_id:
+            self.member_id = NO_MEMBER_ID
+
+    def _raise(self, code: int) -> None:
+        error = response_error(code, f"group {self._link.group_id}")
+        if error is not None:
+            raise error
+
+    # Living
+
+    async def _beat(self) -> None:
+        while True:
+            await pause(self._runtime.scheduler, self._config.heartbeat_interval_ms)
+            if self.state is not MemberState.STABLE:
+                continue
+            if self._polls_too_rarely():
+                await self._drop_out()
+                continue
+            try:
+                await self._send_heartbeat()
+                self._heard_ms = self._runtime.clock.monotonic_ms()
+            except KafkaError as error:
+                self._on_heartbeat_error(error)
+
+    async def _send_heartbeat(self) -> None:
+        deadline = Deadline(self._runtime.clock, self._config.session_timeout_ms)
+        node_id = connection_id(await self._link.node_id(deadline), Purpose.GROUP)
+        request = HeartbeatRequest(
+            group_id=self._link.group_id, generation_id=self.generation, member_id=self.member_id
+        )
+        if self._config.group_instance_id is not None:
+            request.group_instance_id = self._config.group_instance_id
+        limit_ms = min(self._config.request_timeout_ms, self._config.session_timeout_ms)
+        answer = await self._client.send(node_id, request, timeout_ms=limit_ms)
+        if self.state is MemberState.STABLE:  # else it belongs to a membership that is over
+            self._raise(cast(HeartbeatResponse, answer).error_code)
+
+    def _on_heartbeat_error(self, error: KafkaError) -> None:
+        self._link.note(error)
+        if error.error is ErrorCode.REBALANCE_IN_PROGRESS:
+            logger.debug("group %s rebalances", self._link.group_id)
+            self.request_join()
+        elif error.error in LOST:
+            logger.info("group %s goes on without this member: %s", self._link.group_id, error)
+            self._lose_membership(keep_id=error.error is ErrorCode.ILLEGAL_GENERATION)
+        elif not error.retriable:
+            self.error = error
+            self._on_change()
+        silent_ms = self._runtime.clock.monotonic_ms() - self._heard_ms
+        if silent_ms > self._config.session_timeout_ms:
+            self._link.forget()
+
+    def _polls_too_rarely(self) -> bool:
+        silent_ms = self._runtime.clock.monotonic_ms() - self.last_poll_ms
+        return silent_ms > self._config.max_poll_interval_ms
+
+    async def _drop_out(self) -> None:
+        """The application does not poll: others shall have its partitions (KIP-62)."""
+        logger.warning(
+            "no poll for more than max.poll.interval.ms=%d: leaving group %s; poll more often, "
+            "or lower max.poll.records",
+            self._config.max_poll_interval_ms,
+            self._link.group_id,
+        )
+        member_id = self.member_id
+        self._lose_membership(keep_id=False)
+        if self._config.group_instance_id is None:
+            try:
+                await self._send_leave(member_id, "the consumer poll timeout has expired")
+            except KafkaError as error:
+                self._link.note(error)
+
+    def _lose_membership(self, *, keep_id: bool) -> None:
+        self._forget_membership(keep_id=keep_id)
+        self.state = MemberState.UNJOINED
+        self.is_lost = True
+        self.request_join()
+
+    async def _send_leave(self, member_id: str, reason: str) -> None:
+        # Not on the group's connection, where a JoinGroup may be waiting for others.
+        deadline = Deadline(self._runtime.clock, self._config.request_timeout_ms)
+        node_id = await self._link.node_id(deadline)
+        version = await self._client.version_for(node_id, LeaveGroupRequest)
+        request = LeaveGroupRequest(group_id=self._link.group_id)
+        if version >= FIRST_LEAVE_WITH_MEMBERS:
+            request.members = [MemberIdentity(member_id=member_id, reason=reason)]
+        else:
+            request.member_id = member_id
+        await self._client.send(node_id, request)

@@ -1,0 +1,107 @@
+"""Where reading begins: at the committed offset, else where auto.offset.reset says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.clients.committed_offsets import fetch_offsets
+from ottla.clients.consumer.fetcher import RESETS
+from ottla.clients.consumer.subscription_state import PartitionState, SubscriptionState
+from ottla.clients.group_coordination import CoordinatorLink
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient
+from ottla.clients.timing import Backoff, Deadline, pause
+from ottla.clients.topic_offsets import IsolationLevel, list_offsets
+from ottla.config.client_config import ConsumerConfig
+from ottla.errors import ErrorCode, KafkaError
+
+
+class Positions:
+    """Gives every assigned partition a position."""
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        subscriptions: SubscriptionState,
+        config: ConsumerConfig,
+        link: CoordinatorLink | None,
+    ) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._subscriptions = subscriptions
+        self._config = config
+        self._link = link
+        self._isolation = IsolationLevel.of(config.isolation_level)
+        self._runtime = client.runtime
+        self._backoff = Backoff(
+            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
+        )
+
+    async def find(self) -> None:
+        """Go on until no partition lacks a position; errors that stay are raised."""
+        failures = 0
+        while not self._subscriptions.has_all_positions:
+            try:
+                await self._take_committed(self._subscriptions.without_position())
+                await self._reset(self._subscriptions.to_be_reset())
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                if self._link is not None:
+                    self._link.note(error)
+                failures += 1
+                await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
+                if error.error.refresh_metadata:
+                    self._metadata.request_update()
+
+    async def _take_committed(self, states: Sequence[PartitionState]) -> None:
+        if not states:
+            return
+        committed = {}
+        generations = {state: state.generation for state in states}
+        if self._link is not None:
+            deadline = Deadline(self._runtime.clock, self._config.default_api_timeout_ms)
+            coordinator = await self._link.node_id(deadline)
+            committed = await fetch_offsets(
+                self._client,
+                coordinator,
+                self._link.group_id,
+                [state.topic_partition for state in states],
+                require_stable=self._isolation is IsolationLevel.READ_COMMITTED,
+            )
+        for state, generation in generations.items():
+            if not self._subscriptions.is_current(state, generation):
+                continue
+            offset = committed.get(state.topic_partition)
+            if offset is not None:
+                state.seek(offset.offset, offset.leader_epoch)
+            else:
+                self._request_reset(state)
+
+    def _request_reset(self, state: PartitionState) -> None:
+        reset = RESETS.get(self._config.auto_offset_reset)
+        if reset is None:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{state.topic_partition} has no committed offset and auto.offset.reset is none; "
+                "seek to an offset, or commit one",
+            )
+        state.request_reset(reset)
+
+    async def _reset(self, states: Sequence[PartitionState]) -> None:
+        if not states:
+            return
+        self._metadata.want(state.topic_partition.topic for state in states)
+        generations = {state: state.generation for state in states}
+        timestamps = {state.topic_partition: state.reset_to or 0 for state in states}
+        found = await list_offsets(self._client, self._metadata, timestamps, self._isolation)
+        failure: KafkaError | None = None
+        for state, generation in generations.items():
+            result = found.get(state.topic_partition)
+            if isinstance(result, KafkaError):
+                failure = result
+            elif result is not None and self._subscriptions.is_current(state, generation):
+                state.seek(result.offset, result.leader_epoch)
+        if failure is not None:
+            raise failure

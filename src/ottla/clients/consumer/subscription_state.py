@@ -1,0 +1,185 @@
+"""What a consumer reads: topics or partitions, and how far it has got in each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from enum import Enum
+
+from ottla.clients.consumer.rebalance import RebalanceListener
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import NO_EPOCH, TopicPartition
+
+NO_REPLICA = -1
+
+
+class SubscriptionType(Enum):
+    """How the partitions come about: by the group, by the group and a pattern, or by hand."""
+
+    NONE = "nothing"
+    TOPICS = "topics"
+    PATTERN = "a pattern"
+    ASSIGNED = "partitions"
+
+
+class PartitionState:
+    """How far one assigned partition has been read.
+
+    `position` is the offset of the next record that the application gets, `fetch_offset` that of
+    the next one to be fetched; what lies between has been fetched already. `generation` counts
+    the jumps (seek, reset): what was fetched before the last one is not wanted any more.
+    """
+
+    __slots__ = (
+        "consumed",
+        "fetch_offset",
+        "fetched",
+        "generation",
+        "high_watermark",
+        "is_paused",
+        "leader_epoch",
+        "log_start_offset",
+        "position",
+        "read_replica",
+        "reset_to",
+        "retry_at_ms",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.position: int | None = None
+        self.fetch_offset = 0
+        self.leader_epoch = NO_EPOCH  # of the last record that was read
+        self.reset_to: int | None = None  # the timestamp whose offset will be the position
+        self.is_paused = False
+        self.generation = 0
+        self.fetched = 0  # fetches that have arrived; counted on the loop
+        self.consumed = 0  # those of them that were read; counted by who reads
+        self.retry_at_ms = 0
+        self.high_watermark: int | None = None
+        self.log_start_offset: int | None = None
+        self.read_replica = NO_REPLICA  # the broker to fetch from, if it is not the leader
+
+    @property
+    def buffered(self) -> int:
+        """How many fetches wait to be read."""
+        return self.fetched - self.consumed
+
+    def seek(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+        """Go on at `offset`."""
+        self._jump()
+        self.position = offset
+        self.fetch_offset = offset
+        self.leader_epoch = leader_epoch
+
+    def request_reset(self, timestamp: int) -> None:
+        """Go on at the offset of a timestamp, as soon as it has been looked up."""
+        self._jump()
+        self.position = None
+        self.reset_to = timestamp
+
+    def _jump(self) -> None:
+        self.reset_to = None
+        self.generation += 1
+        self.fetched = 0
+        self.consumed = 0
+        self.retry_at_ms = 0
+        self.read_replica = NO_REPLICA
+
+
+class SubscriptionState:
+    """The subscription and the partitions that it has come to.
+
+    Invariant: topics and partitions are not mixed; `assigned` holds the current partitions only.
+    """
+
+    def __init__(self) -> None:
+        self.type = SubscriptionType.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+        self.listener: RebalanceListener | None = None
+        self.assigned: dict[TopicPartition, PartitionState] = {}
+
+    @property
+    def is_by_group(self) -> bool:
+        """Whether a group decides about the partitions."""
+        return self.type in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
+
+    def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None) -> None:
+        self._become(SubscriptionType.TOPICS)
+        self.topics = frozenset(topics)
+        self.listener = listener
+
+    def subscribe_pattern(
+        self, pattern: re.Pattern[str], listener: RebalanceListener | None
+    ) -> None:
+        """Topics that match, now and later; `match_topics` says which there are."""
+        self._become(SubscriptionType.PATTERN)
+        self.pattern = pattern
+        self.listener = listener
+
+    def match_topics(self, names: Iterable[str]) -> bool:
+        """Subscribe to those names that match the pattern; has that changed anything?"""
+        assert self.pattern is not None, "there is no pattern"
+        found = frozenset(name for name in names if self.pattern.fullmatch(name))
+        has_changed = found != self.topics
+        self.topics = found
+        return has_changed
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Partitions chosen by hand."""
+        self._become(SubscriptionType.ASSIGNED)
+        self.topics = frozenset(partition.topic for partition in partitions)
+        self.replace(partitions)
+
+    def replace(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are the partitions now; those that stay keep their positions."""
+        self.assigned = {
+            partition: self.assigned.get(partition) or PartitionState(partition)
+            for partition in partitions
+        }
+
+    def unsubscribe(self) -> None:
+        self.type = SubscriptionType.NONE
+        self.topics = frozenset()
+        self.pattern = None
+        self.listener = None
+        self.assigned = {}
+
+    def state(self, partition: TopicPartition) -> PartitionState:
+        """How far a partition has been read; raises if it is not assigned."""
+        state = self.assigned.get(TopicPartition(*partition))
+        if state is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"partition {partition} is not assigned to this consumer",
+            )
+        return state
+
+    def is_current(self, state: PartitionState, generation: int) -> bool:
+        """Whether something begun in that generation of the partition still counts."""
+        return self.assigned.get(state.topic_partition) is state and state.generation == generation
+
+    def without_position(self) -> list[PartitionState]:
+        """The partitions about whose start nothing is known yet."""
+        return [
+            state
+            for state in self.assigned.values()
+            if state.position is None and state.reset_to is None
+        ]
+
+    def to_be_reset(self) -> list[PartitionState]:
+        return [state for state in self.assigned.values() if state.reset_to is not None]
+
+    @property
+    def has_all_positions(self) -> bool:
+        return all(state.position is not None for state in self.assigned.values())
+
+    def _become(self, type: SubscriptionType) -> None:
+        if self.type not in (SubscriptionType.NONE, type):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"the consumer reads {self.type.value}; unsubscribe before it reads {type.value}",
+            )
+        self.type = type

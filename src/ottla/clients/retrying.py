@@ -1,0 +1,85 @@
+"""Trying again what may succeed later, and only that."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+from ottla.clients.group_coordination import COORDINATOR_MOVED
+from ottla.clients.metadata import Metadata
+from ottla.clients.timing import Backoff, Deadline, pause
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime import Scheduler
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+NO_RETRY = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""Retriable for producers, whose topic may be about to be created; elsewhere it is the answer."""
+
+
+class Retrying:
+    """Repeats calls about several things for those of them whose error may pass."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        backoff: Backoff,
+        scheduler: Scheduler,
+        *,
+        retries: int = 2**31 - 1,
+        on_coordinator_moved: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._metadata = metadata
+        self._backoff = backoff
+        self._scheduler = scheduler
+        self._retries = retries
+        self._on_coordinator_moved = on_coordinator_moved
+
+    async def for_each(
+        self,
+        keys: Iterable[K],
+        attempt: Callable[[list[K], Deadline], Awaitable[Mapping[K, V | KafkaError]]],
+        deadline: Deadline,
+    ) -> dict[K, V | KafkaError]:
+        """Give the keys to `attempt`, again and again those whose error may pass, till time is up.
+
+        An error that `attempt` raises is that of all keys it was given.
+        """
+        pending = list(dict.fromkeys(keys))
+        results: dict[K, V | KafkaError] = dict.fromkeys(pending, unanswered())
+        failures = 0
+        while pending:
+            try:
+                answers = await attempt(pending, deadline)
+            except KafkaError as error:
+                answers = dict.fromkeys(pending, error)
+            results.update(answers)
+            pending = [key for key in pending if may_pass(results[key])]
+            failures += 1
+            if failures > self._retries or deadline.has_passed:
+                break
+            if pending:
+                await self._before_retry([results[key] for key in pending], failures, deadline)
+        return results
+
+    async def _before_retry(
+        self, errors: list[V | KafkaError], failures: int, deadline: Deadline
+    ) -> None:
+        codes = {error.error for error in errors if isinstance(error, KafkaError)}
+        if codes & COORDINATOR_MOVED:
+            self._on_coordinator_moved()
+        delay_ms = self._backoff.delay_ms(failures)
+        await pause(self._scheduler, min(delay_ms, deadline.left_ms))
+        if ErrorCode.NOT_CONTROLLER in codes or any(code.refresh_metadata for code in codes):
+            await self._metadata.update(deadline)
+
+
+def may_pass(result: object) -> bool:
+    """Whether a result is an error that may be gone when the call is repeated."""
+    return isinstance(result, KafkaError) and result.retriable and result.error not in NO_RETRY
+
+
+def unanswered() -> KafkaError:
+    """What stands for a key until its answer has come."""
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer leaves this one out")
