@@ -7,6 +7,7 @@ received (CVE-2022-34917 was about the opposite).
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from struct import Struct
 
 from ottla.errors import RemoteProtocolError
@@ -23,7 +24,8 @@ NOTHING = memoryview(b"")
 class BufferPool:
     """Buffers for large frames that are used again, so that the kernel need not give fresh pages.
 
-    Invariant: the buffers that lie in the pool sum up to `max_bytes` or less.
+    Invariant: `_buffers` is sorted by size, and sums up to `pooled_bytes`, which is `max_bytes`
+    or less.
     """
 
     __slots__ = ("_buffers", "_max_bytes", "pooled_bytes")
@@ -35,31 +37,25 @@ class BufferPool:
 
     def take(self, min_bytes: int, wanted_bytes: int) -> bytearray:
         """A buffer of `min_bytes` or more; of `wanted_bytes` if one lies here."""
-        if wanted_bytes >= MIN_POOLED_BYTES:
-            fitting = [buffer for buffer in self._buffers if len(buffer) >= min_bytes]
-            if fitting:
-                large_enough = [buffer for buffer in fitting if len(buffer) >= wanted_bytes]
-                buffer = min(large_enough, key=len) if large_enough else max(fitting, key=len)
-                self._remove(buffer)
+        if wanted_bytes >= MIN_POOLED_BYTES and self._buffers:
+            index = bisect_left(self._buffers, wanted_bytes, key=len)
+            index = min(index, len(self._buffers) - 1)
+            if len(self._buffers[index]) >= min_bytes:
+                buffer = self._buffers.pop(index)
+                self.pooled_bytes -= len(buffer)
                 return buffer
         if min_bytes >= MIN_POOLED_BYTES:
-            min_bytes = 1 << (min_bytes - 1).bit_length()  # powers of two are more often of use
+            min_bytes = 1 << (min_bytes - 1).bit_length()  # a power of two suits more frames
         return bytearray(min_bytes)
 
     def give(self, buffer: bytearray) -> None:
         """Take a buffer back that nobody looks at any more."""
         size = len(buffer)
-        has_use = MIN_POOLED_BYTES <= size <= MAX_POOLED_BYTES
-        if has_use and self.pooled_bytes + size <= self._max_bytes:
-            self._buffers.append(buffer)
+        if not MIN_POOLED_BYTES <= size <= MAX_POOLED_BYTES:
+            return
+        if self.pooled_bytes + size <= self._max_bytes:
+            insort(self._buffers, buffer, key=len)
             self.pooled_bytes += size
-
-    def _remove(self, buffer: bytearray) -> None:
-        for index, candidate in enumerate(self._buffers):
-            if candidate is buffer:
-                del self._buffers[index]
-                self.pooled_bytes -= len(buffer)
-                return
 
 
 class FrameBuffer:
@@ -80,10 +76,9 @@ class FrameBuffer:
         self._start = 0
         self._end = 0
 
-    @property
-    def buffered_bytes(self) -> int:
-        """How many bytes were received and not yet given out as frames."""
-        return self._end - self._start
+    def is_empty(self) -> bool:
+        """Whether all bytes that were received were given out as frames."""
+        return self._start == self._end
 
     @property
     def owned_bytes(self) -> int:
@@ -163,10 +158,11 @@ class FrameBuffer:
         needed = self._needed_bytes()
         capacity = max(available, min(needed, max(GROWTH * available, MIN_OWN_BYTES)))
         buffer = self._pool.take(capacity, max(available, needed))
-        buffer[:available] = self._view[self._start : self._end]
+        view = memoryview(buffer)
+        view[:available] = self._view[self._start : self._end]
         if self._own is not None:
             self._pool.give(self._own)
         self._own = buffer
-        self._view = memoryview(buffer)
+        self._view = view
         self._start = 0
         self._end = available

@@ -30,6 +30,10 @@ class Flushed(Enum):
     FULL = "the socket takes no more for now"
 
 
+# A member of an enum costs a look-up through its metaclass; these are returned for every answer.
+ALL, PART, FULL = Flushed
+
+
 class TruncatedFileError(Exception):
     """A region of a file was promised to the peer and the file has ended before it."""
 
@@ -72,22 +76,26 @@ class Outgoing:
         try:
             while parts:
                 if max_bytes <= 0:
-                    return Flushed.PART
+                    return PART
                 part = parts[0]
                 if isinstance(part, FileRegion):
                     wanted, sent = self._send_region(transport, part, max_bytes)
                 elif len(parts) == 1:
                     wanted = len(part)
                     sent = transport.send(part)
+                    if sent == wanted:  # by far the most frequent way to end
+                        self.bytes_in_memory = 0
+                        parts.clear()
+                        return ALL
                     self._drop_buffers(sent)
                 else:
                     wanted, sent = self._send_buffers(transport)
                 if sent < wanted:
-                    return Flushed.FULL
+                    return FULL
                 max_bytes -= sent
         except BlockingIOError:
-            return Flushed.FULL
-        return Flushed.ALL
+            return FULL
+        return ALL
 
     def _send_buffers(self, transport: Transport) -> tuple[int, int]:
         """Send the buffers at the head of the queue in one call; returns bytes tried and sent."""
@@ -96,9 +104,14 @@ class Outgoing:
             if isinstance(part, FileRegion):
                 break
             buffers.append(part)
-        sent = transport.send_all_of(buffers, len(buffers) < len(self._parts))
-        self._drop_buffers(sent)
-        return sum(map(len, buffers)), sent
+        wanted = sum(map(len, buffers))
+        is_all = len(buffers) == len(self._parts)
+        sent = transport.send_all_of(buffers, not is_all)
+        if is_all and sent == wanted:
+            self.clear()
+        else:
+            self._drop_buffers(sent)
+        return wanted, sent
 
     def _drop_buffers(self, sent: int) -> None:
         self.bytes_in_memory -= sent

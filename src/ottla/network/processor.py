@@ -40,6 +40,7 @@ from ottla.network.acceptor import Acceptor, Listener
 from ottla.network.config import NetworkConfig
 from ottla.network.connection import (
     BLOCKED,
+    CLOSING,
     IN_FLIGHT,
     STOPPING,
     THROTTLED,
@@ -47,7 +48,7 @@ from ottla.network.connection import (
 )
 from ottla.network.frame_buffer import BufferPool, FrameBuffer
 from ottla.network.idle_expiry import IdleExpiry
-from ottla.network.outgoing import Flushed, TruncatedFileError
+from ottla.network.outgoing import ALL, FULL, Flushed, TruncatedFileError
 from ottla.network.transport import PlainTransport
 from ottla.runtime import Runtime
 from ottla.runtime.network import USE_SYSTEM_DEFAULT, set_buffer_sizes
@@ -263,14 +264,15 @@ class Processor:
     def _receive_from(self, connection: Connection, used: int) -> int:
         """Receive what has come; returns how much of the arena that took."""
         frames = connection.frames
-        if frames.buffered_bytes:
+        if not frames.is_empty():
             self._receive_large(connection)
             return 0
         count = connection.transport.recv_into(self._arena[used : used + RECEIVE_BYTES])
         if not count:
             connection.close("the client has closed the connection")
             return 0
-        self._idle_expiry.touch(connection, self._now_ms)
+        if connection.last_active_ms != self._now_ms:
+            self._idle_expiry.touch(connection, self._now_ms)
         frames.feed(self._arena, used, used + count)
         if count == RECEIVE_BYTES and not frames.has_frame():
             frames.settle()
@@ -318,23 +320,24 @@ class Processor:
     def _handle_frames(self, connection: Connection, max_requests: int) -> int:
         """Hand over what can be handled now: one request after another, as each is answered."""
         frames = connection.frames
-        outgoing = connection.outgoing
         count = 0
         try:
-            while count < max_requests and not connection.muted and outgoing.has_room():
+            while not connection.muted and count < max_requests:
                 frame = frames.next_frame()
                 if frame is None:
                     break
                 count += 1
                 connection.muted = IN_FLIGHT
                 self._on_request(connection, frame)
+                if frames.is_empty() or not connection.outgoing.has_room():
+                    break
         except RemoteProtocolError as error:
             connection.close(error.message)
         except Exception:
             logger.exception("%s: the handler of a request failed", connection.id)
             connection.close("the handler of its request failed")
         frames.settle()
-        if not connection.muted:
+        if not connection.muted and (connection.interest != IN or not frames.is_empty()):
             self._go_on(connection)
         return count
 
@@ -364,7 +367,7 @@ class Processor:
                 break
             count += 1
             connection.is_queued_to_send = False
-            if not connection.is_closing and self._flush(connection) is not Flushed.ALL:
+            if not connection.muted & CLOSING and self._flush(connection) is not ALL:
                 large_sends += 1
         self._to_send = to_send[count:] + self._to_send
 
@@ -375,9 +378,10 @@ class Processor:
         except (OSError, TruncatedFileError) as error:
             connection.close(f"sending failed: {error}")
             return None
-        if flushed is Flushed.ALL:
-            self._go_on_after_send(connection)
-        elif flushed is Flushed.FULL:
+        if flushed is ALL:
+            if connection.muted or connection.interest != IN or not connection.frames.is_empty():
+                self._go_on_after_send(connection)
+        elif flushed is FULL:
             connection.muted |= BLOCKED
             self._watch(connection, OUT)
         else:

@@ -75,6 +75,6 @@ class ResponseReader:
 
     def _allocate(self, max_bytes: int, beginning: memoryview) -> None:
         frame = bytearray(min(self._size, max_bytes))
-        frame[: len(beginning)] = beginning
+        memoryview(frame)[: len(beginning)] = beginning
         self._filled = len(beginning)
         self._frame = frame
