@@ -1,0 +1,168 @@
+"""What holds for every batch: records survive it, and bytes that are none are refused as such."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.record import columns, kernel, plain_kernel
+from ottla.record.batch_builder import BatchBuilder, build_batch
+from ottla.record.compression import CompressionType, compress, decompress
+from ottla.record.record import CorruptRecordError
+from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch, batches
+
+common = settings(derandomize=True, max_examples=300, deadline=None, database=None)
+needs_compiled_kernel = pytest.mark.skipif(
+    not kernel.COMPILED, reason="the record kernel has not been compiled here"
+)
+
+codecs = st.sampled_from(CompressionType)
+timestamps = st.one_of(
+    st.integers(1_700_000_000_000, 1_700_000_100_000), st.integers(-(2**62), 2**62)
+)
+data = (
+    st.none()
+    | st.binary(max_size=200)
+    | st.builds(lambda size: b"x" * size, st.integers(0, 20_000))
+)
+header_keys = st.text(st.characters(codec="utf-8"), max_size=9)
+headers = st.lists(
+    st.tuples(
+        st.text(st.characters(codec="utf-8"), max_size=9), st.none() | st.binary(max_size=99)
+    ),
+    max_size=3,
+).map(tuple)
+records = st.lists(st.tuples(timestamps, data, data, headers), min_size=1, max_size=20)
+
+# Where to change a byte, as a fraction of the whole, and what to.
+mutations = st.lists(
+    st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=4
+)
+
+
+def mutated(original: bytes, changes: list[tuple[float, int]], start: int = 0) -> bytearray:
+    """The bytes with some of them changed, from `start` on."""
+    changed = bytearray(original)
+    for where, byte in changes:
+        if start < len(changed):
+            changed[start + int(where * (len(changed) - start))] = byte
+    return changed
+
+
+def outcome(function: Callable[[], object]) -> object:
+    """What a function returns, or says when it refuses its input."""
+    try:
+        return function()
+    except CorruptRecordError as error:
+        return error.message
+
+
+def as_bytes(value: object) -> object:
+    """Buffers of any kind as bytes, also inside of tuples, so that they can be compared."""
+    if isinstance(value, tuple):
+        return tuple(as_bytes(item) for item in value)
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def build_columns(builder: object, batch: RecordBatch, payload: object) -> object:
+    """The columns of one batch."""
+    builder.append(batch, payload, batch.base_offset + 2, batch.base_offset + 15)
+    return as_bytes(builder.finish())
+
+
+@common
+@given(records, codecs)
+def test_records_survive_the_batch(items, codec):
+    """Whatever the records are, they come back, in any codec."""
+    batch = RecordBatch(build_batch(items, codec, base_offset=9))
+    batch.verify()
+
+    assert [tuple(record[1:]) for record in batch.records()] == items
+    assert [record.offset for record in batch.records()] == list(range(9, 9 + len(items)))
+    assert batch.max_timestamp == max(timestamp for timestamp, *_ in items)
+
+
+@common
+@given(records)
+def test_the_builder_promises_enough_room(items):
+    """The size that the builder tells is never below what it builds."""
+    builder = BatchBuilder()
+    for item in items:
+        builder.append(*item)
+
+    assert builder.size_in_bytes >= len(builder.build())
+
+
+@common
+@given(records, mutations, st.booleans())
+def test_changed_records_are_read_or_refused(items, changes, with_crc):
+    """No change of any byte makes anything else of a batch than records or CorruptRecordError."""
+    changed = mutated(build_batch(items), changes)
+    if with_crc:
+        changed[17:21] = struct.pack(">I", crc32c(changed[21:]))
+
+    def read() -> None:
+        for batch in batches(changed):
+            batch.verify()
+            assert len(list(batch.records())) == batch.record_count
+
+    outcome(read)
+
+
+@common
+@given(st.binary(max_size=300))
+def test_any_bytes_are_batches_or_refused(junk):
+    """Nothing but CorruptRecordError comes of bytes that are no batch."""
+    outcome(lambda: [list(batch.records()) for batch in batches(junk)])
+    outcome(lambda: RecordBatch(junk).verify())
+
+
+@needs_compiled_kernel
+@common
+@given(records)
+def test_kernels_write_the_same(items):
+    """Compiled and plain loops make the same bytes."""
+    compiled, plain = kernel.encode_records(items), plain_kernel.encode_records(items)
+    values = [value for _, _, value, _ in items]
+
+    assert as_bytes(compiled) == as_bytes(plain)
+    assert bytes(kernel.encode_values(values)) == bytes(plain_kernel.encode_values(values))
+
+
+@needs_compiled_kernel
+@common
+@given(records, mutations | st.just([]), st.sampled_from([0, 23, BATCH_OVERHEAD]))
+def test_kernels_read_the_same(items, changes, start):
+    """On whole and on damaged bytes compiled and plain loops return, or say, the same."""
+    changed = mutated(build_batch(items), changes, start)
+    batch, payload = RecordBatch(changed), bytes(changed[BATCH_OVERHEAD:])
+
+    for name in ("decode_records", "decode_keys", "survey_records"):
+        compiled, plain = getattr(kernel, name), getattr(plain_kernel, name)
+        expected = outcome(lambda loop=plain: loop(batch, payload))
+        assert outcome(lambda loop=compiled: loop(batch, payload)) == expected
+    for with_headers in (True, False):
+        builders = (columns.ColumnBuilder(with_headers), kernel.ColumnBuilder(with_headers))
+        expected, found = (
+            outcome(lambda builder=builder: build_columns(builder, batch, payload))
+            for builder in builders
+        )
+        assert found == expected
+
+
+@common
+@given(st.binary(max_size=2000), codecs, mutations)
+def test_changed_compressed_data_are_refused_or_bounded(original, codec, changes):
+    """Damaged data never become more than the limit, and nothing else is raised."""
+    changed = mutated(compress(codec, original), changes)
+
+    def read() -> None:
+        limit = max(5000, len(changed))
+        assert len(decompress(codec, changed, limit)) <= limit
+
+    outcome(read)
