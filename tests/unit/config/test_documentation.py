@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ottla.config.documentation import SECTIONS, configuration_page
+from ottla.config.topic_config import TopicConfig
 
-PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "configuration.md"
 
 
 def test_page_is_up_to_date():
@@ -19,3 +22,20 @@ def test_every_setting_has_a_sentence():
     rows = [row for _, _, table in SECTIONS for row in table.keys.values()]
 
     assert not [row.name for row in rows if not row.doc.endswith(".")]
+
+
+def test_every_setting_is_acted_on():
+    """A setting that nothing looks at belongs to the list of known names, not in a table."""
+    files = [path for path in (ROOT / "src").rglob("*.py") if path.parent.name != "config"]
+    acted_on = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    used_within = {name for row in TopicConfig.keys.values() for name in row.broker_keys}
+    rows = [row for _, _, table in SECTIONS for row in table.keys.values()]
+    config_room = "\n".join(path.read_text() for path in (ROOT / "src/ottla/config").glob("*.py"))
+
+    assert not [
+        row.name
+        for row in rows
+        if row.name not in used_within
+        and f'values["{row.attribute}"]' not in config_room
+        and not re.search(rf"\.{row.attribute}\b", acted_on)
+    ]
