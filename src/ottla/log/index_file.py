@@ -37,6 +37,7 @@ class IndexFile:
     def create(self) -> None:
         """Begin an empty index; its file is made at once, because a missing one means damage."""
         self._entries = bytearray()
+        self._count = 0
         self._write_from(0)
 
     def open(self) -> None:

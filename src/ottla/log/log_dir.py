@@ -101,7 +101,10 @@ class LogDir:
 
     def acquire(self) -> None:
         """Make the directory and lock it; ConfigError when another broker uses it."""
-        self.disk.make_dirs(self.path)
+        if not self.disk.is_dir(self.path):
+            self.disk.make_dirs(self.path)
+            head, slash, _ = self.path.rpartition("/")
+            self.disk.fsync_dir(head or slash or ".")
         try:
             self._lock = self.disk.lock(self.file(LOCK_FILE))
         except BlockingIOError:

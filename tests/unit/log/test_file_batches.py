@@ -1,0 +1,129 @@
+"""Walking over the batches of a file: headers, whole batches, and bytes that are none."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from log_world import new_batch
+
+from ottla.log.file_batches import is_old_message, read_batch, read_batches, read_headers
+from ottla.record.record_batch import CorruptRecordError
+from ottla.testing import MemoryDisk
+
+PATH = "/segment.log"
+
+
+def file_of(*parts: bytes):
+    file = MemoryDisk().open(PATH, create=True)
+    file.pwrite(b"".join(parts), 0)
+    return file
+
+
+def three_batches() -> list[bytes]:
+    return [new_batch(b"a" * 10), new_batch(b"b" * 5000, b"c"), new_batch(b"d")]
+
+
+@pytest.mark.parametrize("chunk_bytes", [61, 64, 100, 4096, 1 << 20])
+def test_headers_are_read_with_any_chunk_size(chunk_bytes):
+    """A header may straddle what is read at once."""
+    parts = three_batches()
+    file = file_of(*parts)
+    found = [
+        (position, batch.size_in_bytes)
+        for position, batch in read_headers(file, 0, file.size(), chunk_bytes)
+    ]
+
+    sizes = [len(part) for part in parts]
+    assert found == [(0, sizes[0]), (sizes[0], sizes[1]), (sizes[0] + sizes[1], sizes[2])]
+
+
+@pytest.mark.parametrize("chunk_bytes", [12, 61, 100, 4096, 1 << 20])
+def test_whole_batches_are_read_with_any_chunk_size(chunk_bytes):
+    """A batch that is larger than the chunk is read in one piece."""
+    parts = three_batches()
+    file = file_of(*parts)
+    positions = []
+    for position, batch in read_batches(file, 0, file.size(), max(chunk_bytes, 61)):
+        assert bytes(batch.view) == parts[len(positions)]
+        positions.append(position)
+
+    assert len(positions) == 3
+
+
+@pytest.mark.parametrize("cut", range(1, len(new_batch(b"d")) + 1))
+def test_batch_that_is_cut_off_anywhere_ends_the_walk(cut):
+    """All whole batches come first, then the error, unless nothing of the last one is left."""
+    parts = three_batches()
+    file = file_of(*parts)
+    end = file.size() - cut
+    file.truncate(end)
+    walk = read_batches(file, 0, end)
+
+    assert [position for position, _ in (next(walk), next(walk))] == [0, len(parts[0])]
+    if cut == len(parts[2]):
+        assert next(walk, None) is None
+    else:
+        with pytest.raises(CorruptRecordError):
+            next(walk)
+
+
+@pytest.mark.parametrize("garbage", [bytes(100), b"\xff" * 100, bytes(range(1, 101)), b"\x00"])
+def test_garbage_is_no_batch(garbage):
+    """Zeros, ones and anything else behind the last batch."""
+    part = new_batch(b"a")
+    file = file_of(part, garbage)
+
+    for read in (read_batches, read_headers):
+        walk = read(file, 0, file.size())
+        next(walk)
+        with pytest.raises(CorruptRecordError):
+            next(walk)
+
+
+def test_flipped_bit_is_found_by_the_crc():
+    """The batches before it are whole."""
+    first, second = new_batch(b"a"), bytearray(new_batch(b"b" * 100))
+    second[90] ^= 4
+    file = file_of(first, second)
+    walk = read_batches(file, 0, file.size())
+    next(walk)
+
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        next(walk)
+
+
+def test_read_batch_gives_the_whole_of_a_header():
+    """Its records can be decoded."""
+    file = file_of(*three_batches())
+    headers = list(read_headers(file, 0, file.size()))
+    position, header = headers[1]
+
+    assert [record.value for record in read_batch(file, position, header).records()] == [
+        b"b" * 5000,
+        b"c",
+    ]
+
+
+def old_message(magic: int) -> bytes:
+    body = struct.pack(">bb", magic, 0) + bytes(8 * magic) + struct.pack(">ii", -1, 3) + b"abc"
+    return struct.pack(">qiI", 5, len(body) + 4, zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_old_formats_are_recognised(magic):
+    """A log from before Kafka 0.11 must not be taken for garbage and cut off."""
+    file = file_of(old_message(magic), b"rest")
+
+    assert is_old_message(file, 0, file.size())
+
+
+@pytest.mark.parametrize(
+    "data", [bytes(100), b"\x01" * 100, new_batch(b"x"), b"", old_message(1)[:-1]]
+)
+def test_other_bytes_are_no_old_messages(data):
+    """Zeros and garbage fail the CRC of the old formats, too."""
+    file = file_of(data)
+
+    assert not is_old_message(file, 0, file.size())

@@ -1,0 +1,73 @@
+"""Names of files and directories, and which names are no logs."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_files import (
+    check_topic_name,
+    deleted_dir_name,
+    parse_partition_dir,
+    parse_segment_name,
+    segment_path,
+)
+from ottla.structs import TopicPartition
+
+
+def test_segment_path_has_twenty_digits():
+    """So that names sort as offsets do."""
+    assert segment_path("/d/t-0", 42, ".log") == "/d/t-0/00000000000000000042.log"
+
+
+@pytest.mark.parametrize(
+    ("name", "parsed"),
+    [
+        ("00000000000000000042.log", (42, ".log", "")),
+        ("00000000000000000042.index.deleted", (42, ".index", ".deleted")),
+        ("00000000000000000042.log.swap", (42, ".log", ".swap")),
+        ("42.log", None),
+        ("leader-epoch-checkpoint", None),
+        ("00000000000000000042.log\n", None),
+    ],
+)
+def test_segment_names_are_taken_apart(name, parsed):
+    """Other files in the directory are none of the segments'."""
+    assert parse_segment_name(name) == parsed
+
+
+@pytest.mark.parametrize(
+    ("name", "parsed"),
+    [
+        ("a-b.c_d-12", TopicPartition("a-b.c_d", 12)),
+        ("__consumer_offsets-0", TopicPartition("__consumer_offsets", 0)),
+        ("topic", None),
+        ("topic-01", None),
+        ("topic--1", TopicPartition("topic-", 1)),
+        ("topic-0.0123456789abcdef0123456789abcdef-delete", None),
+        ("topic-0.0123456789abcdef0123456789abcdef-future", None),
+        (".-0", None),
+        ("..-0", None),
+        ("-0", None),
+    ],
+)
+def test_partition_directories_are_recognised(name, parsed):
+    """A topic may hold dashes and digits; the last number is the partition."""
+    assert parse_partition_dir(name) == parsed
+
+
+def test_deleted_directory_has_a_name_that_a_file_system_takes():
+    """The longest topic is cut, the suffix never is."""
+    name = deleted_dir_name(TopicPartition("t" * 249, 1234567), "0" * 32)
+
+    assert len(name) == 255
+    assert name.endswith(f"t-1234567.{'0' * 32}-delete")
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../../etc/passwd", "a\0", "ä", "t" * 250])
+def test_illegal_topic_names_are_refused(topic):
+    """Whatever was checked before: no directory is made of them (B09)."""
+    with pytest.raises(KafkaError) as caught:
+        check_topic_name(topic)
+
+    assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION

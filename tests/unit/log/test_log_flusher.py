@@ -1,0 +1,177 @@
+"""Flushing: when it happens, what it covers, and what a failed fsync means."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from log_world import LogWorld, numbers, read_all, values
+
+from ottla.errors import KafkaError
+
+
+def test_appends_alone_are_not_flushed(world: LogWorld):
+    """The page cache survives the process; replication survives the machine."""
+    world.append_many(5)
+    world.runtime.advance(100_000_000)
+
+    assert world.log().recovery_point == 0
+
+
+def test_flush_runs_in_the_background(world: LogWorld):
+    """The recovery point moves when the fsync has succeeded."""
+    world.append_many(5)
+    world.log().flush()
+    assert world.log().recovery_point == 0
+
+    world.runtime.scheduler.run_ready()
+    assert world.log().recovery_point == 5
+
+
+def test_flush_messages_counts_records(world: LogWorld):
+    """Every so many of them."""
+    world.configure(flush_messages=3)
+    for count, recovery_point in ((2, 0), (1, 3), (2, 3), (1, 6)):
+        world.append_many(count)
+        world.runtime.scheduler.run_ready()
+        assert world.log().recovery_point == recovery_point
+
+
+def test_flush_ms_counts_from_the_first_unflushed_record(world: LogWorld):
+    """An idle log is not flushed again."""
+    world.configure(flush_ms=500)
+    world.append_many(1)
+    world.runtime.advance(400)
+    world.append_many(1)
+    world.runtime.advance(99)
+    assert world.log().recovery_point == 0
+
+    world.runtime.advance(1)
+    assert world.log().recovery_point == 2
+    world.disk.fail("fsync", times=99)
+    world.runtime.advance(10_000)
+    assert not world.log().log_dir.is_offline
+
+
+def test_rolled_segment_is_flushed(world: LogWorld):
+    """Up to where the new one begins, with its indexes and its snapshot."""
+    world.append_many(20)
+    world.runtime.scheduler.run_ready()
+    assert world.log().recovery_point == world.log().segments.active.base_offset
+
+    world.disk.crash()
+    world.start()
+    assert world.log().log_end_offset == world.log().segments.base_offsets[-1]
+
+
+def test_everything_before_the_recovery_point_survives_a_power_loss(world: LogWorld):
+    """Names, bytes and epochs (F10, F17)."""
+    world.append_many(37, epoch=3)
+    world.log().flush()
+    world.runtime.scheduler.run_ready()
+    world.manager.checkpoint_recovery_points()
+    world.runtime.scheduler.run_ready()
+    world.append_many(5, epoch=4)
+    world.disk.crash()
+    world.start()
+
+    assert values(read_all(world.log())) == numbers(0, 37)
+    assert world.log().leader_epoch_cache.entries == [(3, 0)]
+
+
+@pytest.mark.parametrize("path", ["*.log", "*.index", "*.snapshot"])
+def test_failed_fsync_takes_the_directory_offline(world: LogWorld, path):
+    """It is never tried again and believed: the kernel may have dropped the pages (F18)."""
+    world.disk.fail("fsync", path)
+    world.append_many(12)
+    world.log().roll()
+    world.runtime.scheduler.run_ready()
+    log = world.log()
+
+    assert log.log_dir.is_offline
+    assert log.recovery_point == 0
+    log.flush()
+    world.runtime.scheduler.run_ready()
+    assert log.recovery_point == 0
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        world.append(b"x")
+
+
+def test_fsync_that_finds_the_disk_full_is_a_failed_fsync(world: LogWorld):
+    """Data that were promised room had none."""
+    world.append_many(3)
+    world.disk.fail("fsync", error=errno.ENOSPC)
+    world.log().flush()
+    world.runtime.scheduler.run_ready()
+
+    assert world.log().log_dir.is_offline
+
+
+def test_full_disk_beside_the_data_puts_the_flush_off(world: LogWorld):
+    """The epochs could not be written; the next flush tries again (F19)."""
+    world.append_many(3)
+    world.disk.fail("replace", error=errno.ENOSPC)
+    log = world.log()
+    log.flush()
+    world.runtime.scheduler.run_ready()
+    assert (log.recovery_point, log.log_dir.is_offline) == (0, False)
+
+    log.flush()
+    world.runtime.scheduler.run_ready()
+    assert log.recovery_point == 3
+    assert world.disk.read_bytes(world.path("leader-epoch-checkpoint")) == b"0\n1\n0 0\n"
+
+
+def test_flushes_that_come_meanwhile_are_one(world: LogWorld):
+    """One job at a time, the next one takes all that was asked."""
+    world.configure(flush_messages=1)
+    counter = world.disk.fail("fsync", "*.log", times=1, skip=2)
+    world.append_many(10)
+    world.runtime.scheduler.run_ready()
+
+    assert world.log().recovery_point == 10
+    assert counter.skip == 0
+    assert counter.times == 1
+
+
+def test_truncation_during_a_flush_is_not_taken_for_flushed(world: LogWorld):
+    """What is written in the place of the old records has not been synced."""
+    world.append_many(8)
+    log = world.log()
+    log.flush()
+    log.truncate_to(4)
+    world.append_many(4)
+    world.runtime.scheduler.run_ready()
+    assert log.recovery_point <= 4
+
+    log.flush()
+    world.runtime.scheduler.run_ready()
+    assert log.recovery_point == 8
+
+
+def test_segment_that_is_deleted_before_its_flush_needs_none(world: LogWorld):
+    """Its files are closed or have other names: no error, no offline directory."""
+    world.configure(file_delete_delay_ms=0)
+    world.append_many(60)
+    log = world.log()
+    log.maybe_increment_log_start_offset(60)
+    log.delete_old_segments(0)
+    for segment in log.segments.items[:-1]:
+        segment.close()
+    world.runtime.advance(10)
+    log.flush()
+    world.runtime.advance(10)
+
+    assert not log.log_dir.is_offline
+    assert log.recovery_point == 60
+
+
+def test_deleted_log_needs_no_flush(world: LogWorld):
+    """The job finds its directory gone."""
+    world.append_many(30)
+    log = world.log()
+    log.flush()
+    world.manager.delete_log(log.topic_partition)
+    world.runtime.advance(100_000)
+
+    assert not log.log_dir.is_offline

@@ -1,0 +1,143 @@
+"""Which segments are deleted: by age, by size, before the log's start, and never above the HW."""
+
+from __future__ import annotations
+
+import pytest
+from log_world import NOW_MS, LogWorld, numbers, read_all, values
+
+HOUR_MS = 3_600_000
+
+
+def retain(world: LogWorld) -> int:
+    return world.log().delete_old_segments(world.runtime.clock.now_ms())
+
+
+def test_segments_whose_newest_record_is_too_old_are_deleted(world: LogWorld):
+    """From the oldest on; the log starts with what is left."""
+    world.configure(retention_ms=HOUR_MS)
+    world.append_many(30, timestamp_ms=NOW_MS - HOUR_MS - 1)
+    world.append_many(30, timestamp_ms=NOW_MS)
+    log = world.log()
+    bases = log.segments.base_offsets
+
+    assert retain(world) == 2
+    assert log.log_start_offset == log.segments.first.base_offset == bases[2]
+    assert values(read_all(log)) == numbers(bases[2], 60)
+
+
+def test_record_that_is_just_old_enough_stays(world: LogWorld):
+    """retention.ms itself is not too old."""
+    world.configure(retention_ms=HOUR_MS)
+    world.append_many(60, timestamp_ms=NOW_MS - HOUR_MS)
+
+    assert retain(world) == 0
+
+
+def test_active_segment_expires_as_well(world: LogWorld):
+    """A partition that nobody writes to any more ends up empty."""
+    world.configure(retention_ms=HOUR_MS)
+    world.append_many(3)
+    world.runtime.advance(HOUR_MS + 1)
+
+    assert retain(world) == 1
+    log = world.log()
+    assert (log.log_start_offset, log.log_end_offset, log.size_in_bytes) == (3, 3, 0)
+    assert world.append(b"x").first_offset == 3
+
+
+def test_oldest_segments_go_while_the_rest_is_large_enough(world: LogWorld):
+    """The log stays at least as large as retention.bytes."""
+    world.append_many(100)
+    log = world.log()
+    before = log.size_in_bytes
+    world.configure(retention_bytes=2500)
+    first = log.segments.first.size
+    count = retain(world)
+
+    assert count > 2
+    assert 2500 <= log.size_in_bytes < 2500 + first
+    assert log.size_in_bytes < before
+    assert values(read_all(log)) == numbers(log.log_start_offset, 100)
+
+
+def test_size_and_age_are_no_reason_on_a_compacted_topic(world: LogWorld):
+    """Only what lies before the log's start is deleted there."""
+    world.configure(cleanup_policy="compact", retention_ms=1, retention_bytes=1)
+    world.append_many(60)
+    world.runtime.advance(HOUR_MS)
+    assert retain(world) == 0
+
+    log = world.log()
+    log.maybe_increment_log_start_offset(35)
+    assert retain(world) == 2
+    assert log.log_start_offset == 35
+    assert values(read_all(log)) == numbers(35, 60)
+
+
+@pytest.mark.parametrize("settings", [{"retention_ms": 1}, {"retention_bytes": 0}])
+def test_records_above_the_high_watermark_are_kept(world: LogWorld, settings):
+    """They are not committed yet."""
+    world.configure(**settings)
+    world.append_many(60)
+    log = world.log()
+    log.high_watermark = log.segments.base_offsets[2] - 1
+
+    assert log.delete_old_segments(NOW_MS + HOUR_MS) == 1
+    assert log.log_start_offset == log.segments.base_offsets[0] <= log.high_watermark
+
+
+def test_retention_without_limits_deletes_nothing(world: LogWorld):
+    """-1 is for ever."""
+    world.configure(retention_ms=-1, retention_bytes=-1)
+    world.append_many(60, timestamp_ms=5)
+    world.runtime.advance(1000 * HOUR_MS)
+
+    assert retain(world) == 0
+
+
+def test_clock_that_jumps_back_deletes_nothing(world: LogWorld):
+    """Records of the future are not old (F33)."""
+    world.configure(retention_ms=HOUR_MS)
+    world.append_many(60, timestamp_ms=NOW_MS + 5 * HOUR_MS)
+
+    assert retain(world) == 0
+
+
+def test_deleted_files_go_after_the_delay(world: LogWorld):
+    """First they are renamed, so that a crash does not bring them back."""
+    world.append_many(60)
+    log = world.log()
+    log.maybe_increment_log_start_offset(30)
+    assert retain(world) == 2
+    deleted = [name for name in world.names() if name.endswith(".deleted")]
+    assert deleted == [
+        f"{base:020d}{suffix}.deleted"
+        for base in (0, 14)
+        for suffix in (".index", ".log", ".timeindex")
+    ]
+
+    world.runtime.advance(1000)
+    assert not [name for name in world.names() if name.startswith((f"{0:020d}", f"{14:020d}"))]
+
+
+def test_epochs_begin_where_the_log_begins(world: LogWorld):
+    """Those of deleted segments are forgotten."""
+    for number in range(60):
+        world.append(b"%d" % number, epoch=number // 10)
+    log = world.log()
+    log.maybe_increment_log_start_offset(35)
+    retain(world)
+
+    assert log.leader_epoch_cache.entries == [(3, 35), (4, 40), (5, 50)]
+
+
+def test_failing_disk_ends_retention_and_the_directory(world: LogWorld):
+    """The manager goes on with the other logs."""
+    world.append_many(60)
+    log = world.log()
+    log.maybe_increment_log_start_offset(30)
+    world.disk.fail("rename")
+    world.manager.delete_old_segments()
+
+    assert log.log_dir.is_offline
+    assert retain(world) == 0

@@ -1,0 +1,217 @@
+"""What is checked, refused and changed before a batch is appended."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from crc32c import crc32c
+from log_world import NOW_MS, new_batch
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.topic_config import TopicConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_validator import AppendOrigin, LogValidator
+from ottla.record.batch_builder import build_batch
+from ottla.record.compression import CompressionType
+from ottla.record.record_batch import RecordBatch, set_log_append_time
+
+CLIENT = AppendOrigin.CLIENT
+BROKER = BrokerConfig.parse({})
+
+
+def validator(**settings: object) -> LogValidator:
+    overrides = {name.replace("_", "."): str(value) for name, value in settings.items()}
+    return LogValidator(TopicConfig.of(BROKER, overrides))
+
+
+def validate(data: bytes, rules: LogValidator | None = None, origin: AppendOrigin = CLIENT):
+    return (rules or validator()).validate(memoryview(bytearray(data)), NOW_MS, origin)
+
+
+def error_of(data: bytes, rules: LogValidator | None = None) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        validate(data, rules)
+    return caught.value.error
+
+
+def damaged(position: int, layout: str, value: int, *values: bytes) -> bytes:
+    """A batch with one field of its header replaced and the CRC made right again."""
+    data = bytearray(new_batch(*(values or (b"a", b"b"))))
+    struct.pack_into(layout, data, position, value)
+    struct.pack_into(">I", data, 17, crc32c(data[21:]))
+    return bytes(data)
+
+
+def test_good_batch_is_taken_in_place():
+    """No copy of the bytes is made."""
+    data = memoryview(bytearray(new_batch(b"a", b"b")))
+    batch, max_timestamp_ms, append_time_ms = validator().validate(data, NOW_MS, CLIENT)
+
+    assert batch.buffer is data
+    assert (max_timestamp_ms, append_time_ms) == (NOW_MS, -1)
+
+
+def test_bytes_that_cannot_be_written_to_are_copied():
+    """The broker's own coordinators hand over bytes."""
+    data = new_batch(b"a")
+    batch, _, _ = validator().validate(memoryview(data), NOW_MS, CLIENT)
+
+    assert not batch.buffer.readonly
+    assert bytes(batch.buffer) == data
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (damaged(16, ">b", 1), ErrorCode.INVALID_RECORD),
+        (damaged(16, ">b", 3), ErrorCode.INVALID_RECORD),
+        (damaged(8, ">i", 48), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(8, ">i", -1), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(8, ">i", 2**31 - 1), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(23, ">i", 5), ErrorCode.INVALID_RECORD),
+        (damaged(23, ">i", -1), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(57, ">i", 3), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(57, ">i", 1), ErrorCode.INVALID_RECORD),
+        (damaged(57, ">i", -1), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(21, ">h", 7), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(21, ">h", 0x20), ErrorCode.INVALID_RECORD),
+        (damaged(21, ">h", 0x10), ErrorCode.INVALID_RECORD),
+        (damaged(43, ">q", 5), ErrorCode.INVALID_RECORD),
+        (new_batch(b"a") + new_batch(b"b"), ErrorCode.INVALID_RECORD),
+        (new_batch(b"a") + b"x", ErrorCode.INVALID_RECORD),
+        (new_batch(b"a")[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (new_batch(b"a")[:60], ErrorCode.CORRUPT_MESSAGE),
+        (b"", ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_malformed_batch_is_refused(data, error):
+    """Lies about magic, length, counts, codec and origin (B07)."""
+    assert error_of(data) is error
+
+
+def test_every_flipped_bit_is_refused():
+    """The fields that the CRC leaves out are overwritten anyway, or are checked themselves."""
+    data = new_batch(b"abc")
+    stamped = set(range(8)) | set(range(12, 16))
+
+    for position in set(range(len(data))) - stamped:
+        for bit in range(8):
+            wrong = bytearray(data)
+            wrong[position] ^= 1 << bit
+            assert error_of(bytes(wrong)) in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+
+
+def test_batch_above_max_message_bytes_is_too_large():
+    """The limit itself is not."""
+    data = new_batch(b"x" * 100)
+
+    validate(data, validator(max_message_bytes=len(data)))
+    assert error_of(data, validator(max_message_bytes=len(data) - 1)) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_batch_of_a_coordinator_may_be_larger_than_clients_may_send():
+    """Only the size of a segment limits it."""
+    data = new_batch(b"x" * 100)
+
+    validate(data, validator(max_message_bytes=50), AppendOrigin.COORDINATOR)
+    with pytest.raises(KafkaError, match="RECORD_LIST_TOO_LARGE"):
+        validate(data, validator(segment_bytes=100), AppendOrigin.COORDINATOR)
+
+
+def test_compacted_topic_needs_a_key_in_every_record():
+    """Without one the record could never be found again."""
+    rules = validator(cleanup_policy="compact")
+    keyless = build_batch([(NOW_MS, b"k", b"v", ()), (NOW_MS, None, b"v", ())])
+
+    validate(new_batch(b"v"), rules)
+    assert error_of(keyless, rules) is ErrorCode.INVALID_RECORD
+
+
+def test_log_append_time_replaces_the_timestamps():
+    """The batch gets the broker's time and a new CRC."""
+    data = new_batch(b"a", b"b", timestamp_ms=5)
+    batch, max_timestamp_ms, append_time_ms = validate(
+        data, validator(message_timestamp_type="LogAppendTime")
+    )
+    stored = RecordBatch(batch.buffer)
+    stored.verify()
+
+    assert max_timestamp_ms == append_time_ms == NOW_MS
+    assert [record.timestamp_ms for record in stored.records()] == [NOW_MS, NOW_MS]
+
+
+def test_claim_of_log_append_time_is_refused_where_the_producer_sets_the_time():
+    """A client cannot set the broker's mark."""
+    data = bytearray(new_batch(b"a"))
+    set_log_append_time(data, 0, 5)
+
+    assert error_of(bytes(data)) is ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize(
+    ("setting", "distance_ms", "fits"),
+    [
+        ("message_timestamp_after_max_ms", 1000, True),
+        ("message_timestamp_after_max_ms", 1001, False),
+        ("message_timestamp_before_max_ms", -1000, True),
+        ("message_timestamp_before_max_ms", -1001, False),
+        ("message_timestamp_difference_max_ms", -1001, False),
+        ("message_timestamp_difference_max_ms", 1001, False),
+        ("message_timestamp_after_max_ms", -(10**9), True),
+        ("message_timestamp_before_max_ms", 10**9, True),
+    ],
+)
+def test_timestamps_stay_within_the_bounds_of_the_topic(setting, distance_ms, fits):
+    """A second either way is allowed here, and the bound itself is inside."""
+    records = [(NOW_MS, b"k", b"v", ()), (NOW_MS + distance_ms, b"k", b"v", ())]
+    rules = validator(**{setting: 1000})
+
+    if fits:
+        validate(build_batch(records), rules)
+    else:
+        assert error_of(build_batch(records), rules) is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_records_without_a_timestamp_are_within_all_bounds():
+    """-1 means that the producer has none."""
+    _, max_timestamp_ms, _ = validate(
+        new_batch(b"a", timestamp_ms=-1), validator(message_timestamp_difference_max_ms=1000)
+    )
+
+    assert max_timestamp_ms == -1
+
+
+@pytest.mark.parametrize("name", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_batch_is_stored_in_the_codec_of_the_topic(name):
+    """Recompression keeps the records and the producer's fields."""
+    data = new_batch(
+        b"a" * 100,
+        b"b",
+        producer_id=7,
+        producer_epoch=2,
+        base_sequence=40,
+        is_transactional=True,
+    )
+    source = build_batch([(1, b"k", b"v" * 50, (("h", b"x"),))], CompressionType.LZ4)
+    rules = validator(compression_type=name)
+    expected = CompressionType.NONE if name == "uncompressed" else CompressionType.of(name)
+
+    for sent in (data, source):
+        batch, _, _ = validate(sent, rules)
+        stored = RecordBatch(batch.buffer)
+        stored.verify()
+        assert stored.compression is expected
+        assert list(stored.records()) == list(RecordBatch(sent).records())
+        assert (stored.producer_id, stored.producer_epoch, stored.base_sequence) == (
+            (7, 2, 40) if sent is data else (-1, -1, -1)
+        )
+        assert stored.is_transactional == (sent is data)
+
+
+def test_codec_of_the_producer_is_kept_by_default():
+    """Bytes are not touched."""
+    data = build_batch([(1, b"k", b"v" * 50, ())], CompressionType.ZSTD)
+    batch, _, _ = validate(data)
+
+    assert bytes(batch.buffer) == data

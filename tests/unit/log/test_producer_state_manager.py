@@ -1,0 +1,234 @@
+"""Sequence numbers, epochs, duplicates, transactions, expiry and snapshots of producers."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from log_world import NOW_MS, PARTITION, new_batch
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.producer_state import BatchMetadata
+from ottla.log.producer_state_manager import ProducerStateManager
+from ottla.log.txn_index import AbortedTxn
+from ottla.record.batch_builder import build_batch
+from ottla.record.record_batch import RecordBatch
+from ottla.testing import MemoryDisk
+
+MAX_SEQUENCE = 2**31 - 1
+DAY_MS = 86_400_000
+
+
+def new_manager(disk: MemoryDisk | None = None) -> ProducerStateManager:
+    return ProducerStateManager(disk or MemoryDisk(), PARTITION, "/", DAY_MS)
+
+
+def batch(
+    sequence: int, count: int = 1, epoch: int = 0, base_offset: int = 0, **header
+) -> RecordBatch:
+    data = new_batch(
+        *[b"v"] * count,
+        producer_id=7,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        base_offset=base_offset,
+        **header,
+    )
+    return RecordBatch(data)
+
+
+def append(manager: ProducerStateManager, sequence: int, count: int = 1, epoch: int = 0) -> None:
+    """Append as a log does, with offset = sequence + 100."""
+    sent = batch(sequence, count, epoch)
+    assert manager.check(sent) is None
+    manager.append(sent, 100 + sequence, NOW_MS)
+
+
+def error_of(manager: ProducerStateManager, sequence: int, epoch: int = 0) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        manager.check(batch(sequence, epoch=epoch))
+    return caught.value.error
+
+
+def marker(control_type: int, base_offset: int, epoch: int = 0) -> RecordBatch:
+    key = struct.pack(">hh", 0, control_type)
+    value = struct.pack(">hi", 0, 3)
+    return RecordBatch(
+        build_batch(
+            [(NOW_MS, key, value, ())],
+            base_offset=base_offset,
+            producer_id=7,
+            producer_epoch=epoch,
+            is_transactional=True,
+            is_control=True,
+        )
+    )
+
+
+@pytest.mark.parametrize("sequence", [0, 5, MAX_SEQUENCE])
+def test_unknown_producer_may_begin_anywhere(sequence):
+    """Its older batches may have been deleted (KIP-360)."""
+    append(new_manager(), sequence)
+
+
+def test_batches_must_follow_each_other():
+    """A gap and a step back are both out of order."""
+    manager = new_manager()
+    append(manager, 0, count=3)
+    append(manager, 3)
+
+    assert error_of(manager, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert error_of(manager, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_any_of_the_last_five_batches_is_recognised_as_a_duplicate():
+    """It is answered with the offset of its first copy; an older one is out of order."""
+    manager = new_manager()
+    for sequence in range(6):
+        append(manager, sequence)
+
+    for sequence in range(1, 6):
+        duplicate = manager.check(batch(sequence))
+        assert duplicate is not None
+        assert duplicate.first_offset == 100 + sequence
+    assert error_of(manager, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_duplicate_has_the_same_first_and_last_sequence():
+    """A batch that overlaps with an older one is no duplicate of it."""
+    manager = new_manager()
+    append(manager, 0, count=4)
+
+    assert manager.check(batch(0, count=4)) == BatchMetadata(3, 103, 3, NOW_MS)
+    with pytest.raises(KafkaError, match="OUT_OF_ORDER"):
+        manager.check(batch(0, count=3))
+
+
+def test_sequence_wraps_after_the_largest_int32():
+    """0 follows 2^31-1, between batches and within one."""
+    manager = new_manager()
+    append(manager, MAX_SEQUENCE)
+    append(manager, 0)
+    other = new_manager()
+    append(other, MAX_SEQUENCE - 1, count=4)
+    append(other, 2)
+
+    duplicate = other.check(batch(MAX_SEQUENCE - 1, count=4))
+    assert duplicate is not None
+    assert duplicate.first_sequence == MAX_SEQUENCE - 1
+
+
+def test_newer_epoch_begins_with_zero():
+    """It also ends what could be recognised of the older one."""
+    manager = new_manager()
+    append(manager, 0)
+
+    assert error_of(manager, 1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(manager, 0, epoch=1)
+    append(manager, 1, epoch=1)
+
+
+def test_older_epoch_is_fenced():
+    """Another producer has taken over the id."""
+    manager = new_manager()
+    append(manager, 0, epoch=4)
+
+    assert error_of(manager, 1, epoch=3) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_replayed_batches_make_the_same_state_as_appended_ones():
+    """The log is all that is needed."""
+    appended, replayed = new_manager(), new_manager()
+    for sequence in range(3):
+        append(appended, sequence)
+        assert replayed.replay(batch(sequence, base_offset=100 + sequence)) is None
+
+    assert replayed.producers == appended.producers
+    assert replayed.end_offset == 103
+
+
+def test_open_transaction_holds_back_readers_of_committed_records():
+    """Until its marker comes; a commit leaves nothing behind."""
+    manager = new_manager()
+    manager.replay(batch(0, base_offset=10, is_transactional=True))
+    manager.replay(batch(1, base_offset=11, is_transactional=True))
+    assert manager.first_unstable_offset == 10
+
+    assert manager.replay(marker(1, 12)) is None
+    assert manager.first_unstable_offset is None
+    assert manager.producers[7].coordinator_epoch == 3
+
+
+def test_abort_marker_gives_the_aborted_transaction():
+    """With its first and last offset and where the next open one begins."""
+    manager = new_manager()
+    manager.replay(batch(0, base_offset=10, is_transactional=True))
+
+    assert manager.replay(marker(0, 15)) == AbortedTxn(7, 10, 15, 16)
+
+
+def test_marker_with_a_newer_epoch_fences_the_older_one():
+    """The coordinator has aborted on behalf of a producer that is gone."""
+    manager = new_manager()
+    append(manager, 0)
+    manager.replay(marker(0, 150, epoch=1))
+
+    assert error_of(manager, 1) is ErrorCode.INVALID_PRODUCER_EPOCH
+    append(manager, 0, epoch=1)
+
+
+def test_idle_producers_expire_unless_a_transaction_is_open():
+    """After producer.id.expiration.ms."""
+    manager = new_manager()
+    append(manager, 0)
+
+    assert manager.remove_expired(NOW_MS + DAY_MS - 1) == 0
+    assert manager.remove_expired(NOW_MS + DAY_MS) == 1
+    manager.replay(batch(0, base_offset=10, is_transactional=True))
+    assert manager.remove_expired(NOW_MS + 2 * DAY_MS) == 0
+
+
+def test_snapshot_is_loaded_back():
+    """The newest one up to the offset."""
+    disk = MemoryDisk()
+    manager = new_manager(disk)
+    append(manager, 0)
+    manager.take_snapshot(101)
+    append(manager, 1)
+    manager.take_snapshot(102)
+    loaded = new_manager(disk)
+    loaded.find_snapshots(disk.list_dir("/"))
+    loaded.load_snapshot(0, 101)
+
+    assert disk.list_dir("/") == [f"{offset:020d}.snapshot" for offset in (101, 102)]
+    assert loaded.end_offset == 101
+    assert loaded.producers[7].last_sequence == 0
+
+
+def test_damaged_snapshot_is_dropped_for_an_older_one():
+    """And nothing is known when there is none."""
+    disk = MemoryDisk()
+    manager = new_manager(disk)
+    append(manager, 0)
+    manager.take_snapshot(101)
+    append(manager, 1)
+    manager.take_snapshot(102)
+    disk.open(manager.snapshot_path(102)).truncate(20)
+    manager.load_snapshot(50, 200)
+    assert (manager.end_offset, manager.producers[7].last_sequence) == (101, 0)
+
+    disk.open(manager.snapshot_path(101)).truncate(20)
+    manager.load_snapshot(50, 200)
+    assert (manager.end_offset, manager.producers) == (50, {})
+    assert disk.list_dir("/") == []
+
+
+def test_open_transactions_are_in_the_snapshot():
+    """They are as open after a restart."""
+    disk = MemoryDisk()
+    manager = new_manager(disk)
+    manager.replay(batch(0, base_offset=10, is_transactional=True))
+    manager.take_snapshot(11)
+    manager.load_snapshot(0, 11)
+
+    assert manager.first_unstable_offset == 10
