@@ -174,16 +174,17 @@ class TimingWheel:
     def add(self, task: TimerTask) -> bool:
         """Put the task into its bucket; False if it is due already."""
         expiration_ms = task.expiration_ms
-        ahead_ms = expiration_ms - self.current_time_ms
-        if ahead_ms < self.tick_ms:
+        if expiration_ms < self.current_time_ms + self.tick_ms:
             return False
-        if ahead_ms >= self.interval_ms:
-            return self.overflow_wheel.add(task)
-        tick = expiration_ms // self.tick_ms
-        bucket = self.buckets[tick % self.wheel_size]
+        wheel = self
+        while expiration_ms >= wheel.current_time_ms + wheel.interval_ms:
+            wheel = wheel._overflow_wheel or wheel.overflow_wheel
+        tick_ms = wheel.tick_ms
+        tick = expiration_ms // tick_ms
+        bucket = wheel.buckets[tick % wheel.wheel_size]
         bucket.append(task)
         if bucket.expiration_ms == NOT_QUEUED:
-            self._queue.push(bucket, tick * self.tick_ms)
+            self._queue.push(bucket, tick * tick_ms)
         return True
 
     def advance_clock(self, time_ms: int) -> None:
@@ -208,7 +209,8 @@ class SystemTimer:
 
     def add(self, now_ms: int, delay_ms: int, callback: Callable[[], object]) -> TimerTask:
         """Run `callback` at the first `advance` to `now_ms + delay_ms` or later."""
-        self._follow(now_ms)
+        if now_ms > self._wheel.current_time_ms:
+            self._follow(now_ms)
         task = TimerTask(now_ms + max(delay_ms, self._wheel.tick_ms), callback)
         if not self._wheel.add(task):
             raise ValueError(f"the timer is ahead of {now_ms} ms: time went back")

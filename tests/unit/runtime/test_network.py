@@ -1,0 +1,63 @@
+"""Listening sockets: all addresses of a host on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+
+import pytest
+
+from ottla.runtime import SocketNetwork
+
+
+@pytest.fixture
+def network() -> SocketNetwork:
+    return SocketNetwork(asyncio.new_event_loop())
+
+
+@pytest.fixture(autouse=True)
+def _close_loop(network: SocketNetwork) -> object:
+    yield
+    network._loop.close()
+
+
+def test_port_0_is_one_free_port_on_every_address(network: SocketNetwork) -> None:
+    """Clients are told one port, whichever address of localhost they try first."""
+    listeners = network.listen("localhost", 0, backlog=5)
+    ports = {listener.getsockname()[1] for listener in listeners}
+
+    assert len(ports) == 1
+    for listener in listeners:
+        with socket.create_connection(listener.getsockname()[:2]):
+            listener.close()
+
+
+def test_empty_host_listens_on_ipv4_too(network: SocketNetwork) -> None:
+    """A dual-stack socket where the machine has IPv6, else an IPv4 one."""
+    (listener,) = network.listen("", 0, backlog=5)
+    with listener, socket.create_connection(("127.0.0.1", listener.getsockname()[1])):
+        assert listener.getsockname()[1] > 0
+
+
+def test_port_in_use_is_refused_by_name(network: SocketNetwork) -> None:
+    """The error says which address it was about."""
+    (first,) = network.listen("127.0.0.1", 0, backlog=5)
+    port = first.getsockname()[1]
+    with first, pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}") as refused:
+        network.listen("127.0.0.1", port, backlog=5)
+
+    assert refused.value.errno == errno.EADDRINUSE
+
+
+def test_address_of_another_machine_is_refused(network: SocketNetwork) -> None:
+    """192.0.2.0/24 belongs to nobody."""
+    with pytest.raises(OSError, match=r"cannot listen on 192\.0\.2\.1"):
+        network.listen("192.0.2.1", 0, backlog=5)
+
+
+def test_receive_buffer_is_set_before_listening(network: SocketNetwork) -> None:
+    """Accepted sockets inherit it; the kernel doubles it for its own bookkeeping."""
+    (listener,) = network.listen("127.0.0.1", 0, backlog=5, receive_buffer_bytes=50_000)
+    with listener:
+        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 100_000

@@ -1,0 +1,165 @@
+"""The scheduler on a real asyncio loop: order, cancellation, and tasks that die."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from ottla.runtime import LoopScheduler, SystemClock, real_runtime
+
+
+def run(test: Callable[[LoopScheduler], Coroutine[Any, Any, None]]) -> None:
+    """Run a test on a new loop with its scheduler."""
+
+    async def main() -> None:
+        scheduler = LoopScheduler(asyncio.get_running_loop(), SystemClock())
+        await test(scheduler)
+        await scheduler.close()
+
+    asyncio.run(main())
+
+
+def test_timers_run_in_the_order_of_their_times_and_not_early() -> None:
+    """The later timer was set first; each waits as long as was asked for (to the millisecond)."""
+
+    async def test(scheduler: LoopScheduler) -> None:
+        clock = SystemClock()
+        start_ms = clock.monotonic_ms()
+        ran: list[tuple[str, int]] = []
+        done = asyncio.Event()
+
+        def note(name: str) -> None:
+            ran.append((name, clock.monotonic_ms() - start_ms))
+
+        scheduler.call_later(12, lambda: (note("late"), done.set()))
+        scheduler.call_later(3, lambda: note("early"))
+        scheduler.call_later(0, lambda: note("now"))
+        await done.wait()
+
+        assert [name for name, _ in ran] == ["now", "early", "late"]
+        assert ran[1][1] >= 3
+        assert ran[2][1] >= 12
+
+    run(test)
+
+
+def test_cancelled_timer_does_not_run() -> None:
+    """Neither a waiting one nor one that is due in this turn."""
+
+    async def test(scheduler: LoopScheduler) -> None:
+        ran: list[str] = []
+        done = asyncio.Event()
+        scheduler.call_later(1, lambda: ran.append("waiting")).cancel()
+        scheduler.call_later(0, lambda: ran.append("due")).cancel()
+        scheduler.call_later(3, done.set)
+        await done.wait()
+
+        assert ran == []
+
+    run(test)
+
+
+def test_timer_set_by_a_timer_runs_in_its_turn() -> None:
+    """A callback may set a timer that is earlier than all others."""
+
+    async def test(scheduler: LoopScheduler) -> None:
+        ran: list[str] = []
+        done = asyncio.Event()
+        scheduler.call_later(8, lambda: (ran.append("outer last"), done.set()))
+        scheduler.call_later(
+            1, lambda: (ran.append("outer"), scheduler.call_later(2, lambda: ran.append("inner")))
+        )
+        await done.wait()
+
+        assert ran == ["outer", "inner", "outer last"]
+
+    run(test)
+
+
+def test_periodic_timer_runs_until_it_is_cancelled() -> None:
+    """It is set again before each run, so a callback can cancel it."""
+
+    async def test(scheduler: LoopScheduler) -> None:
+        ran: list[int] = []
+        done = asyncio.Event()
+
+        def tick() -> None:
+            ran.append(len(ran))
+            if len(ran) == 3:
+                timer.cancel()
+                scheduler.call_later(4, done.set)
+
+        timer = scheduler.call_every(1, tick)
+        await done.wait()
+
+        assert ran == [0, 1, 2]
+
+    run(test)
+
+
+def test_period_must_be_positive() -> None:
+    """A period of 0 would never let anything else run."""
+
+    async def test(scheduler: LoopScheduler) -> None:
+        with pytest.raises(ValueError, match="0 ms: it must be positive"):
+            scheduler.call_every(0, lambda: None)
+
+    run(test)
+
+
+def test_death_of_a_spawned_task_is_logged_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nobody awaits such a task, so nobody else would hear of it."""
+
+    async def test(scheduler: LoopScheduler) -> None:
+        async def die() -> None:
+            raise KeyError("gone wrong")
+
+        task = scheduler.spawn(die(), "doomed")
+        await asyncio.wait([task])
+
+    with caplog.at_level(logging.ERROR):
+        run(test)
+
+    assert "The task doomed died" in caplog.text
+    assert "gone wrong" in caplog.text
+
+
+def test_close_cancels_tasks_and_says_nothing_about_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Being cancelled at shutdown is not a death worth a line in the log."""
+    cancelled: list[bool] = []
+
+    async def test(scheduler: LoopScheduler) -> None:
+        async def wait() -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(True)
+                raise
+
+        scheduler.spawn(wait(), "patient")
+        await asyncio.sleep(0)
+
+    run(test)
+
+    assert cancelled == [True]
+    assert caplog.text == ""
+
+
+def test_real_runtime_has_the_clocks_of_the_machine() -> None:
+    """The wall clock is in milliseconds since 1970, the other one never goes back."""
+
+    async def test() -> None:
+        runtime = real_runtime(asyncio.get_running_loop())
+        first, second = runtime.clock.monotonic_ms(), runtime.clock.monotonic_ms()
+
+        assert first <= second
+        assert 1_600_000_000_000 < runtime.clock.now_ms() < 10_000_000_000_000
+        await runtime.close()
+
+    asyncio.run(test())
