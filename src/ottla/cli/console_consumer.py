@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POLL_MS: Final = 200  # how soon Ctrl-C is noticed while nothing arrives
+RECORDS_AT_A_TIME: Final = 5000
 
 
 class ConsoleConsumerCommand(Command):
@@ -166,6 +167,9 @@ def check(arguments: Namespace) -> None:
         raise UsageError("options --group and --partition cannot be used together")
     if arguments.from_beginning and arguments.offset is not None:
         raise UsageError("options --from-beginning and --offset cannot be used together")
+    start = (arguments.offset or "latest").lower()
+    if start not in ("earliest", "latest") and not start.isdecimal():
+        raise UsageError(f"--offset takes a number, earliest or latest, not '{arguments.offset}'")
 
 
 def formatter_properties(arguments: Namespace) -> dict[str, str]:
@@ -193,6 +197,7 @@ def consumer_settings(arguments: Namespace) -> dict[str, str]:
     if arguments.isolation_level:
         settings["isolation.level"] = arguments.isolation_level
     settings.setdefault("client.id", "console-consumer")
+    settings.setdefault("max.poll.records", str(RECORDS_AT_A_TIME))
     return settings
 
 
@@ -204,10 +209,8 @@ def _group_settings(arguments: Namespace, *others: str | None) -> dict[str, str]
         raise UsageError(f"several groups are given: {', '.join(sorted(groups))}")
     if groups and arguments.partition is None:
         return {"group.id": groups.pop()}
-    return {
-        "group.id": f"console-consumer-{randbelow(100_000)}",
-        "enable.auto.commit": "false",
-    }
+    throw_away = f"console-consumer-{randbelow(100_000)}"
+    return {"group.id": throw_away, "enable.auto.commit": "false"}
 
 
 def position(consumer: Consumer, arguments: Namespace) -> None:
@@ -226,15 +229,16 @@ def _take_partition(
     start = (arguments.offset or "latest").lower()
     if arguments.from_beginning:
         start = "earliest"
+    topic, partition = topic_partition
+    if partition not in (info.partition for info in consumer.partitions_for(topic)):
+        raise CommandError(f"topic '{topic}' has no partition {partition}")
     consumer.assign([topic_partition])
     if start == "earliest":
         consumer.seek_to_beginning([topic_partition])
     elif start == "latest":
         consumer.seek_to_end([topic_partition])
-    elif start.isdigit():
-        consumer.seek(topic_partition, int(start))
     else:
-        raise UsageError(f"--offset takes a number, earliest or latest, not '{arguments.offset}'")
+        consumer.seek(topic_partition, int(start))
 
 
 class _Reader:
@@ -257,32 +261,52 @@ class _Reader:
         try:
             quiet_since_ms = self.terminal.now_ms()
             while not self.stopped and self._wanted() != 0:
-                records = consumer.poll(POLL_MS, max_records=self._wanted())
+                records = consumer.poll(POLL_MS)
                 now_ms = self.terminal.now_ms()
                 if records:
                     quiet_since_ms = now_ms
-                    self._print(records)
+                    self._print(consumer, records)
                 elif self.timeout_ms is not None and now_ms - quiet_since_ms >= self.timeout_ms:
                     return
         finally:
             signal.signal(signal.SIGINT, previous)
 
     def _wanted(self) -> int | None:
+        """How many more records are asked for; None for all."""
         return None if self.max_messages is None else max(0, self.max_messages - self.count)
 
-    def _print(self, records: Sequence[ConsumerRecord]) -> None:
-        out = self.terminal.raw_out
-        for record in records:
-            self.count += 1
-            try:
-                self.formatting.write(record, out)
-            except CommandError as error:
-                if not self.skip_on_error:
-                    raise
-                logger.error("a record is left out: %s", error)
-        out.flush()
+    def _print(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
+        """Print as many as are wanted; the others are given back, so that nobody commits them."""
+        printed = 0
+        try:
+            for record in records[: self._wanted()]:
+                self._write(record)
+                printed += 1
+            self.terminal.raw_out.flush()
+        finally:
+            self.count += printed
+            give_back(consumer, records[printed:])
+
+    def _write(self, record: ConsumerRecord) -> None:
+        try:
+            self.formatting.write(record, self.terminal.raw_out)
+        except CommandError as error:
+            if not self.skip_on_error:
+                raise
+            logger.error("a record is left out: %s", error)
 
     def _stop(self, _signum: int, _frame: object) -> None:
         if self.stopped:  # a second Ctrl-C does not wait
             raise KeyboardInterrupt
         self.stopped = True
+
+
+def give_back(consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
+    """Let the consumer stand in front of records that it has handed out already."""
+    first: dict[TopicPartition, int] = {}
+    for record in records:
+        first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+    assigned = consumer.assignment() if first else ()
+    for partition, offset in first.items():
+        if partition in assigned:
+            consumer.seek(partition, offset)

@@ -43,8 +43,9 @@ class DefaultMessageFormatter(MessageFormatter):
         self.decode_value = decoder(properties.get("value.deserializer"))
         self.decode_header = decoder(properties.get("headers.deserializer"))
         self.parts = self._parts(properties)
+        self.is_plain = list(self.parts) == ["print.value"] and self.decode_value is None
 
-    def _parts(self, properties: Mapping[str, str]) -> list[Callable[[Record], bytes]]:
+    def _parts(self, properties: Mapping[str, str]) -> dict[str, Callable[[Record], bytes]]:
         every: dict[str, Callable[[Record], bytes]] = {
             "print.timestamp": lambda record: timestamp_text(record).encode(),
             "print.partition": lambda record: b"Partition:%d" % record.partition,
@@ -53,15 +54,18 @@ class DefaultMessageFormatter(MessageFormatter):
             "print.key": lambda record: self._text(self.decode_key, record.key),
             "print.value": lambda record: self._text(self.decode_value, record.value),
         }
-        return [
-            part
+        return {
+            name: part
             for name, part in every.items()
             if _is_true(properties.get(name, "true" if name == "print.value" else "false"))
-        ]
+        }
 
     def write(self, record: Record, out: BinaryIO) -> None:
-        if self.parts:
-            fields = [part(record) for part in self.parts]
+        if self.is_plain:
+            value = record.value
+            out.write((self.null_literal if value is None else value) + self.line_separator)
+        elif self.parts:
+            fields = [part(record) for part in self.parts.values()]
             out.write(self.key_separator.join(fields) + self.line_separator)
 
     def _headers(self, record: Record) -> bytes:
