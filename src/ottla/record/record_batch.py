@@ -61,6 +61,7 @@ TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
+_CODECS = tuple(CompressionType)
 _LEADER_EPOCH = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
@@ -138,12 +139,10 @@ class RecordBatch:
 
     @property
     def compression(self) -> CompressionType:
-        try:
-            return CompressionType(self.attributes & COMPRESSION_MASK)
-        except ValueError:
-            raise self._corrupt(
-                f"unknown codec {self.attributes & COMPRESSION_MASK} in its attributes"
-            ) from None
+        codec = self.attributes & COMPRESSION_MASK
+        if codec >= len(_CODECS):
+            raise self._corrupt(f"unknown codec {codec} in its attributes")
+        return _CODECS[codec]
 
     @property
     def is_log_append_time(self) -> bool:
