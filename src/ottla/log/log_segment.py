@@ -147,7 +147,7 @@ class LogSegment:
             self.time_index.maybe_append(self.max_timestamp_ms, self.offset_of_max_timestamp)
             self.bytes_since_last_index_entry = 0
         self.bytes_since_last_index_entry += size
-        self.recent.append(base_offset, position)
+        self.recent.append(base_offset, last_offset, position)
         self.size = position + size
 
     def write_indexes(self) -> None:
@@ -273,9 +273,9 @@ class LogSegment:
 
     def position_of(self, offset: int) -> int | None:
         """Where the batch that holds `offset`, or the next one, begins; None behind the last."""
-        position = self.recent.position_of(offset)
-        if position is None:
-            position = self._hints.get(offset)
+        if offset >= self.recent.start_offset:
+            return self.recent.position_of(offset)
+        position = self._hints.get(offset)
         if position is None:
             header = self.header_of(offset)
             return None if header is None else header[0]

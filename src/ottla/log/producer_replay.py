@@ -49,20 +49,42 @@ def _remember_older_batches(manager: ProducerStateManager, segments: Segments) -
     flight, the oldest first, and that one must be recognised as well. Only the last stretch of the
     log is searched, so that a start stays quick.
     """
-    offset = manager.end_offset
-    segment = segments.items[segments.index_of(offset - 1)]
-    if not manager.producers or offset <= segment.base_offset:
+    if not manager.producers:
         return
-    end = segment.position_of(offset) or segment.size
-    start = segment.offset_index.lookup_before(end, WINDOW_INDEX_ENTRIES).position
     found: dict[int, deque[BatchMetadata]] = {}
-    for _, batch in read_headers(segment.file, start, end):
-        state = manager.producers.get(batch.producer_id)
-        if state is None or batch.is_control or batch.producer_epoch != state.producer_epoch:
-            continue
-        known = found.setdefault(batch.producer_id, deque(maxlen=RETAINED_BATCHES))
-        known.append(BatchMetadata.of(batch, batch.base_offset, batch.max_timestamp))
+    for segment, start, end in _last_stretch(segments, manager.end_offset):
+        try:
+            for _, batch in read_headers(segment.file, start, end):
+                state = manager.producers.get(batch.producer_id)
+                if (
+                    state is None
+                    or batch.is_control
+                    or batch.producer_epoch != state.producer_epoch
+                ):
+                    continue
+                known = found.setdefault(batch.producer_id, deque(maxlen=RETAINED_BATCHES))
+                known.append(BatchMetadata.of(batch, batch.base_offset, batch.max_timestamp))
+        except CorruptRecordError as error:
+            logger.warning("Some producers of %s are not known: %s", segment.path, error.message)
     for producer_id, batches in found.items():
         state = manager.producers[producer_id]
-        if state.batches and batches[-1].last_offset == state.batches[-1].last_offset:
+        if state.batches and batches and batches[-1].last_offset == state.batches[-1].last_offset:
             state.batches = batches
+
+
+def _last_stretch(segments: Segments, offset: int) -> list[tuple[LogSegment, int, int]]:
+    """The segments that the last index entries before `offset` are of, and from where to where."""
+    stretch: list[tuple[LogSegment, int, int]] = []
+    left = WINDOW_INDEX_ENTRIES
+    for segment in reversed(segments.items[: segments.index_of(offset - 1) + 1]):
+        if left <= 0:
+            break
+        end = segment.size
+        if offset <= segment.base_offset:
+            end = 0
+        elif not stretch:
+            position = segment.position_of(offset)
+            end = segment.size if position is None else position
+        stretch.append((segment, segment.offset_index.lookup_before(end, left).position, end))
+        left -= len(segment.offset_index) + 1
+    return stretch[::-1]

@@ -291,6 +291,15 @@ class _LogLoader:
         restore_producers(self.producers, Segments(self.segments), self.end_offset)
         size = sum(segment.size for segment in unflushed)
         for index, segment in enumerate(unflushed):
+            if (
+                segment.base_offset > self.end_offset
+                and "compact" not in self.source.config.cleanup_policy
+            ):
+                self.repairs.append(
+                    f"offsets from {self.end_offset} to {segment.base_offset - 1} are gone"
+                )
+                self._drop_behind(first + index)
+                break
             reason = self._recover_segment(segment)
             if reason:
                 self._drop_behind(first + index + 1)

@@ -9,14 +9,17 @@ from ottla.log.recent_batches import CAPACITY, RecentBatches
 
 def three_batches() -> RecentBatches:
     recent = RecentBatches()
-    for base_offset, position in ((10, 100), (15, 200), (16, 350)):
-        recent.append(base_offset, position)
+    for base_offset, last_offset, position in ((10, 14, 100), (15, 15, 200), (18, 20, 350)):
+        recent.append(base_offset, last_offset, position)
     return recent
 
 
-@pytest.mark.parametrize(("offset", "position"), [(9, None), (10, 100), (14, 100), (99, 350)])
+@pytest.mark.parametrize(
+    ("offset", "position"),
+    [(10, 100), (14, 100), (15, 200), (16, 350), (18, 350), (20, 350), (21, None)],
+)
 def test_position_is_that_of_the_batch_with_the_offset(offset, position):
-    """What is older than the oldest one here is not known."""
+    """Or of the next one, where compaction has left a gap."""
     assert three_batches().position_of(offset) == position
 
 
@@ -37,15 +40,19 @@ def test_truncate_forgets_batches_from_a_position_on():
     recent = three_batches()
     recent.truncate(200)
 
-    assert recent.position_of(99) == 100
+    assert recent.position_of(14) == 100
+    assert recent.position_of(15) is None
+    recent.truncate(0)
+    assert recent.start_offset > 2**62
 
 
 def test_memory_is_bounded():
     """The oldest half goes when it is full."""
     recent = RecentBatches()
     for number in range(10 * CAPACITY):
-        recent.append(number, number)
+        recent.append(number, number, number)
+        assert recent.position_of(recent.start_offset) == recent.start_offset
 
-    assert len(recent.offsets) <= CAPACITY
-    assert recent.position_of(10 * CAPACITY) == 10 * CAPACITY - 1
-    assert recent.position_of(10 * CAPACITY - CAPACITY // 2) is not None
+    assert len(recent.positions) <= CAPACITY
+    assert recent.start_offset <= 10 * CAPACITY - CAPACITY // 2
+    assert recent.position_of(10 * CAPACITY - 1) == 10 * CAPACITY - 1
