@@ -45,4 +45,7 @@ def left_out(error: Exception) -> None:
     print(f"the record kernel is left uncompiled: {error}", file=sys.stderr)
 
 
-setup(ext_modules=extensions())
+setup(
+    ext_modules=extensions(),
+    exclude_package_data={"ottla.record": ["*.c", "*.pxd"]},
+)

@@ -37,7 +37,11 @@ class RecordSurvey(NamedTuple):
 
 
 _SMALL = 8192
-_VARINTS = [encode_varint(value) for value in range(_SMALL)]
+# The varints of 0 to 8191, in one byte and in two.
+_VARINTS = [
+    *(bytes((raw,)) for raw in range(0, 0x80, 2)),
+    *(bytes((raw & 0x7F | 0x80, raw >> 7)) for raw in range(0x80, 2 * _SMALL, 2)),
+]
 _NULL = encode_varint(-1)
 _NO_HEADERS = encode_varint(0)
 # Raw (zig-zag) varints of at most two bytes, and timestamps too far off to add such a delta to.
