@@ -10,6 +10,11 @@ NO_EPOCH = -1
 NO_PRODUCER_ID = -1
 NO_UUID = UUID(int=0)
 
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+"""The topics that brokers write: clients may read them, and neither make nor delete them."""
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic, written ``topic-3`` as its directory is."""

@@ -17,9 +17,9 @@ from ottla.cli.options import (
 )
 from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
-from ottla.cli.topics.topic_filter import INTERNAL_TOPICS, topic_pattern
+from ottla.cli.topics.topic_filter import topic_pattern
 from ottla.errors import KafkaError
-from ottla.structs import TopicPartition
+from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin

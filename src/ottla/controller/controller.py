@@ -34,7 +34,6 @@ from ottla.controller.topic_assignment import (
     check_partition_count,
 )
 from ottla.controller.topic_names import (
-    OFFSETS_TOPIC,
     refuse_internal,
     validate_topic_name,
 )
@@ -44,7 +43,7 @@ from ottla.registry import paths
 from ottla.registry.tree import NodeExistsError, NoNodeError, Registry
 from ottla.registry.znodes import decode_epoch, encode_controller, encode_epoch
 from ottla.runtime import Runtime
-from ottla.structs import NO_LEADER, NO_UUID, Node, PartitionState, TopicPartition
+from ottla.structs import NO_LEADER, NO_UUID, OFFSETS_TOPIC, Node, PartitionState, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,9 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.chance import Chance
 from ottla.controller.topic_assignment import Assignment, assign_new_topic, check_assignment
-from ottla.controller.topic_names import OFFSETS_TOPIC, refuse_collision, validate_topic_name
+from ottla.controller.topic_names import refuse_collision, validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import OFFSETS_TOPIC
 
 BROKER_DEFAULT: Final = -1
 """As a number of partitions or replicas: what the broker is configured with (KIP-464)."""

@@ -7,10 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-TRANSACTION_TOPIC: Final = "__transaction_state"
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
+from ottla.structs import INTERNAL_TOPICS
 
 MAX_NAME_LENGTH: Final = 249
 """A directory name of 255 holds the name, a dash, and the digits of a partition."""

@@ -115,6 +115,12 @@ class Partition:
         """Move the log's start up to `offset` (-1: the high watermark); returns the new start."""
         if self.leader != self.broker_id:
             raise self._not_leader()
+        if self.log.config.cleanup_policy == ("compact",):
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.topic_partition}: records of a topic with cleanup.policy=compact "
+                "go by compaction only",
+            )
         wanted = self.high_watermark if offset == -1 else offset
         if wanted < 0 or wanted > self.high_watermark:
             raise KafkaError(

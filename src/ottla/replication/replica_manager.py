@@ -26,11 +26,9 @@ from ottla.replication.exchange import (
 )
 from ottla.replication.partition import Partition
 from ottla.runtime import DelayedOperationPurgatory, Runtime
-from ottla.structs import PartitionState, TopicPartition
+from ottla.structs import INTERNAL_TOPICS, PartitionState, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 class ReplicaManager:
@@ -217,9 +215,8 @@ class ReplicaManager:
     def stop_replica(self, partitions: Iterable[TopicPartition], delete: bool) -> None:
         """Give partitions up; whoever waits for one of them is told so."""
         for topic_partition in partitions:
-            if self.partitions.pop(topic_partition, None) is None:
-                continue
-            self.delayed_produces.check_and_complete(topic_partition)
-            self.delayed_fetches.check_and_complete(topic_partition)
+            if self.partitions.pop(topic_partition, None) is not None:
+                self.delayed_produces.check_and_complete(topic_partition)
+                self.delayed_fetches.check_and_complete(topic_partition)
             if delete:
                 self.log_manager.delete_log(topic_partition)

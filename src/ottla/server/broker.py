@@ -49,8 +49,8 @@ from ottla.server.handlers.producer_ids import ProducerIdHandlers
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.metadata_cache import MetadataCache
-from ottla.server.offsets_log import OFFSETS_TOPIC, TopicOffsetsLog
-from ottla.structs import Node
+from ottla.server.offsets_log import TopicOffsetsLog
+from ottla.structs import OFFSETS_TOPIC, Node
 from ottla.version import __version__
 
 logger = logging.getLogger(__name__)

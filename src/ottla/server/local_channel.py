@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.metadata_cache import MetadataCache
-from ottla.server.offsets_log import OFFSETS_TOPIC
-from ottla.structs import Node, PartitionState, TopicPartition
+from ottla.structs import OFFSETS_TOPIC, Node, PartitionState, TopicPartition
 
 
 class LocalBrokerChannel:
@@ -27,6 +26,8 @@ class LocalBrokerChannel:
             topic, partition = state.topic_partition
             if topic == OFFSETS_TOPIC and state.leader == broker_id:
                 self.groups.on_election(partition)
+            elif topic == OFFSETS_TOPIC:
+                self.groups.on_resignation(partition)
 
     def stop_replica(
         self, broker_id: int, partitions: Sequence[TopicPartition], delete: bool
@@ -44,5 +45,6 @@ class LocalBrokerChannel:
         deleted_topics: Sequence[str],
     ) -> None:
         self.cache.update(states, brokers, deleted_topics)
+        self.groups.on_topics_deleted(deleted_topics)
         # With the embedded registry the one broker is the controller as well.
         self.cache.controller_id = broker_id

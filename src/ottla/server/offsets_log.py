@@ -10,9 +10,8 @@ from ottla.record.record_batch import batches
 from ottla.replication.exchange import ACKS_ALL
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import TopicPartition
+from ottla.structs import OFFSETS_TOPIC, TopicPartition
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 LOAD_BUFFER_BYTES: Final = 5 * 1024 * 1024
 
 
@@ -48,7 +47,10 @@ class TopicOffsetsLog:
 
     def partition_for(self, group_id: str) -> int:
         """The partition whose leader coordinates the group."""
-        return (java_hash(group_id) & 0x7FFFFFFF) % self.partition_count
+        code = java_hash(group_id)
+        signed = code - 2**32 if code >= 2**31 else code
+        # Kafka's Utils.abs, which is 0 where Java's own would stay negative.
+        return (0 if signed == -(2**31) else abs(signed)) % self.partition_count
 
     def is_leader(self, partition: int) -> bool:
         """Whether this broker leads the partition, and so coordinates its groups."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla.cli.command import CommandError, UsageError
+from ottla.structs import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla import Admin
-
-INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state"))
 
 
 def topic_pattern(expression: str) -> re.Pattern[str]:

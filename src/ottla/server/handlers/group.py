@@ -43,8 +43,7 @@ from ottla.runtime import Scheduler
 from ottla.server.apis import Handler
 from ottla.server.handlers.producer_ids import TRANSACTIONS_REFUSED
 from ottla.server.metadata_cache import MetadataCache
-from ottla.server.offsets_log import OFFSETS_TOPIC
-from ottla.structs import Node
+from ottla.structs import OFFSETS_TOPIC, Node
 
 logger = logging.getLogger(__name__)
 

@@ -30,10 +30,9 @@ from ottla.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.replication.replica_manager import INTERNAL_TOPICS
 from ottla.server.apis import Handler
 from ottla.server.metadata_cache import MetadataCache, TopicMetadata
-from ottla.structs import NO_LEADER, NO_UUID, PartitionState
+from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState
 
 MAX_METADATA_VERSION = 12
 MAX_CLUSTER_VERSION = 1
