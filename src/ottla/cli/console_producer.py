@@ -107,7 +107,9 @@ class ConsoleProducerCommand(Command):
             sender = _Sender(producer, arguments.topic, arguments.sync)
             for records in reader.read(terminal.source, terminal.out):
                 sender.send(records)
-            return sender.finish(terminal)
+            sender.finish()
+        # Only now has the last callback been called: the producer's thread has ended.
+        return sender.report(terminal)
 
 
 class _Sender:
@@ -168,10 +170,13 @@ class _Sender:
             self.logged.add(reason)
             logger.error("a record for topic %s was not sent: %s", self.topic, reason)
 
-    def finish(self, terminal: Terminal) -> int:
-        """Wait for the rest; say how many records were not sent, if any; the exit status."""
+    def finish(self) -> None:
+        """Wait until all records have arrived or have failed."""
         self.producer.flush()
         self._look_back(0)
+
+    def report(self, terminal: Terminal) -> int:
+        """Say how many records were not sent, if any; the exit status."""
         if not self.failures:
             return 0
         terminal.note(f"{len(self.failures)} records for topic {self.topic} were not sent")

@@ -1,0 +1,103 @@
+"""`ottla broker` from its property file to its end, and tools without a broker."""
+
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_broker_runs_with_the_shipped_settings(start, tmp_path):
+    """H02, H12: the file is in the command line, each setting in the log, and no warning."""
+    listener = ("--override", "listeners=PLAINTEXT://127.0.0.1:0")
+    data = ("--override", f"log.dirs={tmp_path}")
+    process = start("broker", ROOT / "config" / "server.properties", *listener, *data)
+
+    ready = process.stdout.readline()
+    words = Path(f"/proc/{process.pid}/cmdline").read_text()
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=30)
+
+    assert "ready" in ready
+    assert "config/server.properties" in words
+    assert process.returncode == 0
+    assert "INFO Property group.initial.rebalance.delay.ms is overridden to 0 " in log
+    assert "WARN" not in log
+
+
+def test_second_broker_runs_beside_the_first(start, run, broker, tmp_path):
+    """H03: a property file with an id, a listener and a directory of its own."""
+    path = tmp_path / "server-1.properties"
+    path.write_text(
+        f"broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/kafka-logs-1\n"
+    )
+    process = start("broker", path)
+
+    address = re.search(r"127\.0\.0\.1:\d+", process.stdout.readline())
+    assert address is not None
+    shown = run("broker-api-versions", "--bootstrap-server", address[0]).stdout
+
+    assert shown.startswith(f"{address[0]} (id: 1 rack: null) -> (")
+
+
+def test_broker_with_a_wrong_setting_is_one_line(run):
+    """The setting, the value and the rule."""
+    done = run("broker", "--override", "num.partitions=0")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"ottla broker: num\.partitions=0: must .*\n", done.stderr)
+
+
+def test_broker_whose_port_is_taken_is_one_line(run, tmp_path):
+    """The address is named, and the status is 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listener = ("--override", f"listeners=PLAINTEXT://127.0.0.1:{port}")
+        done = run("broker", *listener, "--override", f"log.dirs={tmp_path}")
+
+    assert done.returncode == 1
+    assert str(port) in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topics", "--list"),
+        ("console-producer", "--topic", "t"),
+        ("console-consumer", "--topic", "t"),
+        ("consumer-groups", "--list"),
+        ("get-offsets", "--topic", "t"),
+    ],
+)
+def test_nobody_listening_is_one_line_at_once(run, words):
+    """The address and the reason, long before any timeout."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    began = time.monotonic()
+
+    done = run(*words, "--bootstrap-server", address)
+
+    assert time.monotonic() - began < 10
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"ottla {words[0]}: cannot connect to a broker at {address} (Connection refused)\n"
+    )
+
+
+def test_server_that_is_no_broker_is_one_line_in_time(run, tmp_path):
+    """A listener that never answers ends the tool by its time limit."""
+    path = tmp_path / "client.properties"
+    path.write_text("default.api.timeout.ms=1500\nrequest.timeout.ms=1000\n")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        words = ("--bootstrap-server", address, "--command-config", path)
+        done = run("topics", "--list", *words)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("ottla topics: ")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,160 @@
+"""The console producer and the console consumer."""
+
+import os
+import pty
+import re
+import signal
+
+import pytest
+
+
+def test_quickstart_of_messages(run, broker, unique):
+    """H09-H11: lines in, lines out, on a topic that the first message creates."""
+    name = unique("test")
+    servers = broker.bootstrap_servers
+    text = "This is a message\nThis is another message\n"
+
+    sent = run("console-producer", "--broker-list", servers, "--topic", name, stdin=text)
+    words = ("--bootstrap-server", servers, "--topic", name, "--from-beginning")
+    read = run("console-consumer", *words, "--max-messages", 2)
+
+    assert (sent.returncode, sent.stdout, sent.stderr) == (0, "", "")
+    assert (read.returncode, read.stdout) == (0, text)
+    assert read.stderr == "Processed a total of 2 messages\n"
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_everything_about_a_record_comes_back(ottla, topic, codec):
+    """Headers, keys and values go in and come out by the properties of the two tools."""
+    parse = ("--property", "parse.key=true", "--property", "parse.headers=true")
+    produce = ("--topic", topic, "--compression-codec", codec, *parse)
+    ottla("console-producer", *produce, stdin="h1:a,h2:b\tkey\tvälue\n")
+    shown = [f"print.{part}=true" for part in ("timestamp", "offset", "headers", "key")]
+    words = [word for part in shown for word in ("--property", part)]
+
+    read = ottla(
+        "console-consumer", "--topic", topic, "--from-beginning", "--max-messages", 1, *words
+    )
+
+    assert re.fullmatch(r"CreateTime:\d{13}\tOffset:0\th1:a,h2:b\tkey\tvälue\n", read.stdout)
+
+
+def test_one_partition_is_read_from_an_offset(ottla, narrow):
+    """Outside any group; --timeout-ms ends it where the log does."""
+    ottla("console-producer", "--topic", narrow, stdin="".join(f"{n}\n" for n in range(10)))
+    words = ("--topic", narrow, "--partition", 0)
+
+    four = ottla("console-consumer", *words, "--offset", 6, "--timeout-ms", 1500)
+    two = ottla("console-consumer", *words, "--offset", "earliest", "--max-messages", 2)
+
+    assert four.stdout == "6\n7\n8\n9\n"
+    assert four.stderr == "Processed a total of 4 messages\n"
+    assert two.stdout == "0\n1\n"
+
+
+def test_partition_that_is_not_there_is_one_line(ottla, run, broker, narrow):
+    """Its records would never come."""
+    words = ("--bootstrap-server", broker.bootstrap_servers, "--topic", narrow, "--partition", 7)
+
+    done = run("console-consumer", *words)
+
+    assert done.returncode == 1
+    assert f"topic '{narrow}' has no partition 7" in done.stderr
+
+
+def test_topics_can_be_chosen_by_a_pattern(ottla, topic):
+    """--whitelist, as older scripts spell --include."""
+    ottla("console-producer", "--topic", topic, stdin="here\n")
+
+    words = ("--whitelist", f"{topic}|none", "--from-beginning", "--max-messages", 1)
+
+    assert ottla("console-consumer", *words).stdout == "here\n"
+
+
+def test_bulk_lines_arrive_in_order(ottla, narrow):
+    """P36: a file of a hundred thousand lines through one partition."""
+    text = "".join(f"line {number}\n" for number in range(100_000))
+
+    ottla("console-producer", "--topic", narrow, stdin=text)
+    words = ("--topic", narrow, "--from-beginning", "--max-messages", 100_000)
+
+    assert ottla("console-consumer", *words).stdout == text
+
+
+def test_records_that_the_broker_refuses_are_counted(ottla, run, broker, unique):
+    """A compacted topic takes no record without a key."""
+    name = unique("compacted")
+    ottla("topics", "--create", "--topic", name, "--config", "cleanup.policy=compact")
+    words = ("--bootstrap-server", broker.bootstrap_servers, "--topic", name)
+
+    done = run("console-producer", *words, stdin="a\nb\n")
+
+    assert done.returncode == 1
+    assert "INVALID_RECORD" in done.stderr
+    assert done.stderr.splitlines()[-1] == f"2 records for topic {name} were not sent"
+
+
+def test_consumer_ends_cleanly_on_interrupt(start, ottla, broker, narrow):
+    """Ctrl-C: the count, no traceback, and the group is left at once."""
+    group = f"{narrow}-group"
+    ottla("console-producer", "--topic", narrow, stdin="a\n")
+    words = ("--topic", narrow, "--from-beginning", "--group", group)
+    process = start("console-consumer", "--bootstrap-server", broker.bootstrap_servers, *words)
+
+    first = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+
+    assert first == "a\n"
+    assert (process.returncode, err) == (0, "Processed a total of 1 messages\n")
+    state = ottla("consumer-groups", "--describe", "--group", group, "--state").stdout
+    assert state.split()[-2:] == ["Empty", "0"]
+
+
+def test_consumer_leaves_its_group_when_it_is_terminated(start, ottla, broker, narrow):
+    """SIGTERM ends it in order too."""
+    group = f"{narrow}-group"
+    ottla("console-producer", "--topic", narrow, stdin="a\n")
+    words = ("--topic", narrow, "--from-beginning", "--group", group)
+    process = start("console-consumer", "--bootstrap-server", broker.bootstrap_servers, *words)
+
+    process.stdout.readline()
+    process.terminate()
+    _, err = process.communicate(timeout=30)
+
+    assert (process.returncode, err) == (143, "Processed a total of 1 messages\n")
+    state = ottla("consumer-groups", "--describe", "--group", group, "--state").stdout
+    assert state.split()[-2:] == ["Empty", "0"]
+
+
+def test_reader_that_goes_away_is_no_error(start, ottla, broker, topic):
+    """`| head -1` ends the consumer without a traceback."""
+    text = "".join(f"{number}\n" for number in range(50_000))
+    ottla("console-producer", "--topic", topic, stdin=text)
+    words = ("--topic", topic, "--from-beginning")
+    process = start("console-consumer", "--bootstrap-server", broker.bootstrap_servers, *words)
+
+    process.stdout.readline()
+    process.stdout.close()
+    err = process.stderr.read()
+
+    assert process.wait(30) == 128 + signal.SIGPIPE
+    assert re.fullmatch(r"Processed a total of \d+ messages\n", err)
+
+
+def test_prompt_is_shown_to_people_only(start, broker, topic):
+    """On a terminal each line is asked for with >."""
+    ours, theirs = pty.openpty()
+    servers = broker.bootstrap_servers
+    process = start(
+        "console-producer", "--bootstrap-server", servers, "--topic", topic, stdin=theirs
+    )
+    os.close(theirs)
+
+    asked = process.stdout.read(1)
+    os.write(ours, b"typed\n\x04")
+    rest = process.stdout.read()
+    os.close(ours)
+
+    assert (asked, rest) == (">", ">\n")
+    assert process.wait(30) == 0

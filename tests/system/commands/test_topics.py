@@ -1,0 +1,61 @@
+"""Topics: the first steps of the quickstart."""
+
+
+def test_quickstart_of_a_topic(ottla, unique):
+    """H04, H06, H07: create, list, describe, with the lines of Kafka 2.3."""
+    name = unique("test")
+    words = ("--replication-factor", 1, "--partitions", 1, "--topic", name)
+
+    assert ottla("topics", "--create", *words).stdout == f"Created topic {name}.\n"
+    assert name in ottla("topics", "--list").stdout.splitlines()
+    assert ottla("topics", "--describe", "--topic", name).stdout == (
+        f"Topic:{name}\tPartitionCount:1\tReplicationFactor:1\tConfigs:\n"
+        f"\tTopic: {name}\tPartition: 0\tLeader: 0\tReplicas: 0\tIsr: 0\n"
+    )
+
+
+def test_topic_is_altered_and_deleted(ottla, topic):
+    """More partitions, then none."""
+    ottla("topics", "--alter", "--topic", topic, "--partitions", 5)
+    described = ottla("topics", "--describe", "--topic", topic).stdout
+    ottla("topics", "--delete", "--topic", topic)
+
+    assert "PartitionCount:5" in described
+    assert topic not in ottla("topics", "--list").stdout.splitlines()
+
+
+def test_replicas_can_be_placed(ottla, unique):
+    """An assignment stands for both counts."""
+    name = unique("placed")
+
+    ottla("topics", "--create", "--topic", name, "--replica-assignment", "0,0")
+
+    described = ottla("topics", "--describe", "--topic", name).stdout
+    assert "PartitionCount:2\tReplicationFactor:1" in described
+
+
+def test_settings_of_a_topic_are_described(ottla, unique):
+    """Those that it was created with."""
+    name = unique("set")
+
+    ottla("topics", "--create", "--topic", name, "--config", "retention.ms=60000")
+
+    words = ("--describe", "--topics-with-overrides", "--topic", name)
+    assert ottla("topics", *words).stdout == (
+        f"Topic:{name}\tPartitionCount:1\tReplicationFactor:1\tConfigs:retention.ms=60000\n"
+    )
+
+
+def test_topic_that_is_there_and_one_that_is_not(ottla, fails, topic):
+    """Each is one line, unless the option says that it is fine."""
+    assert "TOPIC_ALREADY_EXISTS" in fails("topics", "--create", "--topic", topic)
+    assert "'none' does not exist" in fails("topics", "--delete", "--topic", "none")
+    ottla("topics", "--create", "--topic", topic, "--if-not-exists")
+    ottla("topics", "--delete", "--topic", "none", "--if-exists")
+
+
+def test_more_replicas_than_brokers_are_refused(fails, unique):
+    """The error of the broker is told by its name."""
+    words = ("--topic", unique("wide"), "--replication-factor", 3)
+
+    assert "INVALID_REPLICATION_FACTOR" in fails("topics", "--create", *words)
