@@ -54,6 +54,7 @@ class Metadata:
         self._next_update: asyncio.Future[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._is_urgent = False
+        self._is_closed = False
         self._age_timer = runtime.scheduler.call_later(self._max_age_ms, self.request_update)
 
     def request_update(self, *, is_urgent: bool = False) -> None:
@@ -62,6 +63,8 @@ class Metadata:
         Unless urgent, not sooner than retry.backoff.ms after the refresh before: brokers need
         a moment to learn of a change, and many partitions complain at once.
         """
+        if self._is_closed:
+            return
         self._requested += 1
         self._is_urgent |= is_urgent
         if self._refreshing is None:
@@ -108,7 +111,7 @@ class Metadata:
             pass  # the caller sees that the deadline has passed, and says what it waited for
 
     async def topic(self, name: str, deadline: Deadline) -> TopicInfo:
-        """A topic that exists, waiting for it to be created if that may happen by itself."""
+        """A topic that exists, waiting for it if it may be created by itself, or lacks a leader."""
         self.want([name])
         failures = 0
         while True:
@@ -116,7 +119,8 @@ class Metadata:
             if info is not None and info.partitions and info.error is ErrorCode.NONE:
                 return info
             error = self.cluster.error_of(name)
-            if info is not None and not error.retriable and error is not ErrorCode.NONE:
+            if info is not None and self._is_final(error):
+                self.forget(name)
                 raise KafkaError.of(error, f"topic {name}: {error.sentence}")
             if deadline.has_passed:
                 raise deadline.timeout(f"topic {name} is not in the metadata ({error.name})")
@@ -125,6 +129,12 @@ class Metadata:
                 await pause(self._runtime.scheduler, delay_ms)
             failures += 1
             await self.update(deadline)
+
+    def _is_final(self, error: ErrorCode) -> bool:
+        """Whether waiting will not change what is wrong with a topic."""
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return not self._allow_auto_topic_creation
+        return error is not ErrorCode.NONE and not error.retriable
 
     async def leader(self, topic_partition: TopicPartition, deadline: Deadline) -> int:
         """The id of the node that leads a partition, waiting until there is one."""
@@ -148,6 +158,7 @@ class Metadata:
             await self.update(deadline)
 
     def close(self) -> None:
+        self._is_closed = True
         self._age_timer.cancel()
         if self._refreshing is not None:
             self._refreshing.cancel()

@@ -147,7 +147,7 @@ class NodeConnection:
 
     async def _open(self) -> None:
         config = self._config
-        self.channel = await Channel.connect(
+        channel = await Channel.connect(
             self._runtime.network,
             self.node.host,
             self.node.port,
@@ -156,12 +156,17 @@ class NodeConnection:
             send_buffer_bytes=config.send_buffer_bytes,
             receive_buffer_bytes=config.receive_buffer_bytes,
         )
-        self.versions = await within(
-            self._runtime.scheduler,
-            config.request_timeout_ms,
-            self._agree_on_versions(self.channel),
-            f"no answer to ApiVersions from {self.node}",
-        )
+        try:
+            versions = await within(
+                self._runtime.scheduler,
+                config.request_timeout_ms,
+                self._agree_on_versions(channel),
+                f"no answer to ApiVersions from {self.node}",
+            )
+        except BaseException:
+            channel.close("the versions were not agreed on")
+            raise
+        self.channel, self.versions = channel, versions
         self.last_used_ms = self._runtime.clock.monotonic_ms()
 
     async def _agree_on_versions(self, channel: Channel) -> dict[int, tuple[int, int]]:

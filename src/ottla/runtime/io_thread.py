@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future
 from threading import Condition, Event, Lock, RLock
 from typing import Any, TypeVar
 
@@ -55,16 +55,23 @@ class IoThread:
         After `timeout_ms`, and when the waiting thread is interrupted, the coroutine is
         cancelled.
         """
+        return self.wait(self.submit(coroutine), timeout_ms)
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin to run `coroutine` on the loop, from another thread."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError(f"{self.name}: a callback of the client must not wait for it")
         if not self.is_alive:
             coroutine.close()
             raise RuntimeError(f"{self.name} has ended, or was started in another process")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def wait(self, future: Future[T], timeout_ms: int | None = None) -> T:
+        """What `submit` has begun, with the limits of `run`."""
         try:
             return future.result(None if timeout_ms is None else timeout_ms / 1000)
-        except FutureTimeoutError:
+        except TimeoutError:
             if future.done():
                 raise  # the coroutine's own
             future.cancel()

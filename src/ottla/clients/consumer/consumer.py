@@ -141,8 +141,8 @@ class Consumer:
             with self._alone():
                 if not self._unread and not self._refill(idle_timeout_ms):
                     return
-                record = self._unread.pop()
-            yield record
+            while self._unread:
+                yield self._unread.pop()
 
     def wakeup(self) -> None:
         """Let the poll that waits now, or the next one, raise WakeupError. From any thread."""
@@ -256,6 +256,7 @@ class Consumer:
                     self._run(self._core.close(self._deadline(limit_ms)), limit_ms)
             finally:
                 self._is_closed = True
+                self._unread = []
                 self._io.close()
 
     def __enter__(self) -> Self:

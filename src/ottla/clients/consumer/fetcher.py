@@ -82,9 +82,12 @@ class Fetcher:
         self._errors: deque[tuple[PartitionState, int, KafkaError]] = deque()
         self._under_way: set[int] = set()
         self._retry_timer: Timer | None = None
+        self._is_closed = False
 
     def send_fetches(self) -> None:
         """Ask every broker that has something for us and is not asked already."""
+        if self._is_closed:
+            return
         for node_id, states in self._by_node().items():
             if node_id not in self._under_way and states:
                 self._ask(node_id, states)
@@ -124,6 +127,7 @@ class Fetcher:
         return bool(self._errors) or any(not f.state.is_paused for f in self._completed)
 
     def close(self) -> None:
+        self._is_closed = True
         if self._retry_timer is not None:
             self._retry_timer.cancel()
 
