@@ -34,7 +34,7 @@ from ottla.log.segments import Segments
 from ottla.log.time_index import NO_TIMESTAMP
 from ottla.record.record_batch import RecordBatch, assign_offset
 from ottla.runtime import FileRegion, Runtime
-from ottla.structs import TopicPartition
+from ottla.structs import NO_EPOCH, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -166,6 +166,9 @@ class Log:
         """
         if self.is_deleted or self.log_dir.is_offline:
             self._check_available()
+        epochs = self.leader_epoch_cache
+        if NO_EPOCH < leader_epoch < epochs.latest_epoch:
+            raise self._older_epoch(leader_epoch)
         batch, max_timestamp_ms, append_time_ms = self._validator.validate(records, now_ms, origin)
         if batch.producer_id >= 0 and not batch.is_control:
             duplicate = self.producer_state_manager.check(batch)
@@ -181,8 +184,8 @@ class Log:
         except OSError as error:
             raise self._write_failed(segment, error) from error
         self.log_end_offset = last_offset + 1
-        if leader_epoch > self.leader_epoch_cache.latest_epoch:
-            self.leader_epoch_cache.assign(leader_epoch, base_offset)
+        if leader_epoch > epochs.latest_epoch:
+            epochs.assign(leader_epoch, base_offset)
         if batch.producer_id >= 0:
             self._note_producer(segment, batch, base_offset, max_timestamp_ms)
         self._flusher.flush_if_due()
@@ -194,6 +197,14 @@ class Log:
             self.log_start_offset,
             batch.record_count,
             len(data),
+        )
+
+    def _older_epoch(self, leader_epoch: int) -> KafkaError:
+        """Epochs never fall within a log; recovery counts on that."""
+        return KafkaError.of(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"{self.topic_partition}: the log has batches of leader epoch "
+            f"{self.leader_epoch_cache.latest_epoch}, and none of epoch {leader_epoch} may follow",
         )
 
     def _info_of_duplicate(self, first: BatchMetadata, batch: RecordBatch) -> LogAppendInfo:
@@ -344,21 +355,14 @@ class Log:
             return NO_TIMESTAMP, self.log_end_offset, epochs.latest_epoch
         if timestamp_ms == EARLIEST_TIMESTAMP:
             return NO_TIMESTAMP, self.log_start_offset, epochs.epoch_for(self.log_start_offset)
-        segments = self.segments.since(self.log_start_offset)
-        if timestamp_ms == MAX_TIMESTAMP:
-            timestamp_ms = max(segment.max_timestamp_ms for segment in segments)
-        if timestamp_ms < 0:
-            return None
         try:
-            for segment in segments:
-                if segment.max_timestamp_ms >= timestamp_ms:
-                    found = segment.find_offset_by_timestamp(timestamp_ms, self.log_start_offset)
-                    if found is not None:
-                        record, batch = found
-                        return record.timestamp_ms, record.offset, batch.partition_leader_epoch
+            if timestamp_ms == MAX_TIMESTAMP:
+                timestamp_ms = self.segments.max_timestamp_from(self.log_start_offset)
+            if timestamp_ms < 0:
+                return None
+            return self.segments.search_time(timestamp_ms, self.log_start_offset)
         except OSError as error:
             raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
-        return None
 
     # -- shortening
 

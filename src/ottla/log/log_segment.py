@@ -336,6 +336,19 @@ class LogSegment:
                         return record, header
         return None
 
+    def max_timestamp_from(self, offset: int) -> int:
+        """The largest timestamp of the records from an offset on; -1 if they have none."""
+        if offset <= self.base_offset:
+            return self.max_timestamp_ms
+        largest = NO_TIMESTAMP
+        for position, header in self.headers_from(offset):
+            if header.base_offset >= offset:
+                largest = max(largest, header.max_timestamp)
+            elif header.last_offset >= offset:
+                records = read_batch(self.file, position, header).records()
+                largest = max(r.timestamp_ms for r in records if r.offset >= offset)
+        return largest
+
     def _border_before(self, position: int, start: int) -> int:
         """The last border of a batch at or before `position`; one is at `start`."""
         border = self.recent.border_before(position)

@@ -40,7 +40,7 @@ from ottla.log.producer_state_manager import ProducerStateManager
 from ottla.log.segments import Segments
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Disk
-from ottla.structs import TopicPartition
+from ottla.structs import NO_EPOCH, TopicPartition
 
 
 @dataclass(slots=True)
@@ -88,6 +88,7 @@ class _LogLoader:
         self.repairs: list[str] = []
         self.segments: list[LogSegment] = []
         self.end_offset = 0
+        self.last_epoch = NO_EPOCH
         self.epochs = LeaderEpochCache(self.disk, f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.producers = ProducerStateManager(
             self.disk, source.topic_partition, self.directory, source.producer_id_expiration_ms
@@ -264,6 +265,7 @@ class _LogLoader:
         active = self.segments[-1]
         entry = active.offset_index.last_entry()
         self.end_offset = active.base_offset
+        self.last_epoch = NO_EPOCH
         try:
             for _, batch in read_batches(active.file, entry.position, active.size):
                 self._check_order(active, batch)
@@ -273,13 +275,20 @@ class _LogLoader:
         return True
 
     def _check_order(self, segment: LogSegment, batch: RecordBatch) -> None:
-        if batch.base_offset < max(self.end_offset, segment.base_offset) or not segment.fits(
+        """Offsets and epochs grow. What was cut off the log long ago may show up behind its end."""
+        epoch, offset = batch.partition_leader_epoch, batch.base_offset
+        if offset < max(self.end_offset, segment.base_offset) or not segment.fits(
             batch.last_offset
         ):
             raise CorruptRecordError(
-                f"a batch with offsets {batch.base_offset}-{batch.last_offset} cannot follow "
+                f"a batch with offsets {offset}-{batch.last_offset} cannot follow "
                 f"offset {self.end_offset - 1}"
             )
+        if NO_EPOCH < epoch < self.last_epoch:
+            raise CorruptRecordError(
+                f"the batch at offset {offset} is of epoch {epoch}, after one of {self.last_epoch}"
+            )
+        self.last_epoch = epoch
 
     # -- recovery
 
@@ -288,6 +297,7 @@ class _LogLoader:
         first = min(self._first_unflushed(), len(self.segments) - 1)
         unflushed = self.segments[first:]
         self.end_offset = unflushed[0].base_offset
+        self.last_epoch = NO_EPOCH
         restore_producers(self.producers, Segments(self.segments), self.end_offset)
         size = sum(segment.size for segment in unflushed)
         for index, segment in enumerate(unflushed):

@@ -48,6 +48,20 @@ class Segments:
     def size_in_bytes(self) -> int:
         return sum(segment.size for segment in self.items)
 
+    def max_timestamp_from(self, offset: int) -> int:
+        """The largest timestamp of the records from an offset on; -1 if they have none."""
+        return max(segment.max_timestamp_from(offset) for segment in self.since(offset))
+
+    def search_time(self, timestamp_ms: int, start_offset: int) -> tuple[int, int, int] | None:
+        """Timestamp, offset and epoch of the first record from an offset on that is as late."""
+        for segment in self.since(start_offset):
+            if segment.max_timestamp_ms >= timestamp_ms:
+                found = segment.find_offset_by_timestamp(timestamp_ms, start_offset)
+                if found is not None:
+                    record, batch = found
+                    return record.timestamp_ms, record.offset, batch.partition_leader_epoch
+        return None
+
     def split(
         self, is_wanted: Callable[[LogSegment], bool]
     ) -> tuple[list[LogSegment], list[LogSegment]]:

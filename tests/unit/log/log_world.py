@@ -77,9 +77,11 @@ class LogWorld:
         topic_partition = TopicPartition(PARTITION.topic, partition)
         return self.manager.get_or_create_log(topic_partition, NO_UUID)
 
-    def append(self, *values: bytes, epoch: int = 0, **header) -> LogAppendInfo:
-        """Append one batch to partition 0 and commit it."""
+    def append(self, *values: bytes, epoch: int | None = None, **header) -> LogAppendInfo:
+        """Append one batch to partition 0, in the latest epoch if none is named, and commit it."""
         log = self.log()
+        if epoch is None:
+            epoch = max(0, log.leader_epoch_cache.latest_epoch)
         data = memoryview(bytearray(new_batch(*values, **header)))
         info = log.append_as_leader(data, epoch, now_ms=self.runtime.clock.now_ms())
         log.update_high_watermark(log.log_end_offset)

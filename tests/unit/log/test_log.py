@@ -76,6 +76,14 @@ def test_refused_batch_leaves_the_log_as_it_was(world: LogWorld):
     assert values(read_all(world.log())) == [b"a"]
 
 
+def test_leader_of_an_older_epoch_cannot_append(world: LogWorld):
+    """Epochs never fall within a log."""
+    world.append(b"a", epoch=4)
+
+    assert error_of(world.append, b"b", epoch=3) is ErrorCode.FENCED_LEADER_EPOCH
+    assert world.append(b"b", epoch=4).first_offset == 1
+
+
 def test_duplicate_is_answered_as_the_first_copy_was(world: LogWorld):
     """Nothing is appended."""
     sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}

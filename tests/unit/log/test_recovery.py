@@ -138,6 +138,21 @@ def test_flushed_segments_are_never_cut(written: LogWorld, clean):
     assert values(read_all(log, first.base_offset + 6)) == numbers(6, END)
 
 
+def test_batches_of_an_older_epoch_behind_newer_ones_are_cut_off(world: LogWorld, caplog):
+    """A power loss may undo a truncation in part: what was cut off must not come back."""
+    world.append(b"0", epoch=5)
+    size = world.log().segments.active.size
+    old = bytearray(new_batch(b"1", base_offset=1))
+    old[12:16] = (4).to_bytes(4, "big")
+    path = world.active_path()
+    world.kill()
+    world.disk.open(path).pwrite(old, size)
+    world.start()
+
+    assert "epoch 4, after one of 5" in repairs(caplog)
+    assert values(read_all(world.log())) == [b"0"]
+
+
 # -- files beside the log
 
 

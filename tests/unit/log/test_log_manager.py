@@ -1,0 +1,375 @@
+"""The log manager: starting, placing, deleting and checkpointing logs over several directories."""
+
+from __future__ import annotations
+
+import errno
+import random
+from uuid import UUID
+
+import pytest
+from log_world import DIR, NOW_MS, PARTITION, LogWorld, new_batch, numbers, read_all, values
+
+from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.log.log_dir import MetaProperties
+from ottla.log.log_manager import LogManager
+from ottla.log.offset_checkpoint import OffsetCheckpoint
+from ottla.structs import NO_UUID, TopicPartition
+from ottla.testing import mock_runtime
+
+TOPIC_ID = UUID("01234567-89ab-cdef-0123-456789abcdef")
+TWO_DIRS = "/data/a,/data/b"
+
+
+def error_of(call, *arguments) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        call(*arguments)
+    return caught.value.error
+
+
+def checkpoint(world: LogWorld, name: str, directory: str = DIR) -> dict:
+    return OffsetCheckpoint(world.disk, f"{directory}/{name}").read()
+
+
+# -- starting and stopping
+
+
+def test_clean_stop_leaves_everything_on_disk(world: LogWorld):
+    """A power loss right after it changes nothing."""
+    world.append_many(60, epoch=2)
+    world.stop()
+    world.disk.crash()
+    assert world.disk.exists(f"{DIR}/.kafka_cleanshutdown")
+    world.start()
+
+    log = world.log()
+    assert values(read_all(log)) == numbers(0, 60)
+    assert log.recovery_point == log.high_watermark == 60
+    assert not world.disk.exists(f"{DIR}/.kafka_cleanshutdown")
+
+
+def test_clean_start_scans_no_log(world: LogWorld, caplog):
+    """And has nothing to report."""
+    world.append_many(60)
+    world.restart(clean=True)
+
+    assert not caplog.records
+
+
+def test_locked_directory_keeps_a_second_broker_out(world: LogWorld):
+    """The first one goes on."""
+    with pytest.raises(ConfigError, match=DIR):
+        world.start()
+
+
+def test_directories_of_different_brokers_are_refused():
+    """The message says which is whose."""
+    world = LogWorld(**{"log.dirs": TWO_DIRS})
+    world.manager.dirs[0].write_meta_properties(MetaProperties(1, "x"))
+    world.manager.dirs[1].write_meta_properties(MetaProperties(2, "x"))
+    world.kill()
+
+    with pytest.raises(ConfigError, match=r"/data/a.*/data/b"):
+        world.start()
+
+
+def test_claimed_directories_name_their_owner():
+    """New ones are given to it; those of another broker are refused."""
+    world = LogWorld(**{"log.dirs": TWO_DIRS})
+    world.manager.claim(5, "cluster")
+    world.stop()
+    world.broker_settings["log.dirs"] += ",/data/c"
+    manager = LogManager(world.runtime, world.config, lambda _: world.topic_config())
+    assert manager.acquire() == (5, "cluster")
+    manager.claim(5, "cluster")
+
+    with pytest.raises(ConfigError, match="belongs to"):
+        manager.claim(6, "cluster")
+
+
+def test_broken_directory_is_left_out(caplog):
+    """The others work (F20)."""
+    runtime = mock_runtime()
+    runtime.disk.fail("lock", "/data/a/*", error=errno.EACCES)
+    world = LogWorld(runtime, **{"log.dirs": TWO_DIRS})
+
+    assert [log_dir.path for log_dir in world.manager.live_dirs] == ["/data/b"]
+    assert "/data/a is offline" in caplog.text
+    assert world.log().dir == "/data/b/topic-0"
+    world.append(b"x")
+    assert world.restart(clean=True).log_end_offset == 1
+
+
+def test_broker_without_a_working_directory_does_not_start():
+    """It says so."""
+    runtime = mock_runtime()
+    runtime.disk.fail("make_dirs", times=99)
+
+    with pytest.raises(ConfigError, match="none can be used"):
+        LogWorld(runtime)
+
+
+def test_partition_in_two_directories_is_refused():
+    """Nobody can say which one is right."""
+    world = LogWorld(**{"log.dirs": TWO_DIRS})
+    world.log()
+    world.stop()
+    world.disk.make_dirs("/data/b/topic-0")
+
+    with pytest.raises(ConfigError, match=r"/data/b/topic-0.*/data/a/topic-0"):
+        world.start()
+
+
+def test_unknown_directories_are_named_and_left_alone(world: LogWorld, caplog):
+    """Files, the registry's directory and lost+found are nobody's business."""
+    for name in ("stray", "topic-0.0123456789abcdef0123456789abcdef-future", "registry"):
+        world.disk.make_dirs(f"{DIR}/{name}")
+    world.overwrite(f"{DIR}/notes-7", b"mine")
+    world.restart(clean=True)
+
+    assert world.disk.is_dir(f"{DIR}/stray")
+    assert world.disk.read_bytes(f"{DIR}/notes-7") == b"mine"
+    assert [f"{DIR}/stray" in caplog.text, "-future" in caplog.text] == [True, True]
+    assert "registry" not in caplog.text
+
+
+def test_failed_flush_at_the_stop_leaves_no_clean_mark(world: LogWorld):
+    """The next start scans."""
+    world.append_many(5)
+    world.disk.fail("fsync", "*.log")
+    world.stop()
+
+    assert not world.disk.exists(f"{DIR}/.kafka_cleanshutdown")
+    assert not world.disk.locked
+    world.start()
+    assert values(read_all(world.log())) == numbers(0, 5)
+
+
+def test_many_logs_are_loaded_by_several_jobs(world: LogWorld):
+    """num.recovery.threads.per.data.dir of them at once."""
+    for partition in range(7):
+        log = world.log(partition)
+        log.append_as_leader(memoryview(new_batch(b"%d" % partition)), 0, now_ms=NOW_MS)
+    world.restart()
+
+    assert [values(read_all(world.log(p))) for p in range(7)] == [[b"%d" % p] for p in range(7)]
+
+
+# -- making and deleting
+
+
+def test_new_partition_goes_to_the_directory_with_the_fewest():
+    """And lives wholly there (L17)."""
+    world = LogWorld(**{"log.dirs": "/data/a,/data/b,/data/c"})
+    directories = [world.log(partition).log_dir.path for partition in range(6)]
+    assert directories == ["/data/a", "/data/b", "/data/c"] * 2
+
+    world.manager.delete_log(TopicPartition("topic", 4))
+    assert world.log(9).log_dir.path == "/data/b"
+
+
+def test_topic_id_is_kept_with_the_partition(world: LogWorld):
+    """A log of a deleted topic of the same name is not taken for it."""
+    log = world.manager.get_or_create_log(PARTITION, TOPIC_ID)
+    assert world.disk.read_bytes(f"{log.dir}/partition.metadata") == (
+        b"version: 0\ntopic_id: ASNFZ4mrze8BI0VniavN7w\n"
+    )
+    world.restart(clean=True)
+
+    assert world.manager.get_or_create_log(PARTITION, TOPIC_ID).topic_id == TOPIC_ID
+    assert world.manager.get_or_create_log(PARTITION, NO_UUID).topic_id == TOPIC_ID
+    assert error_of(world.manager.get_or_create_log, PARTITION, UUID(int=5)) is (
+        ErrorCode.INCONSISTENT_TOPIC_ID
+    )
+
+
+def test_damaged_topic_id_is_written_again(world: LogWorld):
+    """A crash may have torn the file."""
+    world.manager.get_or_create_log(PARTITION, TOPIC_ID)
+    world.overwrite(f"{DIR}/topic-0/partition.metadata", b"version: 0\ntopic")
+    world.restart()
+
+    assert world.manager.get_or_create_log(PARTITION, TOPIC_ID).topic_id == TOPIC_ID
+
+
+def test_illegal_name_makes_no_directory(world: LogWorld):
+    """Inside the data directory or outside (B09)."""
+    call = world.manager.get_or_create_log
+
+    assert error_of(call, TopicPartition("../../x", 0), NO_UUID) is (
+        ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+    assert not [name for name in world.disk.list_dir("/") if name != "data"]
+
+
+def test_deleted_partition_is_renamed_now_and_removed_later(world: LogWorld):
+    """A new one of the same name can be made at once."""
+    world.append_many(30)
+    region = world.log().read(0, 100, max_offset=30, min_one_message=True).records
+    world.manager.delete_log(PARTITION)
+    deleted = [name for name in world.disk.list_dir(DIR) if name.endswith("-delete")]
+    assert world.manager.get_log(PARTITION) is None
+    assert deleted[0].startswith("topic-0.")
+    assert len(deleted[0]) == len("topic-0.") + 32 + len("-delete")
+
+    assert world.append(b"new").first_offset == 0
+    assert region.read()
+    world.runtime.advance(1000)
+    assert not [name for name in world.disk.list_dir(DIR) if name.endswith("-delete")]
+
+
+def test_interrupted_deletion_is_finished_after_the_next_start(world: LogWorld):
+    """Its records do not come back."""
+    world.append_many(3)
+    world.manager.delete_log(PARTITION)
+    world.kill()
+    world.start()
+    assert world.manager.get_log(PARTITION) is None
+    world.runtime.advance(60_000)
+
+    assert not [name for name in world.disk.list_dir(DIR) if name.endswith("-delete")]
+
+
+def test_deleted_log_serves_nobody(world: LogWorld):
+    """Whoever still has it is told."""
+    log = world.log()
+    world.manager.delete_log(PARTITION)
+    data = memoryview(new_batch(b"x"))
+
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        log.append_as_leader(data, 0, now_ms=0)
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        log.read(0, 1, max_offset=0, min_one_message=True)
+
+
+def test_full_disk_refuses_a_new_partition(world: LogWorld):
+    """The directory stays in use."""
+    world.disk.fail("open", "*.timeindex", error=errno.ENOSPC)
+
+    assert error_of(world.log) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.log().log_end_offset == 0
+
+
+def test_offline_directory_gets_no_new_partition():
+    """Without any other there is nowhere to go."""
+    world = LogWorld(**{"log.dirs": TWO_DIRS})
+    world.manager.dirs[0].fail(OSError(errno.EIO, "broken"))
+    assert {world.log(partition).log_dir.path for partition in range(3)} == {"/data/b"}
+
+    world.manager.dirs[1].fail(OSError(errno.EIO, "broken"))
+    assert error_of(world.log, 9) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+# -- periodic work
+
+
+def test_checkpoints_are_written_from_time_to_time(world: LogWorld):
+    """High watermarks often, the others each minute."""
+    world.append_many(60)
+    world.log().maybe_increment_log_start_offset(3)
+    world.runtime.advance(5000)
+    assert checkpoint(world, "replication-offset-checkpoint") == {PARTITION: 60}
+
+    world.runtime.advance(55_000)
+    recovery_point = world.log().segments.active.base_offset
+    assert checkpoint(world, "recovery-point-offset-checkpoint") == {PARTITION: recovery_point}
+    assert checkpoint(world, "log-start-offset-checkpoint") == {PARTITION: 3}
+
+
+def test_start_offset_of_a_whole_segment_needs_no_checkpoint(world: LogWorld):
+    """The file's name says it."""
+    world.append_many(60)
+    log = world.log()
+    log.maybe_increment_log_start_offset(log.segments.base_offsets[2])
+    world.manager.delete_old_segments()
+    world.runtime.advance(60_000)
+
+    assert checkpoint(world, "log-start-offset-checkpoint") == {}
+
+
+def test_high_watermark_survives_a_restart(world: LogWorld):
+    """As far as its checkpoint knows it."""
+    world.append_many(10)
+    world.log().high_watermark = 4
+    world.runtime.advance(5000)
+
+    assert world.restart().high_watermark == 4
+
+
+def test_failing_checkpoint_takes_the_directory_offline(world: LogWorld):
+    """A full disk does not."""
+    world.append_many(3)
+    world.disk.fail("replace", "*replication*", error=errno.ENOSPC)
+    world.runtime.advance(5000)
+    assert not world.log().log_dir.is_offline
+    world.runtime.advance(5000)
+    assert checkpoint(world, "replication-offset-checkpoint") == {PARTITION: 3}
+
+    world.append_many(1)
+    world.disk.fail("replace", "*replication*")
+    world.runtime.advance(5000)
+    assert world.log().log_dir.is_offline
+
+
+def test_retention_runs_by_itself(world: LogWorld):
+    """Every log.retention.check.interval.ms."""
+    world.append_many(60)
+    world.configure(retention_ms=1000)
+    world.runtime.advance(299_999)
+    assert world.log().log_start_offset == 0
+    world.runtime.advance(1)
+
+    assert world.log().log_start_offset == 60
+
+
+def test_retention_gives_memory_back(world: LogWorld):
+    """Indexes of closed segments are read again when they are needed."""
+    world.append_many(60)
+    world.runtime.scheduler.run_ready()
+    world.manager.delete_old_segments()
+    first = world.log().segments.first
+
+    assert first.offset_index._entries is None
+    assert values(read_all(world.log())) == numbers(0, 60)
+
+
+def test_idle_producers_are_forgotten():
+    """After producer.id.expiration.ms."""
+    world = LogWorld(**{"producer.id.expiration.ms": "1000000"})
+    world.append(b"x", producer_id=1, producer_epoch=0, base_sequence=0)
+    world.runtime.advance(600_000)
+    assert world.log().producer_state_manager.producers
+    world.runtime.advance(600_000)
+
+    assert not world.log().producer_state_manager.producers
+
+
+def test_configuration_of_a_topic_reaches_its_logs(world: LogWorld):
+    """Those of other topics are not concerned."""
+    other = world.manager.get_or_create_log(TopicPartition("other", 0), NO_UUID)
+    log = world.log()
+    world.topic["retention.ms"] = "5"
+    world.manager.update_topic_config("topic")
+    assert (log.config.retention_ms, other.config.retention_ms) == (5, 604_800_000)
+
+    world.manager.update_all_configs()
+    assert other.config.retention_ms == 5
+
+
+def test_power_loss_at_any_time_keeps_what_was_flushed():
+    """Random appends, flushes and crashes over one disk."""
+    chance = random.Random(7)
+    world = LogWorld()
+    flushed = 0
+    for _ in range(30):
+        world.append_many(chance.randrange(30))
+        log = world.log()
+        if chance.random() < 0.7:
+            log.flush()
+            world.runtime.scheduler.run_ready()
+            flushed = log.recovery_point
+        world.append_many(chance.randrange(5))
+        world.disk.crash(chance)
+        log = world.restart()
+        assert log.log_end_offset >= flushed
+        assert values(read_all(log)) == numbers(0, log.log_end_offset)
+        flushed = log.log_end_offset
