@@ -1,0 +1,65 @@
+"""`spark.read`: the offsets between two bounds, looked up once when the query is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ottla.spark.data_loss import report_data_loss
+from ottla.spark.offsets import OffsetRange, split
+from ottla.spark.options import SourceOptions
+from ottla.spark.range_reader import RangePartition, read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ottla.structs import TopicPartition
+
+
+class OttlaBatchReader(DataSourceReader):
+    """One task for each partition, or more with minPartitions; each yields Arrow batches."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Planned in the driver; the end is fixed here, so that a query ends."""
+        from ottla.spark.lookup import OffsetLookup
+
+        options = self._options
+        lookup = OffsetLookup(options)
+        partitions = lookup.partitions(must_exist=True)
+        starts = lookup.offsets(options.starting, partitions)
+        ends = lookup.offsets(options.ending, partitions)
+        earliest, latest = lookup.earliest(partitions), lookup.latest(partitions)
+        ranges = [
+            self._inside(OffsetRange(each, starts[each], ends[each]), earliest[each], latest[each])
+            for each in partitions
+        ]
+        return [RangePartition(piece) for piece in split(ranges, options.min_partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in a task."""
+        assert isinstance(partition, RangePartition), f"partition {partition}"
+        return read_range(self._options, partition.piece)
+
+    def _inside(self, piece: OffsetRange, earliest: int, latest: int) -> OffsetRange:
+        """The part of the range that the log has; what lies outside is reported as lost."""
+        if piece.size == 0:
+            return piece
+        if piece.start < earliest:
+            self._report(piece.topic_partition, piece.start, min(earliest, piece.end) - 1, earliest)
+        if piece.end > latest:
+            self._report(piece.topic_partition, max(latest, piece.start), piece.end - 1, latest)
+        return OffsetRange(
+            piece.topic_partition, max(piece.start, earliest), min(piece.end, latest)
+        )
+
+    def _report(self, where: TopicPartition, first: int, last: int, edge: int) -> None:
+        what = f"its log begins at {edge}" if last < edge else f"its log ends at {edge}"
+        report_data_loss(
+            f"offsets {first} to {last} of {where} are not there; {what}",
+            fail=self._options.fail_on_data_loss,
+        )

@@ -1,0 +1,54 @@
+"""Clients that this process keeps open, by their settings.
+
+Spark makes a new reader object for every task and planner call, but its Python processes live on
+from one micro-batch to the next; connecting once for each process keeps small batches quick.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from ottla.clients.admin.admin import Admin
+    from ottla.clients.partition_reader import PartitionReader
+
+# Threads do not follow into a forked process: a client belongs to the process that made it.
+Key: TypeAlias = tuple[int, frozenset[tuple[str, str]]]
+CLIENT_ID = "ottla-spark"
+
+_admins: dict[Key, Admin] = {}
+_readers: dict[Key, PartitionReader] = {}
+
+
+def admin(settings: Mapping[str, str]) -> Admin:
+    """The admin client for these settings."""
+    from ottla.clients.admin.admin import Admin
+
+    key = _key(settings)
+    if key not in _admins:
+        _admins[key] = Admin(_admin_settings(settings))
+    return _admins[key]
+
+
+def partition_reader(settings: Mapping[str, str]) -> PartitionReader:
+    """The reader of record batches for these settings."""
+    from ottla.clients.partition_reader import PartitionReader
+
+    key = _key(settings)
+    if key not in _readers:
+        _readers[key] = PartitionReader({"client.id": CLIENT_ID, **settings})
+    return _readers[key]
+
+
+def _key(settings: Mapping[str, str]) -> Key:
+    return os.getpid(), frozenset(settings.items())
+
+
+def _admin_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """What an admin client understands of a consumer's settings."""
+    from ottla.config.client_config import AdminConfig
+
+    known = {key: value for key, value in settings.items() if key in AdminConfig.keys}
+    return {"client.id": CLIENT_ID, **known}

@@ -1,0 +1,287 @@
+"""The options of the source: Spark's names and rules, each mistake one sentence.
+
+Names are case-insensitive, as everywhere in Spark. An option of the name `kafka.<key>` is the
+client's setting `<key>`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from ottla.spark.bounds import Bound, ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
+from ottla.spark.offsets import OffsetsError, parse_assignment, parse_offsets
+
+CLIENT_PREFIX: Final = "kafka."
+BOOTSTRAP_SERVERS: Final = "kafka.bootstrap.servers"
+STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
+
+OPTIONS: Final[dict[str, str]] = {
+    "subscribe": "Topics to read, separated by commas.",
+    "subscribePattern": "Regular expression; topics whose whole name matches are read.",
+    "assign": 'Partitions to read, as JSON: `{"pages":[0,1]}`.',
+    "startingOffsets": (
+        "Where to begin: `earliest`, `latest` (streams only), or JSON with an offset for each "
+        'partition, -2 being the earliest and -1 the latest: `{"pages":{"0":23,"1":-2}}`.'
+    ),
+    "endingOffsets": (
+        "Where a batch ends: `latest`, or JSON as for startingOffsets; the offset itself is not "
+        "read any more."
+    ),
+    "startingTimestamp": (
+        "Begin at the first record of each partition with this timestamp (ms) or a later one."
+    ),
+    "endingTimestamp": "A batch ends before the first record with this timestamp (ms) or later.",
+    "startingOffsetsByTimestamp": (
+        'A timestamp (ms) for each partition to begin at, as JSON: `{"pages":{"0":1600000000000}}`.'
+    ),
+    "endingOffsetsByTimestamp": "A timestamp (ms) for each partition where a batch ends, as JSON.",
+    "startingOffsetsByTimestampStrategy": (
+        "What to do where no record is that young: `error` or `latest`."
+    ),
+    "minPartitions": "Split the offsets among at least so many tasks.",
+    "maxOffsetsPerTrigger": (
+        "A micro-batch reads at most so many offsets, shared out by how much each partition holds."
+    ),
+    "failOnDataLoss": (
+        "Whether records that are gone before they were read fail the query (`true`) or are "
+        "warned about in the log (`false`)."
+    ),
+    "includeHeaders": "Whether there is a column `headers`.",
+}
+DEFAULTS: Final[dict[str, str]] = {
+    "startingOffsets": "earliest for batches, latest for streams",
+    "endingOffsets": "latest",
+    "startingOffsetsByTimestampStrategy": "error",
+    "failOnDataLoss": "true",
+    "includeHeaders": "false",
+}
+# Spark's Kafka source acts on these; a query that sets them reads the same records without them.
+WITHOUT_EFFECT: Final = (
+    "groupIdPrefix",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxRecordsPerPartition",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+# Client settings that the source decides itself, and what to write instead.
+DECIDED_BY_SOURCE: Final[dict[str, str]] = {
+    "kafka.auto.offset.reset": "use the option startingOffsets instead",
+    "kafka.key.deserializer": "keys are always read as binary",
+    "kafka.value.deserializer": "values are always read as binary",
+    "kafka.enable.auto.commit": "the source keeps offsets in Spark's checkpoint, not in a group",
+    "kafka.interceptor.classes": "the source reads whole batches, not single records",
+}
+_CANONICAL: Final = {name.lower(): name for name in (*OPTIONS, *WITHOUT_EFFECT)}
+
+
+class OptionError(ValueError):
+    """An option that the source cannot work with; the text names option, value and rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a reader needs to know; offsets are not looked up yet.
+
+    `strategy` is one of STRATEGIES, `topics` its value; exactly one of them was given.
+    """
+
+    strategy: str
+    topics: str
+    starting: Bound
+    ending: Bound
+    min_partitions: int | None
+    max_offsets_per_trigger: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    client: Mapping[str, str]
+
+    @property
+    def isolation(self) -> str:
+        """Whether records of open and aborted transactions are read."""
+        return self.client.get("isolation.level", "read_uncommitted")
+
+    @classmethod
+    def for_batch(cls, options: Mapping[str, str]) -> SourceOptions:
+        """The options of `spark.read`."""
+        given = Given(options)
+        starting = _bound(given, "starting", Earliest())
+        ending = _bound(given, "ending", Latest())
+        _check_batch(given, starting, ending)
+        return cls._of(given, starting, ending)
+
+    @classmethod
+    def for_stream(cls, options: Mapping[str, str]) -> SourceOptions:
+        """The options of `spark.readStream`."""
+        given = Given(options)
+        for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+            if name in given:
+                raise OptionError(f"{given.shown(name)}: a stream has no end; read a batch instead")
+        return cls._of(given, _bound(given, "starting", Latest()), Latest())
+
+    @classmethod
+    def _of(cls, given: Given, starting: Bound, ending: Bound) -> SourceOptions:
+        strategy = given.strategy()
+        return cls(
+            strategy,
+            given[strategy],
+            starting,
+            ending,
+            given.positive("minPartitions"),
+            given.positive("maxOffsetsPerTrigger"),
+            given.flag("failOnDataLoss", True),
+            given.flag("includeHeaders", False),
+            given.client_settings(),
+        )
+
+
+class Given:
+    """The options as the user gave them, under the names that the documentation uses."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values: dict[str, str] = {}
+        self._client: dict[str, str] = {}
+        for name, value in options.items():
+            lower = name.lower()
+            if lower in DECIDED_BY_SOURCE:
+                raise OptionError(f"{name}={value}: cannot be set; {DECIDED_BY_SOURCE[lower]}")
+            if lower.startswith(CLIENT_PREFIX):
+                self._client[lower.removeprefix(CLIENT_PREFIX)] = value
+            elif lower in _CANONICAL:
+                self._values[_CANONICAL[lower]] = value
+            else:
+                raise OptionError(f"{name}={value}: there is no such option{_similar(lower)}")
+        if not self._client.get("bootstrap.servers", "").strip():
+            raise OptionError(f"option {BOOTSTRAP_SERVERS} is missing: the brokers, as host:port")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def shown(self, name: str) -> str:
+        """An option as errors name it."""
+        return f"{name}={self._values[name]}"
+
+    def without_effect(self) -> list[str]:
+        """Options that are known from Spark's Kafka source and change nothing here."""
+        return [name for name in WITHOUT_EFFECT if name in self._values]
+
+    def client_settings(self) -> dict[str, str]:
+        return dict(self._client)
+
+    def strategy(self) -> str:
+        """The one option that says what to read; its value is checked."""
+        used = [name for name in STRATEGIES if name in self]
+        if len(used) != 1:
+            found = f"found {' and '.join(map(self.shown, used))}" if used else "found none"
+            raise OptionError(f"exactly one of {', '.join(STRATEGIES)} must be given; {found}")
+        _CHECKS[used[0]](self)
+        return used[0]
+
+    def positive(self, name: str) -> int | None:
+        """A whole number above 0, or None where the option is not used."""
+        if name not in self:
+            return None
+        text = self[name].strip()
+        if not re.fullmatch(r"[0-9]+", text) or int(text) == 0:
+            raise OptionError(f"{self.shown(name)}: must be a whole number greater than 0")
+        return int(text)
+
+    def flag(self, name: str, default: bool) -> bool:
+        if name not in self:
+            return default
+        text = self[name].strip().lower()
+        if text not in ("true", "false"):
+            raise OptionError(f"{self.shown(name)}: must be true or false")
+        return text == "true"
+
+    def timestamp(self, name: str) -> int:
+        text = self[name].strip()
+        if not re.fullmatch(r"[0-9]+", text):
+            raise OptionError(f"{self.shown(name)}: must be milliseconds since 1970")
+        return int(text)
+
+
+def _check_subscribe(given: Given) -> None:
+    if not any(topic.strip() for topic in given["subscribe"].split(",")):
+        raise OptionError(f"{given.shown('subscribe')}: must name at least one topic")
+
+
+def _check_pattern(given: Given) -> None:
+    try:
+        re.compile(given["subscribePattern"])
+    except re.error as error:
+        shown = given.shown("subscribePattern")
+        raise OptionError(f"{shown}: is not a regular expression ({error})") from None
+    if not given["subscribePattern"].strip():
+        raise OptionError(f"{given.shown('subscribePattern')}: must not be empty")
+
+
+def _check_assign(given: Given) -> None:
+    try:
+        parse_assignment(given["assign"])
+    except OffsetsError as error:
+        raise OptionError(f"{given.shown('assign')}: must be {error}") from None
+
+
+_CHECKS: Final = {
+    "subscribe": _check_subscribe,
+    "subscribePattern": _check_pattern,
+    "assign": _check_assign,
+}
+
+
+def _bound(given: Given, side: str, default: Bound) -> Bound:
+    """Where to start or end. Of several options the first of Spark's order counts."""
+    strategy = _timestamp_strategy(given)
+    if f"{side}Timestamp" in given:
+        return GlobalTimestamp(given.timestamp(f"{side}Timestamp"), strategy)
+    for name, kind in ((f"{side}OffsetsByTimestamp", "timestamp"), (f"{side}Offsets", "offset")):
+        if name not in given:
+            continue
+        word = given[name].strip().lower()
+        if kind == "offset" and word in ("earliest", "latest"):
+            return Earliest() if word == "earliest" else Latest()
+        try:
+            numbers = parse_offsets(given[name], lowest=0 if kind == "timestamp" else -2)
+        except OffsetsError as error:
+            rule = "earliest, latest or " if kind == "offset" else ""
+            raise OptionError(f"{given.shown(name)}: must be {rule}{error}") from None
+        return (
+            ByTimestamp(name, numbers, strategy) if kind == "timestamp" else ByOffset(name, numbers)
+        )
+    return default
+
+
+def _timestamp_strategy(given: Given) -> str:
+    name = "startingOffsetsByTimestampStrategy"
+    strategy = given[name].strip().lower() if name in given else DEFAULTS[name]
+    if strategy not in ("error", "latest"):
+        raise OptionError(f"{given.shown(name)}: must be error or latest")
+    return strategy
+
+
+def _check_batch(given: Given, starting: Bound, ending: Bound) -> None:
+    if isinstance(starting, Latest) or (
+        isinstance(starting, ByOffset) and -1 in starting.offsets.values()
+    ):
+        shown = given.shown("startingOffsets")
+        raise OptionError(f"{shown}: a batch cannot begin at the latest offset (-1)")
+    if isinstance(ending, Earliest) or (
+        isinstance(ending, ByOffset) and -2 in ending.offsets.values()
+    ):
+        shown = given.shown("endingOffsets")
+        raise OptionError(f"{shown}: a batch cannot end at the earliest offset (-2)")
+
+
+def _similar(name: str) -> str:
+    """The option that was probably meant."""
+    near = get_close_matches(name, _CANONICAL, n=1)
+    return f"; did you mean {_CANONICAL[near[0]]}?" if near else ""

@@ -1,0 +1,78 @@
+"""Reads one range of offsets in a task: record batches off the wire, Arrow batches for Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.spark import connections
+from ottla.spark.data_loss import report_data_loss
+from ottla.spark.offsets import OffsetRange
+from ottla.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RangePartition(InputPartition):
+    """What Spark hands to a task: one range of offsets of one partition."""
+
+    def __init__(self, piece: OffsetRange) -> None:
+        super().__init__(piece)
+        self.piece = piece
+
+
+def read_range(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The records of the range. Those that are deleted meanwhile are reported as lost."""
+    position = piece.start
+    while position < piece.end:
+        try:
+            for batch in _decoded(options, OffsetRange(piece.topic_partition, position, piece.end)):
+                yield batch
+                position = batch.column("offset")[-1].as_py() + 1
+            return
+        except KafkaError as error:
+            if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            position = _after_loss(options, piece, position, error)
+
+
+def _decoded(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
+    from ottla.record.columnar import decode_columns
+
+    topic, partition = piece.topic_partition
+    reader = connections.partition_reader(options.client)
+    return decode_columns(
+        reader.read(piece.topic_partition, piece.start, piece.end, isolation=options.isolation),
+        topic,
+        partition,
+        start_offset=piece.start,
+        end_offset=piece.end,
+        with_headers=options.include_headers,
+    )
+
+
+def _after_loss(
+    options: SourceOptions, piece: OffsetRange, position: int, error: KafkaError
+) -> int:
+    """Where to go on behind records that are gone; raises if they may not be skipped."""
+    from ottla.spark.lookup import OffsetLookup
+
+    earliest = OffsetLookup(options).earliest([piece.topic_partition])[piece.topic_partition]
+    if earliest <= position:
+        # The log ends before `position`: the topic was made anew, or its leader lost records.
+        report_data_loss(
+            f"offsets {position} to {piece.end - 1} of {piece.topic_partition} are not there "
+            f"({error.message})",
+            fail=options.fail_on_data_loss,
+        )
+        return piece.end
+    report_data_loss(
+        f"offsets {position} to {min(earliest, piece.end) - 1} of {piece.topic_partition} are "
+        f"gone; its log begins at {earliest}",
+        fail=options.fail_on_data_loss,
+    )
+    return earliest

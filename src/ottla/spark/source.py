@@ -1,0 +1,76 @@
+"""`format("ottla")`: what Spark knows of the source before it reads."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ottla.spark.options import Given, SourceOptions
+
+if TYPE_CHECKING:
+    from ottla.spark.batch_reader import OttlaBatchReader
+    from ottla.spark.stream_reader import OttlaStreamReader
+
+logger = logging.getLogger(__name__)
+
+
+class OttlaSource(DataSource):
+    """Topics of an Ottla or Kafka cluster, with the schema and options of Spark's Kafka source.
+
+        spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092")
+            .option("subscribe", "pages").load()
+
+    Spark finds it by itself through `pyspark_ottla`; `spark.dataSource.register(OttlaSource)` does
+    the same by hand.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "ottla"
+
+    def schema(self) -> StructType:
+        """The columns; asked for by `load`, so that wrong options are told there."""
+        given = Given(self.options)
+        given.strategy()
+        for option in given.without_effect():
+            logger.warning("option %s has no effect in the source ottla", option)
+        return source_schema(given.flag("includeHeaders", False))
+
+    def reader(self, schema: StructType) -> OttlaBatchReader:
+        from ottla.spark.batch_reader import OttlaBatchReader
+
+        return OttlaBatchReader(SourceOptions.for_batch(self.options))
+
+    def streamReader(self, schema: StructType) -> OttlaStreamReader:  # noqa: N802
+        from ottla.spark.stream_reader import OttlaStreamReader
+
+        return OttlaStreamReader(SourceOptions.for_stream(self.options))
+
+
+def source_schema(with_headers: bool) -> StructType:
+    """The columns of Spark's Kafka source; `headers` is among them only when asked for."""
+    fields = [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+    if with_headers:
+        header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+        fields.append(StructField("headers", ArrayType(header)))
+    return StructType(fields)

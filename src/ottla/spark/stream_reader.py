@@ -1,0 +1,134 @@
+"""`spark.readStream`: micro-batches between offsets that Spark keeps in its checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ottla.spark.data_loss import report_data_loss
+from ottla.spark.offsets import (
+    OffsetRange,
+    Offsets,
+    from_json_object,
+    limited,
+    split,
+    to_json_object,
+)
+from ottla.spark.options import SourceOptions
+from ottla.spark.range_reader import RangePartition, read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ottla.spark.lookup import OffsetLookup
+
+JsonOffsets: TypeAlias = dict[str, dict[str, int]]
+
+
+class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in one process of the driver as long as the query; copies of it read in the tasks.
+
+    An offset is the next one to read of every partition. A partition that is not in the start of a
+    batch is new, and read from its beginning.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._initial: JsonOffsets | None = None
+        self._available: Offsets | None = None
+        self._latest: Offsets | None = None
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802
+        """Where a query without a checkpoint begins. Spark asks twice; the answer must not move."""
+        if self._initial is None:
+            lookup = self._lookup()
+            partitions = lookup.partitions(must_exist=True)
+            self._initial = to_json_object(lookup.offsets(self._options.starting, partitions))
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limit = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What comes after this moment is left to the next run."""
+        self._available = self._now(self._lookup())
+
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
+        """The end of the next micro-batch."""
+        lookup = self._lookup()
+        end = self._now(lookup)
+        self._latest = end
+        if self._available is not None:
+            end = {
+                each: min(end.get(each, offset), offset) for each, offset in self._available.items()
+            }
+        if isinstance(limit, ReadMaxRows):
+            end = limited(self._with_new(lookup, from_json_object(start), end), end, limit.max_rows)
+        return to_json_object(end)
+
+    def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
+        """How far the topics reach, for the progress of the query."""
+        return None if self._latest is None else to_json_object(self._latest)
+
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
+        """The ranges of a micro-batch; a replayed batch has the same."""
+        lookup = self._lookup()
+        begin, stop = from_json_object(start), from_json_object(end)
+        gone = sorted(begin.keys() - stop.keys())
+        if gone:
+            self._report(f"{', '.join(map(str, gone))}: deleted, maybe with unread records")
+        there = set(lookup.partitions(must_exist=False))
+        earliest = lookup.earliest(sorted(there & stop.keys()))
+        ranges = [
+            self._range(OffsetRange(each, begin.get(each, 0), offset), earliest.get(each))
+            for each, offset in stop.items()
+        ]
+        return [RangePartition(piece) for piece in split(ranges, self._options.min_partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in a task."""
+        assert isinstance(partition, RangePartition), f"partition {partition}"
+        return read_range(self._options, partition.piece)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing to do: the offsets are in the checkpoint, and the topics keep their records."""
+
+    def _lookup(self) -> OffsetLookup:
+        from ottla.spark.lookup import OffsetLookup
+
+        return OffsetLookup(self._options)
+
+    def _now(self, lookup: OffsetLookup) -> Offsets:
+        return lookup.latest(lookup.partitions(must_exist=False))
+
+    def _with_new(self, lookup: OffsetLookup, start: Offsets, end: Offsets) -> Offsets:
+        """The start of a batch, with the partitions that came since the last one."""
+        return {**lookup.earliest(sorted(end.keys() - start.keys())), **start}
+
+    def _range(self, piece: OffsetRange, earliest: int | None) -> OffsetRange:
+        """What can be read of a range; what cannot is reported as lost."""
+        where = piece.topic_partition
+        if piece.end < piece.start:
+            self._report(f"{where} went back from offset {piece.start} to {piece.end}")
+        if piece.size and earliest is None:
+            self._report(f"offsets {piece.start} to {piece.end - 1} of {where} are gone with it")
+            return OffsetRange(where, piece.end, piece.end)
+        if piece.size and earliest is not None and piece.start < earliest:
+            last = min(earliest, piece.end) - 1
+            self._report(
+                f"offsets {piece.start} to {last} of {where} are gone; its log begins at {earliest}"
+            )
+            return OffsetRange(where, earliest, piece.end)
+        return piece
+
+    def _report(self, what: str) -> None:
+        report_data_loss(what, fail=self._options.fail_on_data_loss)
