@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 LIMIT_SECONDS = 60
 TOPIC = "crash"
+IN_THE_AIR = 500
 
 
 def create(process, partitions=1, **config):
@@ -80,20 +81,23 @@ class Load:
     def run(self):
         number = 0
         while not self.done.is_set():
+            if number - len(self.acknowledged) >= IN_THE_AIR:
+                self.producer.poll(0.01)
+                continue
             value = f"{number:08d}".encode()
             self.producer.produce(TOPIC, value, partition=0, on_delivery=self.on_delivery)
             number += 1
-            self.producer.poll(0.0005)
+            self.producer.poll(0)
         self.producer.flush(LIMIT_SECONDS)
 
     def on_delivery(self, error, message):
         if error is None:
             self.acknowledged.append(message.value())
-            if len(self.acknowledged) % 500 == 0:
+            if len(self.acknowledged) % 2000 == 0:
                 self.enough.set()
 
     def wait_for_more(self):
-        """Wait until at least some hundreds more have been acknowledged."""
+        """Wait until some thousands more have been acknowledged."""
         self.enough.clear()
         assert self.enough.wait(LIMIT_SECONDS), "the load stands still"
 
