@@ -1,8 +1,9 @@
 """What a command is, the table of all commands, and the errors that end one.
 
 To add a command: write a `Command` in a module of its own and give it a row in `COMMANDS`.
-A module of this room imports only the standard library at its top, and everything heavy inside
-`run`, so that `ottla --help` and the start of each command stay quick.
+The module imports nothing heavy at its top, neither clients nor protocol nor log, but inside `run`,
+since `ottla --help` imports all of them and shall stay quick. `python -m ottla.cli.document` then
+puts the options into docs/commands.md, which a test demands.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 POLL_MS: Final = 200  # how soon Ctrl-C is noticed while nothing arrives
 RECORDS_AT_A_TIME: Final = 5000
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class ConsoleConsumerCommand(Command):
@@ -256,8 +257,8 @@ class _Reader:
         self.stopped = False
 
     def read(self, consumer: Consumer) -> None:
-        """Print records until told to stop; Ctrl-C waits for the poll that is under way."""
-        previous = signal.signal(signal.SIGINT, self._stop)
+        """Print records until told to stop; a signal waits for the poll that is under way."""
+        before = [(each, signal.signal(each, self._stop)) for each in STOP_SIGNALS]
         try:
             quiet_since_ms = self.terminal.now_ms()
             while not self.stopped and self._wanted() != 0:
@@ -269,7 +270,8 @@ class _Reader:
                 elif self.timeout_ms is not None and now_ms - quiet_since_ms >= self.timeout_ms:
                     return
         finally:
-            signal.signal(signal.SIGINT, previous)
+            for each, handler in before:
+                signal.signal(each, handler)
 
     def _wanted(self) -> int | None:
         """How many more records are asked for; None for all."""
@@ -296,7 +298,7 @@ class _Reader:
             logger.error("a record is left out: %s", error)
 
     def _stop(self, _signum: int, _frame: object) -> None:
-        if self.stopped:  # a second Ctrl-C does not wait
+        if self.stopped:  # a second one does not wait
             raise KeyboardInterrupt
         self.stopped = True
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from ottla.cli.command import COMMANDS, Command, CommandError, UsageError, load_command
 from ottla.cli.options import option_parser
@@ -17,8 +16,7 @@ from ottla.cli.terminal import Terminal
 from ottla.errors import ConfigError, KafkaError
 from ottla.version import __version__
 
-if TYPE_CHECKING:
-    from argparse import Namespace
+logger = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 128 + signal.SIGINT
@@ -45,29 +43,36 @@ def main(argv: Sequence[str] | None = None, terminal: Terminal | None = None) ->
 
 def run_command(command: Command, words: Sequence[str], terminal: Terminal) -> int:
     """Run one command; every failure becomes one line on stderr and a status."""
-    arguments: Namespace | None = None
     try:
-        arguments = option_parser(command).parse_args(words)
-        if arguments.version:
-            terminal.print(f"ottla {__version__}")
-            return 0
-        set_up_logging(arguments.log_level, terminal)
-        status = command.run(arguments, terminal)
+        status = _run(command, words, terminal)
         terminal.out.flush()
         return status
-    except SystemExit as stop:  # --help, and SIGTERM
-        return stop.code if isinstance(stop.code, int) else EXIT_FAILED
     except BrokenPipeError:
         # Whoever read our output has gone. Nothing may be written to it again, not even by the
         # interpreter's flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+
+
+def _run(command: Command, words: Sequence[str], terminal: Terminal) -> int:
+    log_level = command.default_log_level
+    try:
+        arguments = option_parser(command).parse_args(words)
+        if arguments.version:
+            terminal.print(f"ottla {__version__}")
+            return 0
+        log_level = arguments.log_level
+        set_up_logging(log_level, terminal)
+        return command.run(arguments, terminal)
+    except BrokenPipeError:
+        raise
+    except SystemExit as stop:  # --help, and SIGTERM
+        return stop.code if isinstance(stop.code, int) else EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception as error:
-        terminal.out.flush()
-        if arguments is not None and arguments.log_level == "DEBUG":
-            logging.getLogger(__name__).debug("ottla %s failed", command.name, exc_info=error)
+        if log_level == "DEBUG":
+            logger.debug("ottla %s failed", command.name, exc_info=error)
         terminal.note(f"ottla {command.name}: {failure(error, command)}")
         return EXIT_FAILED
 

@@ -34,19 +34,19 @@ class RealClients:
     one clear line at once and not a timeout."""
 
     def admin(self, servers: str, settings: Mapping[str, str]) -> Admin:
-        from ottla import Admin
+        from ottla.clients.admin.admin import Admin
 
         check_reachable(servers)
         return Admin(servers, without_servers(settings))
 
     def producer(self, servers: str, settings: Mapping[str, str]) -> Producer:
-        from ottla import Producer
+        from ottla.clients.producer.producer import Producer
 
         check_reachable(servers)
         return Producer(servers, without_servers(settings))
 
     def consumer(self, servers: str, settings: Mapping[str, str]) -> Consumer:
-        from ottla import Consumer
+        from ottla.clients.consumer.consumer import Consumer
 
         check_reachable(servers)
         return Consumer(servers, without_servers(settings))

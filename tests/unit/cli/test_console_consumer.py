@@ -103,11 +103,13 @@ def test_quiet_topic_is_left_after_the_timeout(tool, consumer):
     assert (outcome.status, outcome.out) == (0, "v\n")
 
 
-def test_interrupt_ends_it_with_the_count(tool, consumer):
-    """Ctrl-C: what has come is printed, then the consumer is closed."""
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_it_with_the_count(tool, consumer, stop):
+    """What has come is printed, then the consumer is closed and the signal means what it did."""
+    handler = signal.getsignal(stop)
 
     def interrupted() -> list[ConsumerRecord]:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), stop)
         return [record(0)]
 
     consumer.polls = [interrupted]
@@ -117,7 +119,7 @@ def test_interrupt_ends_it_with_the_count(tool, consumer):
     assert (outcome.status, outcome.out) == (0, "v\n")
     assert outcome.err == "Processed a total of 1 messages\n"
     assert consumer.calls[-1] == ("close",)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(stop) is handler
 
 
 def test_second_interrupt_does_not_wait(tool, consumer):
