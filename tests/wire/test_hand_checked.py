@@ -1,4 +1,5 @@
-"""Messages that no client library has: those of `__consumer_offsets`, byte by byte by hand."""
+"""Messages that no client library has, byte by byte by hand: those that brokers store, and
+versions that only old brokers speak to each other."""
 
 from __future__ import annotations
 
@@ -6,13 +7,35 @@ from typing import Any
 
 import pytest
 
-from ottla.protocol.message import Message, decode_versioned, encode_versioned
+from ottla.protocol.leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+    OffsetForLeaderTopicResult,
+)
+from ottla.protocol.message import Message, decode, decode_versioned, encode, encode_versioned
 from ottla.protocol.offsets_topic import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+)
+from ottla.protocol.transaction_state import (
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+)
+from ottla.protocol.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopic,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 
 
@@ -77,6 +100,74 @@ FLEXIBLE_GROUP = (
     + i32(60000) + i32(45000) + compact(b"sub") + compact(b"ass") + b"\0" + b"\0"
 )  # fmt: skip
 
+
+def transaction_log_value(**values: Any) -> TransactionLogValue:
+    return TransactionLogValue(
+        producer_id=7,
+        producer_epoch=2,
+        transaction_timeout_ms=60000,
+        transaction_status=1,
+        transaction_partitions=[PartitionsSchema(topic="orders", partition_ids=[0, 3])],
+        transaction_last_update_timestamp_ms=99,
+        transaction_start_timestamp_ms=98,
+        **values,
+    )
+
+
+TRANSACTION = i64(7) + i16(2) + i32(60000) + b"\1"
+MARKER = WritableTxnMarker(
+    producer_id=7,
+    producer_epoch=2,
+    transaction_result=True,
+    topics=[WritableTxnMarkerTopic(name="orders", partition_indexes=[3])],
+    coordinator_epoch=5,
+)
+MARKER_RESULT = WritableTxnMarkerResult(
+    producer_id=7,
+    topics=[
+        WritableTxnMarkerTopicResult(
+            name="orders",
+            partitions=[WritableTxnMarkerPartitionResult(partition_index=3, error_code=47)],
+        )
+    ],
+)
+EPOCH_REQUEST = OffsetForLeaderEpochRequest(
+    topics=[
+        OffsetForLeaderTopic(
+            topic="orders", partitions=[OffsetForLeaderPartition(partition=3, leader_epoch=4)]
+        )
+    ]
+)
+
+
+def epoch_response(**values: int) -> OffsetForLeaderEpochResponse:
+    end = EpochEndOffset(error_code=74, partition=3, end_offset=42, **values)
+    return OffsetForLeaderEpochResponse(
+        topics=[OffsetForLeaderTopicResult(topic="orders", partitions=[end])]
+    )
+
+
+OLD: list[tuple[Message, int, bytes]] = [
+    (
+        WriteTxnMarkersRequest(markers=[MARKER]),
+        0,
+        i32(1) + i64(7) + i16(2) + b"\1" + i32(1) + text("orders") + i32(1) + i32(3) + i32(5),
+    ),
+    (
+        WriteTxnMarkersResponse(markers=[MARKER_RESULT]),
+        0,
+        i32(1) + i64(7) + i32(1) + text("orders") + i32(1) + i32(3) + i16(47),
+    ),
+    (EPOCH_REQUEST, 0, i32(1) + text("orders") + i32(1) + i32(3) + i32(4)),
+    (EPOCH_REQUEST, 1, i32(1) + text("orders") + i32(1) + i32(3) + i32(4)),
+    (epoch_response(), 0, i32(1) + text("orders") + i32(1) + i16(74) + i32(3) + i64(42)),
+    (
+        epoch_response(leader_epoch=4),
+        1,
+        i32(1) + text("orders") + i32(1) + i16(74) + i32(3) + i32(4) + i64(42),
+    ),
+]
+
 CHECKED: list[tuple[Message, int, bytes]] = [
     (
         OffsetCommitKey(group="g", topic="orders", partition=7),
@@ -130,6 +221,19 @@ CHECKED: list[tuple[Message, int, bytes]] = [
         4,
         i16(4) + FLEXIBLE_GROUP,
     ),
+    (TransactionLogKey(transactional_id="t"), 0, i16(0) + text("t")),
+    (
+        transaction_log_value(),
+        0,
+        i16(0) + TRANSACTION + i32(1) + text("orders") + i32(2) + i32(0) + i32(3)
+        + i64(99) + i64(98),
+    ),
+    (
+        transaction_log_value(previous_producer_id=6, client_transaction_version=2),
+        1,
+        i16(1) + TRANSACTION + b"\2" + compact(b"orders") + b"\3" + i32(0) + i32(3) + b"\0"
+        + i64(99) + i64(98) + b"\2" + b"\0\x08" + i64(6) + b"\2\2" + i16(2),
+    ),
 ]  # fmt: skip
 
 
@@ -145,11 +249,30 @@ def test_stored_message_has_the_bytes_of_its_layout(
     assert decode_versioned(type(message), expected) == message
 
 
+@pytest.mark.parametrize(
+    ("message", "version", "expected"),
+    [pytest.param(*case, id=f"{type(case[0]).__name__}-v{case[1]}") for case in OLD],
+)
+def test_old_message_between_brokers_has_the_bytes_of_its_layout(
+    message: Message, version: int, expected: bytes
+) -> None:
+    """Versions without a peer are held to the schema by hand."""
+    assert encode(message, version) == expected
+    assert decode(type(message), version, expected) == message
+
+
 def test_every_version_of_the_stored_messages_is_checked_here() -> None:
     """A version that is added needs its bytes here, as no other implementation has them."""
     checked = {(type(message), version) for message, version, _ in CHECKED}
 
-    classes = (OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue)
+    classes = (
+        OffsetCommitKey,
+        OffsetCommitValue,
+        GroupMetadataKey,
+        GroupMetadataValue,
+        TransactionLogKey,
+        TransactionLogValue,
+    )
     assert checked == {
         (cls, v) for cls in classes for v in range(cls.min_version, cls.max_version + 1)
     }

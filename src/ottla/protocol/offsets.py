@@ -1,4 +1,4 @@
-"""OffsetCommit (8) and OffsetFetch (9): where the consumers of a group have got to."""
+"""OffsetCommit (8), OffsetFetch (9) and OffsetDelete (47): how far a group has got."""
 
 from __future__ import annotations
 
@@ -153,3 +153,45 @@ class OffsetFetchResponse(Response, api_key=9, versions="0-9", flexible="6+"):
     topics: list[OffsetFetchResponseTopic] = field(Array(OffsetFetchResponseTopic), versions="0-7")
     error_code: int = field(Int16, versions="2-7", ignorable=True)
     groups: list[OffsetFetchResponseGroup] = field(Array(OffsetFetchResponseGroup), versions="8+")
+
+
+class OffsetDeleteRequestPartition(Struct):
+    """A partition whose offset is to be forgotten."""
+
+    partition_index: int = field(Int32)
+
+
+class OffsetDeleteRequestTopic(Struct):
+    """The partitions of one topic."""
+
+    name: str = field(String)
+    partitions: list[OffsetDeleteRequestPartition] = field(Array(OffsetDeleteRequestPartition))
+
+
+class OffsetDeleteRequest(Request, api_key=47, versions="0"):
+    """Forget committed offsets of topics that the group does not read any more (KIP-496)."""
+
+    group_id: str = field(String)
+    topics: list[OffsetDeleteRequestTopic] = field(Array(OffsetDeleteRequestTopic))
+
+
+class OffsetDeleteResponsePartition(Struct):
+    """Whether the offset of one partition is forgotten."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+
+
+class OffsetDeleteResponseTopic(Struct):
+    """The partitions of one topic."""
+
+    name: str = field(String)
+    partitions: list[OffsetDeleteResponsePartition] = field(Array(OffsetDeleteResponsePartition))
+
+
+class OffsetDeleteResponse(Response, api_key=47, versions="0"):
+    """One result per partition, or an error for the whole group."""
+
+    error_code: int = field(Int16)
+    throttle_time_ms: int = field(Int32, ignorable=True)
+    topics: list[OffsetDeleteResponseTopic] = field(Array(OffsetDeleteResponseTopic))
