@@ -205,7 +205,7 @@ class LogManager:
         return self._logs.get(topic_partition)
 
     def all_logs(self) -> Iterable[Log]:
-        return self._logs.values()
+        return list(self._logs.values())
 
     def get_or_create_log(self, topic_partition: TopicPartition, topic_id: UUID) -> Log:
         """The log of a partition of this topic, made in the directory with the fewest.
