@@ -1,1 +1,1 @@
-"""Data pipelines on Spark: pure functions from DataFrame to DataFrame between a source and a sink."""
+"""Data pipelines on Spark: pure functions from DataFrame to DataFrame, a source and a sink."""

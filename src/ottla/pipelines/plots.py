@@ -1,0 +1,129 @@
+"""Plots as SVG to stand inside a page: text stays text, and nothing is loaded from anywhere."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
+FIRST, SECOND, ALARM = "#1d6fa5", "#e07a2d", "#c0392b"
+NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",  # text as text, in the fonts of the page
+    "svg.hashsalt": "ottla",  # the same ids each time
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "legend.frameon": False,
+}
+MAX_LABEL = 44
+
+
+def traffic_plot(minutes: Sequence[datetime], series: dict[str, Sequence[float]]) -> str:
+    """One panel for each series over time; where minutes are missing, the line is broken."""
+    figure, panels = _figure(rows=len(series), height=2.1 * len(series))
+    colors = (FIRST, SECOND, MUTED)
+    for panel, (name, values), color in zip(panels, series.items(), colors, strict=False):
+        xs, ys = with_gaps(minutes, values)
+        panel.plot(xs, ys, color=color, linewidth=1.4, marker="o", markersize=2.2)
+        panel.set_ylabel(name)
+        panel.set_ylim(bottom=0)
+        panel.margins(x=0.01)
+        _thousands(panel.yaxis)
+    _dates(panels[-1])
+    return _svg(figure, "Traffic per minute")
+
+
+def bars_plot(
+    labels: Sequence[str], values: Sequence[float], name: str, limit: float | None = None
+) -> str:
+    """Horizontal bars, the first on top; `limit` is drawn as a line across them."""
+    figure, (panel,) = _figure(rows=1, height=0.9 + 0.27 * max(1, len(labels)))
+    positions = range(len(labels))
+    bars = panel.barh(positions, values, color=FIRST, height=0.68)
+    panel.bar_label(bars, [f"{value:,.0f}" for value in values], padding=4, color=INK, fontsize=9)
+    panel.set_yticks(positions, [_short(label) for label in labels], color=INK, fontsize=9)
+    panel.invert_yaxis()
+    panel.grid(visible=False, axis="y")
+    panel.margins(x=0.12)
+    panel.set_xlabel(name)
+    _thousands(panel.xaxis)
+    if limit is not None:
+        panel.axvline(limit, color=ALARM, linewidth=1.2, linestyle="--")
+    return _svg(figure, name)
+
+
+def with_gaps(
+    minutes: Sequence[datetime], values: Sequence[float]
+) -> tuple[list[datetime], list[float]]:
+    """The points, with a hole (NaN) wherever the next one is not a minute later."""
+    xs: list[datetime] = []
+    ys: list[float] = []
+    for minute, value in zip(minutes, values, strict=True):
+        if xs and minute - xs[-1] > timedelta(minutes=1):
+            xs.append(xs[-1] + timedelta(minutes=1))
+            ys.append(float("nan"))
+        xs.append(minute)
+        ys.append(value)
+    return xs, ys
+
+
+def _figure(rows: int, height: float) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update(cast(Any, STYLE))
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(
+        rows, 1, figsize=(9.2, height), sharex=True, squeeze=False, layout="constrained"
+    )
+    return figure, panels[:, 0]
+
+
+def _thousands(axis: Any) -> None:
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    axis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def _dates(panel: Any) -> None:
+    from matplotlib import dates
+
+    untyped: Any = dates
+    locator = untyped.AutoDateLocator(minticks=4, maxticks=9)
+    panel.xaxis.set_major_locator(locator)
+    panel.xaxis.set_major_formatter(untyped.ConciseDateFormatter(locator))
+
+
+def _short(label: str) -> str:
+    # A dollar sign would start mathematics.
+    text = label.replace("$", r"\$")
+    return text if len(text) <= MAX_LABEL else "…" + text[-MAX_LABEL + 1 :]
+
+
+def _svg(figure: Any, title: str) -> str:
+    """The picture without the prolog and the metadata, which name addresses on the network."""
+    from matplotlib import pyplot
+
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata=NO_METADATA, transparent=True)
+    pyplot.close(figure)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*"', r"<svg \1", text, count=1)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)

@@ -1,0 +1,1 @@
+"""Web-site traffic: access-log lines in, traffic, pages, errors and crawlers out."""

@@ -1,0 +1,182 @@
+"""What is computed: pure functions from DataFrame to DataFrame, each named after its result.
+
+`events` takes the records of a topic; all others take what it makes. An event whose `problem` is
+not null is a line that did not parse: it stays, and only `malformed` shows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# Inside quotes a server writes a quote as \" and a backslash as \\. Every quoted part is atomic:
+# hostile lines cost no more time than others, and no stack.
+QUOTED = r'"(?>(.*?(?<!\\)(?:\\\\)*+)")'
+COMBINED_LINE = rf"^(\S+) (\S+) (\S+) \[([^\]]+)\] {QUOTED} (\d{{3}}) (\d+|-) {QUOTED} {QUOTED}\s*$"
+CLIENT, TIME, REQUEST, STATUS, BYTES, REFERRER, USER_AGENT = 1, 4, 5, 6, 7, 8, 9
+REQUEST_LINE = r"^([A-Z]+) (\S+) (HTTP/[0-9.]+)$"
+TIME_FORMAT = "dd/MMM/yyyy:HH:mm:ss Z"
+ASSET = r"(?i)\.(?:css|js|png|jpe?g|gif|ico|svg|webp|woff2?|ttf|map)$"
+CRAWLER = r"(?i)bot|crawl|spider|slurp"
+FIRST_ERROR_STATUS = 400
+MAX_REQUESTS_PER_MINUTE = 30
+
+NOT_COMBINED = "not in combined log format"
+BAD_TIME = "the time cannot be read"
+NO_VALUE = "the record has no value"
+
+
+def events(records: DataFrame) -> DataFrame:
+    """A row for each record whose value is a line in combined log format, or should be one.
+
+    `_topic`, `_partition` and `_offset` tell which record it was; `raw` keeps the bytes of a line
+    that did not parse, `problem` says why.
+    """
+    line = F.make_valid_utf8(F.col("value").cast("string"))
+    lines = records.select("topic", "partition", "offset", "value", line.alias("line"))
+    parts = lines.select(
+        F.col("topic").alias("_topic"),
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+        "value",
+        F.col("line").rlike(COMBINED_LINE).alias("is_combined"),
+        F.try_to_timestamp(_part(TIME), F.lit(TIME_FORMAT)).alias("time"),
+        _part(CLIENT).alias("client"),
+        _part(REQUEST).alias("request"),
+        _part(STATUS).try_cast("int").alias("status"),
+        _part(BYTES).try_cast("bigint").alias("bytes"),
+        _part(REFERRER).alias("referrer"),
+        _part(USER_AGENT).alias("user_agent"),
+    )
+    problem = (
+        F.when(F.col("value").isNull(), NO_VALUE)
+        .when(~F.col("is_combined"), NOT_COMBINED)
+        .when(F.col("time").isNull(), BAD_TIME)
+    )
+    return parts.withColumn("problem", problem).select(
+        "_topic",
+        "_partition",
+        "_offset",
+        *(_if_parsed(F.col(name), name) for name in ("time", "client")),
+        _if_parsed(_request_part(1), "method"),
+        _if_parsed(F.split_part(_path(), F.lit("?"), F.lit(1)), "path"),
+        *(_if_parsed(F.col(name), name) for name in ("status", "bytes", "referrer", "user_agent")),
+        "problem",
+        F.when(F.col("problem").isNotNull(), F.col("value")).alias("raw"),
+    )
+
+
+def malformed(events: DataFrame) -> DataFrame:
+    """The records that did not parse, each with its reason."""
+    return (
+        events.where(F.col("problem").isNotNull())
+        .select("_topic", "_partition", "_offset", "problem", "raw")
+        .orderBy("_topic", "_partition", "_offset")
+    )
+
+
+def traffic_per_minute(events: DataFrame) -> DataFrame:
+    """Requests, bytes and distinct clients of every minute that has any."""
+    return (
+        parsed(events)
+        .groupBy(F.date_trunc("minute", "time").alias("minute"))
+        .agg(*_totals())
+        .orderBy("minute")
+    )
+
+
+def top_pages(events: DataFrame) -> DataFrame:
+    """Pages that were served, by requests; what a page is made of (images, styles) is no page."""
+    is_page = (F.col("status") < FIRST_ERROR_STATUS) & ~F.col("path").rlike(ASSET)
+    return (
+        parsed(events)
+        .where(is_page)
+        .groupBy("path")
+        .agg(*_totals())
+        .orderBy(F.desc("requests"), "path")
+    )
+
+
+def errors(events: DataFrame) -> DataFrame:
+    """Requests that were refused or failed, by status and path."""
+    return (
+        parsed(events)
+        .where(F.col("status") >= FIRST_ERROR_STATUS)
+        .groupBy("status", "path")
+        .agg(_requests(), _clients())
+        .orderBy(F.desc("requests"), "status", "path")
+    )
+
+
+def crawlers_by_user_agent(events: DataFrame) -> DataFrame:
+    """Programs that say what they are."""
+    return (
+        parsed(events)
+        .where(F.col("user_agent").rlike(CRAWLER))
+        .groupBy("user_agent")
+        .agg(_requests(), _clients())
+        .orderBy(F.desc("requests"), "user_agent")
+    )
+
+
+def crawlers_by_rate(
+    events: DataFrame, max_requests_per_minute: int = MAX_REQUESTS_PER_MINUTE
+) -> DataFrame:
+    """Clients that made more requests in a minute than a reader does."""
+    per_minute = (
+        parsed(events)
+        .groupBy("client", F.date_trunc("minute", "time").alias("minute"))
+        .agg(_requests())
+    )
+    return (
+        per_minute.groupBy("client")
+        .agg(
+            F.max("requests").alias("peak"),
+            F.count_if(F.col("requests") > max_requests_per_minute).alias("minutes_over"),
+            F.sum("requests").alias("requests"),
+        )
+        .where(F.col("minutes_over") > 0)
+        .orderBy(F.desc("peak"), "client")
+    )
+
+
+def parsed(events: DataFrame) -> DataFrame:
+    """The events without the lines that did not parse."""
+    return events.where(F.col("problem").isNull())
+
+
+def _part(group: int) -> Column:
+    return F.regexp_extract("line", COMBINED_LINE, group)
+
+
+def _request_part(group: int) -> Column:
+    """A part of the request line; null where it is none, as when a client spoke TLS."""
+    part = F.regexp_extract("request", REQUEST_LINE, group)
+    return F.when(part != "", part)
+
+
+def _path() -> Column:
+    """The path with its query; the whole request where it is none that HTTP knows."""
+    return F.coalesce(_request_part(2), F.col("request"))
+
+
+def _if_parsed(column: Column, name: str) -> Column:
+    """The column, null in a row that has a problem."""
+    return F.when(F.col("problem").isNull(), column).alias(name)
+
+
+def _requests() -> Column:
+    return F.count("*").alias("requests")
+
+
+def _clients() -> Column:
+    return F.count_distinct("client").alias("clients")
+
+
+def _totals() -> tuple[Column, Column, Column]:
+    # A response without a body has "-" for its size, and no bytes.
+    return _requests(), F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"), _clients()
