@@ -74,7 +74,7 @@ class ReplicaManager:
         }
         if required_acks == ACKS_ALL and self._awaits_replication(results):
             operation = DelayedProduce(timeout_ms, results, self, respond)
-            self.delayed_produces.try_complete_else_watch(operation, list(results))
+            self.delayed_produces.watch(operation, list(results))
         else:
             respond(results)
 
@@ -140,7 +140,7 @@ class ReplicaManager:
             return
         operation = DelayedFetch(params, partitions, self, respond)
         keys = [request.topic_partition for request in partitions]
-        self.delayed_fetches.try_complete_else_watch(operation, keys)
+        self.delayed_fetches.watch(operation, keys)
 
     def read_from_logs(
         self, params: FetchParams, partitions: Sequence[FetchPartition]

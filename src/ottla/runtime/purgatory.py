@@ -8,6 +8,7 @@ timing wheel. It ends exactly once: completed by a check, forced, or expired.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
@@ -24,7 +25,7 @@ class CompletionListener(Protocol):
     def forget(self, operation: DelayedOperation) -> None: ...
 
 
-class DelayedOperation:
+class DelayedOperation(ABC):
     """Something to be done as soon as it can be, or when its time is up.
 
     Invariant: `on_complete` runs exactly once, in whatever way the operation ends;
@@ -40,13 +41,13 @@ class DelayedOperation:
         self._listener: CompletionListener | None = None
         self._timer: Timer | None = None
 
+    @abstractmethod
     def try_complete(self) -> bool:
         """If it can be done now, call `force_complete` and return its result; else False."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_complete(self) -> None:
         """Do it, with everything that was waited for or with what there is when the wait ends."""
-        raise NotImplementedError
 
     def on_expiration(self) -> None:
         """Note that time ended the wait, as metrics want to know. Nothing by default."""
@@ -106,13 +107,17 @@ class DelayedOperationPurgatory(Generic[K]):
         """Complete the operation, or keep it under each key; was it completed?"""
         if operation.is_completed or operation.try_complete():
             return True
+        self.watch(operation, keys)
+        return False
+
+    def watch(self, operation: DelayedOperation, keys: Iterable[K]) -> None:
+        """Keep an operation that was just found impossible under each key, until its time is up."""
         for key in keys:
             self._watchers.setdefault(key, []).append(operation)
             operation.watch_count += 1
         self.watched += operation.watch_count
         self.delayed += 1
         operation.begin_wait(self._scheduler, self)
-        return False
 
     def check_and_complete(self, key: K) -> int:
         """`key` has changed: try its operations; returns how many were completed."""
