@@ -19,6 +19,7 @@ from uuid import UUID
 
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.index_file import CorruptIndexError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_files import PARTITION_METADATA
 from ottla.log.log_flusher import FlushJob, LogFlusher
@@ -29,9 +30,10 @@ from ottla.log.partition_metadata import write_topic_id
 from ottla.log.producer_replay import restore_producers
 from ottla.log.producer_state import BatchMetadata
 from ottla.log.recovery import LoadedLog
-from ottla.log.segment_deletion import delete_segments
+from ottla.log.segment_deletion import delete_directory, delete_segments
 from ottla.log.segments import Segments
 from ottla.log.time_index import NO_TIMESTAMP
+from ottla.log.txn_index import AbortedTxn
 from ottla.record.record_batch import RecordBatch, assign_offset
 from ottla.runtime import FileRegion, Runtime
 from ottla.structs import NO_EPOCH, TopicPartition
@@ -74,7 +76,6 @@ class Log:
 
     __slots__ = (
         "_flusher",
-        "_last_snapshot_offset",
         "_runtime",
         "_validator",
         "config",
@@ -111,7 +112,6 @@ class Log:
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = self.log_start_offset
         self.is_deleted = False
-        self._last_snapshot_offset = self.producer_state_manager.latest_snapshot_offset or 0
         self._flusher = LogFlusher(runtime, self, loaded.recovery_point)
         self.update_config(loaded.source.config)
         self.update_high_watermark(high_watermark)
@@ -137,6 +137,17 @@ class Log:
     def update_high_watermark(self, offset: int) -> None:
         """Set the high watermark, within the bounds of the log."""
         self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
+        if self.producer_state_manager.unreplicated_txns:
+            self.producer_state_manager.on_high_watermark(self.high_watermark)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """How far committed records can be told from others: before it no transaction is open."""
+        producers = self.producer_state_manager
+        if not producers.ongoing_txns and not producers.unreplicated_txns:
+            return self.high_watermark
+        unstable = producers.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
     @property
     def is_available(self) -> bool:
@@ -170,9 +181,10 @@ class Log:
         if NO_EPOCH < leader_epoch < epochs.latest_epoch:
             raise self._older_epoch(leader_epoch)
         batch, max_timestamp_ms, append_time_ms = self._validator.validate(records, now_ms, origin)
-        if batch.producer_id >= 0 and not batch.is_control:
-            duplicate = self.producer_state_manager.check(batch)
-            if duplicate is not None:
+        if batch.producer_id >= 0:
+            if origin is not AppendOrigin.CLIENT:
+                self.producer_state_manager.check_coordinator(batch)
+            elif (duplicate := self.producer_state_manager.check(batch)) is not None:
                 return self._info_of_duplicate(duplicate, batch)
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
@@ -251,20 +263,12 @@ class Log:
         size = segment.size
         if size and (
             size > self._validator.segment_bytes - added_bytes
-            or self._is_due(segment, timestamp_ms, now_ms)
+            or segment.is_due(timestamp_ms, now_ms, self.config.segment_ms)
             or segment.is_full
             or not segment.fits(last_offset)
         ):
             self.roll()
         return self.segments.active
-
-    def _is_due(self, segment: LogSegment, timestamp_ms: int, now_ms: int) -> bool:
-        """Whether the segment has been written to for segment.ms, by its records' own time."""
-        if segment.first_timestamp_ms >= 0 and timestamp_ms >= 0:
-            waited_ms = timestamp_ms - segment.first_timestamp_ms
-        else:
-            waited_ms = now_ms - segment.created_ms
-        return waited_ms > self.config.segment_ms - segment.roll_jitter_ms
 
     def roll(self) -> None:
         """Close the active segment and begin a new one at the log's end, unless it is empty."""
@@ -272,29 +276,36 @@ class Log:
         active = self.segments.active
         if not active.size and active.base_offset == self.log_end_offset:
             return
+        segment = self._segment_at(self.log_end_offset)
         try:
             active.become_inactive()
-            segment = self._new_segment(self.log_end_offset)
+            segment.create()
             self._take_snapshot()
         except OSError as error:
+            self._undo_roll(segment)
             raise self.log_dir.failed(error, f"roll of {self.topic_partition}") from error
         self.segments = Segments([*self.segments, segment])
         self.flush(segment.base_offset)
 
-    def _new_segment(self, base_offset: int) -> LogSegment:
+    def _segment_at(self, base_offset: int) -> LogSegment:
         runtime, config = self._runtime, self.config
         now_ms = runtime.clock.now_ms()
         segment = LogSegment(runtime.disk, self.dir, base_offset, config, now_ms)
-        segment.create()
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         segment.roll_jitter_ms = runtime.random.randrange(jitter_ms) if jitter_ms else 0
         return segment
+
+    def _undo_roll(self, segment: LogSegment) -> None:
+        """The next append goes into the old segment: a newer one would hide it after a restart."""
+        try:
+            segment.remove()
+        except OSError as error:
+            self.log_dir.fail(error)
 
     def _take_snapshot(self) -> None:
         offset = self.log_end_offset
         self.producer_state_manager.take_snapshot(offset)
         self._flusher.note_new_file(self.producer_state_manager.snapshot_path(offset))
-        self._last_snapshot_offset = offset
 
     # -- reading
 
@@ -342,6 +353,15 @@ class Log:
                 return FetchDataInfo(start_offset, records, is_incomplete)
             index += 1  # compaction has left nothing of this segment from the offset on
         return FetchDataInfo(start_offset)
+
+    def aborted_transactions(self, data: FetchDataInfo, max_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that have records in what was read, up to an offset."""
+        try:
+            return self.segments.aborted_transactions(data.fetch_offset, data.records, max_offset)
+        except CorruptIndexError as error:
+            raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except OSError as error:
+            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
 
     def fetch_offset_by_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """Timestamp, offset and epoch of the first record as late as a time; None if none is.
@@ -404,13 +424,11 @@ class Log:
         if offset >= self.log_end_offset:
             return
         logger.info("%s: truncating to offset %d", self.topic_partition, offset)
-        if offset < self.segments.first.base_offset:
-            gone: Sequence[LogSegment] = self.segments.items
-            self.segments = Segments([*gone, self._new_segment(offset)])
-        else:
-            _, gone = self.segments.split(lambda segment: segment.base_offset <= offset)
-        self.remove_segments(gone)
-        self.segments.active.truncate_to(offset)
+        try:
+            self._cut(offset)
+        except OSError as error:
+            self.log_dir.fail(error)  # neither the old state nor the new one can be trusted
+            raise self.log_dir.offline_error() from error
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.update_high_watermark(self.high_watermark)
@@ -418,6 +436,17 @@ class Log:
         self.leader_epoch_cache.truncate_from_end(offset)
         self.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
         restore_producers(self.producer_state_manager, self.segments, offset)
+
+    def _cut(self, offset: int) -> None:
+        if offset < self.segments.first.base_offset:
+            gone = list(self.segments)
+            segment = self._segment_at(offset)
+            segment.create()
+            self.segments = Segments([*gone, segment])
+        else:
+            _, gone = self.segments.split(lambda segment: segment.base_offset <= offset)
+        self.remove_segments(gone[::-1])  # the last one first: a crash must not leave a hole
+        self.segments.active.truncate_to(offset)
 
     # -- getting to disk, and ending
 
@@ -440,7 +469,7 @@ class Log:
     def prepare_close(self) -> FlushJob | None:
         """Write all state for a clean stop; the job brings it to disk. None if it is there."""
         self.segments.active.become_inactive()
-        if self._last_snapshot_offset != self.log_end_offset:
+        if (self.producer_state_manager.latest_snapshot_offset or 0) != self.log_end_offset:
             self._take_snapshot()
         return self._flusher.job(self.log_end_offset) if self._flusher.is_needed else None
 
@@ -455,15 +484,9 @@ class Log:
 
     def delete(self, deleted_dir: str) -> None:
         """Give the directory another name; the files go later, when no read can be under way."""
-        runtime = self._runtime
         self.is_deleted = True
+        delay_ms = self.config.file_delete_delay_ms
         try:
-            runtime.disk.rename(self.dir, deleted_dir)
+            delete_directory(self._runtime, self.dir, deleted_dir, delay_ms, self.close)
         except OSError as error:
             raise self.log_dir.failed(error, f"deletion of {self.topic_partition}") from error
-
-        def finish() -> None:
-            self.close()
-            runtime.background.submit(lambda: runtime.disk.remove_tree(deleted_dir))
-
-        runtime.scheduler.call_later(self.config.file_delete_delay_ms, finish)

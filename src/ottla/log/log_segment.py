@@ -114,6 +114,14 @@ class LogSegment:
         """The largest timestamp; where the records have none, when we first saw the segment."""
         return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.created_ms
 
+    def is_due(self, timestamp_ms: int, now_ms: int, segment_ms: int) -> bool:
+        """Whether it has been written to for segment.ms, by its records' time or the clock."""
+        if self.first_timestamp_ms >= 0 and timestamp_ms >= 0:
+            age_ms = timestamp_ms - self.first_timestamp_ms
+        else:
+            age_ms = now_ms - self.created_ms
+        return age_ms > segment_ms - self.roll_jitter_ms
+
     # -- writing
 
     def create(self) -> None:
@@ -320,6 +328,14 @@ class LogSegment:
             size = border - position
         return FileRegion(self.file, position, size), False
 
+    def holds(self, records: FileRegion) -> bool:
+        """Whether these records were read from here."""
+        return records.file is self._file
+
+    def offset_behind(self, records: FileRegion) -> int:
+        """An offset at or behind the end of records that were read from here, from the index."""
+        return self.offset_index.offset_behind(records.position + records.size)
+
     def find_offset_by_timestamp(
         self, timestamp_ms: int, start_offset: int
     ) -> tuple[Record, RecordBatch] | None:
@@ -403,3 +419,9 @@ class LogSegment:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def remove(self) -> None:
+        """Close the segment and remove its files at once: nobody has read them."""
+        self.close()
+        for path in self.files():
+            self._disk.unlink(path)

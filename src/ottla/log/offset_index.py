@@ -55,6 +55,11 @@ class OffsetIndex(IndexFile):
         index = bisect_right(range(len(self)), position, key=self._position)
         return self._before(max(0, index - count))
 
+    def offset_behind(self, position: int) -> int:
+        """An offset that no batch before a position holds: as near as the entries tell."""
+        index = bisect_left(range(len(self)), position, key=self._position)
+        return self._offset(index) if index < len(self) else MAX_OFFSET
+
     def entries(self) -> Iterator[OffsetPosition]:
         """Every entry, in order."""
         for relative_offset, position in self.ENTRY.iter_unpack(self.raw_entries()):

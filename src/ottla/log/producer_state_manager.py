@@ -11,30 +11,38 @@ Which batch may come next, for a producer with epoch e and last sequence s:
     epoch e                s+1, or 0 after 2^31-1
     an epoch above e       0
     an epoch below e       none: the producer has been fenced
+
+A transactional batch of a client opens a transaction only where the coordinator has confirmed that
+the partition belongs to one (KIP-890): a batch that comes late, after its transaction has ended,
+would open one that nobody ends. While a transaction is open, and until its marker is replicated,
+the offsets from its beginning on are not stable.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from struct import Struct
-from typing import Final
+from dataclasses import dataclass
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_files import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
 from ottla.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
 from ottla.log.producer_state import NO_OFFSET, BatchMetadata, ProducerState, next_sequence
 from ottla.log.txn_index import AbortedTxn
-from ottla.record.record_batch import RecordBatch
+from ottla.record.control_record import read_end_txn
+from ottla.record.record_batch import TRANSACTIONAL_FLAG, RecordBatch
 from ottla.runtime import Disk
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-CONTROL_KEY: Final = Struct(">hh")
-END_TXN_VALUE: Final = Struct(">hi")
-ABORT: Final = 0
-COMMIT: Final = 1
+
+@dataclass(slots=True)
+class Verification:
+    """A question to the coordinator whether a producer's transaction includes this partition."""
+
+    producer_epoch: int
+    is_confirmed: bool = False
 
 
 class ProducerStateManager:
@@ -53,6 +61,8 @@ class ProducerStateManager:
         "ongoing_txns",
         "producers",
         "topic_partition",
+        "unreplicated_txns",
+        "verifications",
     )
 
     def __init__(
@@ -65,13 +75,65 @@ class ProducerStateManager:
         self.producers: dict[int, ProducerState] = {}
         # First offset -> producer id of each open transaction, in the order of their beginning.
         self.ongoing_txns: dict[int, int] = {}
+        # First offset -> offset of the marker, for transactions ended above the high watermark.
+        self.unreplicated_txns: dict[int, int] = {}
+        # Producer id -> what the coordinator was asked, and has not yet been followed by a batch.
+        self.verifications: dict[int, Verification] = {}
         self.end_offset = 0
         self._snapshot_offsets: list[int] = []
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest open transaction begins; readers of committed records stop there."""
-        return min(self.ongoing_txns, default=None)
+        """Where the oldest transaction that is open, or not ended on all replicas, begins."""
+        ongoing = next(iter(self.ongoing_txns), None)
+        if not self.unreplicated_txns:
+            return ongoing
+        ended = min(self.unreplicated_txns)
+        return ended if ongoing is None else min(ended, ongoing)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """All replicas have what lies before the high watermark, markers included."""
+        for first_offset, marker_offset in list(self.unreplicated_txns.items()):
+            if marker_offset < high_watermark:
+                del self.unreplicated_txns[first_offset]
+
+    # -- verifying transactions
+
+    def has_open_txn(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has an open transaction here, in this epoch."""
+        state = self.producers.get(producer_id)
+        return (
+            state is not None
+            and state.current_txn_first_offset != NO_OFFSET
+            and state.producer_epoch == producer_epoch
+        )
+
+    def begin_verification(self, producer_id: int, producer_epoch: int) -> Verification | None:
+        """What to confirm before the producer's next batch is appended; None if nothing is."""
+        if self.has_open_txn(producer_id, producer_epoch):
+            return None
+        known = self.verifications.get(producer_id)
+        if known is None or known.producer_epoch != producer_epoch:
+            known = self.verifications[producer_id] = Verification(producer_epoch)
+        return known
+
+    def _check_transaction(self, batch: RecordBatch, state: ProducerState | None) -> None:
+        """A batch either goes on with its open transaction or opens one that is confirmed."""
+        is_open = state is not None and state.current_txn_first_offset != NO_OFFSET
+        if not batch.is_transactional:
+            what = "sent a batch outside of its open transaction"
+        elif is_open and state is not None and state.producer_epoch == batch.producer_epoch:
+            return
+        else:
+            known = self.verifications.get(batch.producer_id)
+            if known and known.is_confirmed and known.producer_epoch == batch.producer_epoch:
+                return
+            what = "sent a transactional batch, and has no transaction with this partition in it"
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"{self.topic_partition}: producer {batch.producer_id} with epoch "
+            f"{batch.producer_epoch} {what}",
+        )
 
     # -- appending
 
@@ -79,26 +141,51 @@ class ProducerStateManager:
         """The batch that this one repeats, or None if it may be appended; else KafkaError."""
         state = self.producers.get(batch.producer_id)
         if state is None:
+            if batch.attributes & TRANSACTIONAL_FLAG:
+                self._check_transaction(batch, state)
             return None
         epoch, sequence = batch.producer_epoch, batch.base_sequence
+        if epoch < state.producer_epoch:
+            raise self._fenced(batch, state)
+        if batch.attributes & TRANSACTIONAL_FLAG or state.current_txn_first_offset != NO_OFFSET:
+            self._check_transaction(batch, state)
         if epoch == state.producer_epoch:
             if sequence == next_sequence(state.last_sequence):
                 return None
             duplicate = state.find_duplicate(batch)
             if duplicate is not None:
                 return duplicate
-        elif epoch < state.producer_epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"{self.topic_partition}: producer {batch.producer_id} with epoch {epoch} has been "
-                f"fenced by epoch {state.producer_epoch}",
-            )
         elif sequence == 0:
             return None
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"{self.topic_partition}: producer {batch.producer_id} with epoch {epoch} sent "
             f"sequence {sequence} after {state.last_sequence} of epoch {state.producer_epoch}",
+        )
+
+    def check_coordinator(self, batch: RecordBatch) -> None:
+        """Raise KafkaError if a coordinator's batch or marker comes from before a newer one.
+
+        Coordinators do not number their batches: they write each once, and the epoch decides.
+        """
+        state = self.producers.get(batch.producer_id)
+        if state is None:
+            return
+        if batch.producer_epoch < state.producer_epoch:
+            raise self._fenced(batch, state)
+        ending = read_end_txn(batch) if batch.is_control else None
+        if ending is not None and ending.coordinator_epoch < state.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"{self.topic_partition}: a marker for producer {batch.producer_id} has "
+                f"coordinator epoch {ending.coordinator_epoch}; {state.coordinator_epoch} is known",
+            )
+
+    def _fenced(self, batch: RecordBatch, state: ProducerState) -> KafkaError:
+        return KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"{self.topic_partition}: producer {batch.producer_id} with epoch "
+            f"{batch.producer_epoch} has been fenced by epoch {state.producer_epoch}",
         )
 
     def append(self, batch: RecordBatch, base_offset: int, max_timestamp_ms: int) -> None:
@@ -112,6 +199,7 @@ class ProducerStateManager:
         if batch.is_transactional and state.current_txn_first_offset == NO_OFFSET:
             state.current_txn_first_offset = base_offset
             self.ongoing_txns[base_offset] = batch.producer_id
+            self.verifications.pop(batch.producer_id, None)
 
     # -- reading the state out of the log
 
@@ -127,24 +215,25 @@ class ProducerStateManager:
 
     def _replay_marker(self, batch: RecordBatch) -> AbortedTxn | None:
         """The end of a transaction: a control record that says how (KIP-98)."""
-        record = next(batch.records(), None)
-        if record is None or record.key is None or len(record.key) < CONTROL_KEY.size:
-            return None
-        _, control_type = CONTROL_KEY.unpack_from(record.key)
-        if control_type not in (ABORT, COMMIT):
+        ending = read_end_txn(batch)
+        if ending is None:
             return None
         state = self.producers.setdefault(batch.producer_id, ProducerState(batch.producer_id))
         if batch.producer_epoch > state.producer_epoch:
             state.batches.clear()
         state.producer_epoch = max(state.producer_epoch, batch.producer_epoch)
         state.last_timestamp_ms = batch.max_timestamp
-        if record.value is not None and len(record.value) >= END_TXN_VALUE.size:
-            state.coordinator_epoch = END_TXN_VALUE.unpack_from(record.value)[1]
+        state.coordinator_epoch = max(state.coordinator_epoch, ending.coordinator_epoch)
+        # A batch that was confirmed before, and comes only now, is late.
+        self.verifications.pop(batch.producer_id, None)
         first_offset, state.current_txn_first_offset = state.current_txn_first_offset, NO_OFFSET
-        self.ongoing_txns.pop(first_offset, None)
-        if control_type == COMMIT or first_offset == NO_OFFSET:
+        if first_offset == NO_OFFSET:
             return None
-        unstable = self.first_unstable_offset
+        self.ongoing_txns.pop(first_offset, None)
+        self.unreplicated_txns[first_offset] = batch.last_offset
+        if ending.is_commit:
+            return None
+        unstable = next(iter(self.ongoing_txns), None)
         stable = batch.last_offset + 1 if unstable is None else unstable
         return AbortedTxn(batch.producer_id, first_offset, batch.last_offset, stable)
 
@@ -160,12 +249,15 @@ class ProducerStateManager:
         ]
         for producer_id in expired:
             del self.producers[producer_id]
+            self.verifications.pop(producer_id, None)
         return len(expired)
 
     def clear(self, end_offset: int) -> None:
         """Know nothing of the batches before an offset."""
         self.producers = {}
         self.ongoing_txns = {}
+        self.unreplicated_txns = {}
+        self.verifications = {}
         self.end_offset = end_offset
 
     # -- snapshots
@@ -225,8 +317,8 @@ class ProducerStateManager:
     def _restore(self, producers: dict[int, ProducerState], offset: int) -> None:
         self.producers = producers
         self.end_offset = offset
-        self.ongoing_txns = {
-            state.current_txn_first_offset: state.producer_id
-            for state in producers.values()
-            if state.current_txn_first_offset != NO_OFFSET
-        }
+        self.unreplicated_txns = {}
+        self.verifications = {}
+        open_txns = [s for s in producers.values() if s.current_txn_first_offset != NO_OFFSET]
+        open_txns.sort(key=lambda state: state.current_txn_first_offset)
+        self.ongoing_txns = {s.current_txn_first_offset: s.producer_id for s in open_txns}

@@ -240,17 +240,12 @@ class _LogLoader:
         """Have nothing but an empty segment at an offset."""
         for segment in self.segments:
             self.repairs.append(f"dropped segment {segment.base_offset}, before the log's start")
-            self._drop(segment)
+            segment.remove()
         segment = self._segment(offset)
         segment.create()
         self.segments = [segment]
         self.end_offset = offset
         self.producers.clear(offset)
-
-    def _drop(self, segment: LogSegment) -> None:
-        segment.close()
-        for path in segment.files():
-            self.disk.unlink(path)
 
     def _refuse_old_format(self, segment: LogSegment, position: int) -> None:
         if is_old_message(segment.file, position, segment.size):
@@ -359,7 +354,7 @@ class _LogLoader:
             self.repairs.append(
                 f"dropped segment {segment.base_offset} ({segment.size} bytes) behind the cut"
             )
-            self._drop(segment)
+            segment.remove()
         del self.segments[index:]
 
     # -- epochs and snapshots

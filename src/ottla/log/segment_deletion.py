@@ -1,8 +1,8 @@
-"""Taking the files of segments away: first their names, later, when nobody reads them, the rest."""
+"""Taking files away in two steps: their names now, and the rest when nobody reads them any more."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ottla.log.log_files import DELETED_SUFFIX
 from ottla.log.log_segment import LogSegment
@@ -31,5 +31,22 @@ def delete_segments(runtime: Runtime, segments: Sequence[LogSegment], delay_ms: 
         for segment in segments:
             segment.close()
         runtime.background.submit(unlink)
+
+    runtime.scheduler.call_later(delay_ms, finish)
+
+
+def delete_directory(
+    runtime: Runtime,
+    directory: str,
+    deleted_dir: str,
+    delay_ms: int,
+    close: Callable[[], object],
+) -> None:
+    """Give a log's directory another name now, and close and remove it after a delay."""
+    runtime.disk.rename(directory, deleted_dir)
+
+    def finish() -> None:
+        close()
+        runtime.background.submit(lambda: runtime.disk.remove_tree(deleted_dir))
 
     runtime.scheduler.call_later(delay_ms, finish)

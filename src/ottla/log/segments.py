@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from ottla.log.log_segment import LogSegment
+from ottla.log.txn_index import AbortedTxn
+from ottla.runtime import FileRegion
 
 
 class Segments:
@@ -61,6 +63,32 @@ class Segments:
                     record, batch = found
                     return record.timestamp_ms, record.offset, batch.partition_leader_epoch
         return None
+
+    def aborted_transactions(
+        self, start_offset: int, records: FileRegion | None, max_offset: int
+    ) -> list[AbortedTxn]:
+        """The aborted transactions with records between an offset and the end of what was read.
+
+        An entry that was made when everything before that end was stable is the last one to heed.
+        """
+        if records is None:
+            return []
+        found: list[AbortedTxn] = []
+        end_offset = max_offset
+        for index in range(self.index_of(start_offset), len(self.items)):
+            segment = self.items[index]
+            if segment.base_offset >= end_offset:
+                break
+            if segment.holds(records):
+                end_offset = min(
+                    self.end_offset(index, end_offset), segment.offset_behind(records), end_offset
+                )
+            for aborted in segment.txn_index.entries_from(start_offset):
+                if aborted.first_offset < end_offset:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end_offset:
+                    return found
+        return found
 
     def split(
         self, is_wanted: Callable[[LogSegment], bool]

@@ -63,6 +63,29 @@ def test_log_survives_the_end_of_the_process_at_any_call(operation):
     assert skip > 1
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("operation", ["rename", "unlink", "truncate", "pwrite"])
+def test_truncation_that_is_cut_short_leaves_no_hole(operation, flushed):
+    """The log ends between the old end and the new one."""
+    for skip in range(30):
+        world = LogWorld()
+        world.append_many(60)
+        if flushed:
+            world.log().flush()
+            world.runtime.scheduler.run_ready()
+            world.manager.checkpoint_recovery_points()
+            world.runtime.scheduler.run_ready()
+        fault = world.disk.fail(operation, times=1000, skip=skip)
+        try:
+            world.log().truncate_to(20)
+        except KafkaError:
+            assert fault.times < 1000
+        world.disk.faults.clear()
+        log = world.restart()
+        assert log.log_end_offset >= 20
+        assert values(read_all(log)) == numbers(0, log.log_end_offset)
+
+
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_log_survives_a_power_loss_at_any_call(operation):
     """Everything flushed is there; what lies behind may be torn anywhere."""

@@ -412,6 +412,27 @@ def test_full_disk_at_a_roll_refuses_the_batch_and_rolls_later(world: LogWorld):
     assert values(read_all(world.restart())) == numbers(0, 41)
 
 
+@pytest.mark.parametrize("path", ["*.log", "*.index", "*.timeindex", "*.snapshot"])
+def test_roll_that_failed_leaves_no_segment_behind(world: LogWorld, path):
+    """It would hide, after a restart, what was appended to the old one meanwhile."""
+    world.append_many(11)
+    world.disk.fail("open", path, error=errno.ENOSPC)
+    assert error_of(world.append, b"x" * 600) is ErrorCode.KAFKA_STORAGE_ERROR
+    world.append_many(2)
+
+    for clean in (False, True):
+        assert values(read_all(world.restart(clean=clean))) == numbers(0, 13)
+
+
+def test_truncation_that_failed_takes_the_directory_offline(world: LogWorld):
+    """Nobody can say what the files hold."""
+    world.append_many(30)
+    world.disk.fail("truncate", error=errno.ENOSPC)
+
+    assert error_of(world.log().truncate_to, 5) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.log().log_dir.is_offline
+
+
 def test_io_error_of_an_append_takes_the_directory_offline(world: LogWorld):
     """Nothing is appended there any more; other directories are not concerned."""
     world.append_many(3)
