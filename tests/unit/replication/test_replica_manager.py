@@ -1,0 +1,244 @@
+"""The replica manager over real logs on a disk in memory: appends, reads, and what waits."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.topic_config import TopicConfig
+from ottla.errors import ErrorCode
+from ottla.log.log_manager import LogManager
+from ottla.record.batch_builder import BatchBuilder
+from ottla.record.record_batch import batches
+from ottla.replication.exchange import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    CONSUMER_REPLICA_ID,
+    FetchParams,
+    FetchPartition,
+    IsolationLevel,
+)
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
+from ottla.testing import mock_runtime
+
+BROKER = 3
+TOPIC_ID = UUID(int=5)
+FIRST = TopicPartition("t", 0)
+SECOND = TopicPartition("t", 1)
+
+
+@pytest.fixture
+def runtime():
+    return mock_runtime()
+
+
+@pytest.fixture
+def manager(runtime):
+    """A broker that leads two partitions of a topic in epoch 1."""
+    config = BrokerConfig.parse({"log.dirs": "/logs"})
+    log_manager = LogManager(runtime, config, lambda topic: TopicConfig.of(config, {}))
+    log_manager.acquire()
+    log_manager.claim(BROKER, "cluster")
+    manager = ReplicaManager(runtime, log_manager, BROKER)
+    manager.become_leader_or_follower([led(FIRST), led(SECOND)])
+    return manager
+
+
+def led(topic_partition, leader=BROKER, epoch=1):
+    state = LeaderAndIsr(leader, epoch, (leader,))
+    return PartitionState(topic_partition, TOPIC_ID, 1, state, (leader,))
+
+
+def batch(*values):
+    builder = BatchBuilder()
+    for value in values:
+        builder.append(1_000, None, value)
+    return memoryview(bytearray(builder.build()))
+
+
+def append(manager, records, acks=ACKS_LEADER, topic_partition=FIRST):
+    """Append one batch and return its result."""
+    answers = []
+    manager.append_records(1_000, acks, {topic_partition: records}, answers.append)
+    manager.complete_delayed()
+    return answers[0][topic_partition]
+
+
+def fetch(
+    manager, *offsets, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, partition_bytes=1 << 20
+):
+    """Fetch the partitions from these offsets; returns the list that the answer goes to."""
+    answers = []
+    wanted = [
+        FetchPartition(TopicPartition("t", index), TOPIC_ID, offset, partition_bytes)
+        for index, offset in enumerate(offsets)
+    ]
+    params = FetchParams(
+        CONSUMER_REPLICA_ID, max_wait_ms, min_bytes, max_bytes, IsolationLevel.READ_UNCOMMITTED
+    )
+    manager.fetch_records(params, wanted, answers.append)
+    return answers
+
+
+def values(result):
+    """What the records of a fetch result hold."""
+    found = [] if result.records is None else batches(result.records.read())
+    return [record.value for read in found for record in read.records()]
+
+
+@pytest.mark.parametrize("acks", [ACKS_LEADER, ACKS_ALL])
+def test_what_is_appended_is_read_back(manager, acks):
+    """Offsets count on, and the batch comes back as it was sent."""
+    assert append(manager, batch(b"a", b"b"), acks).base_offset == 0
+    assert append(manager, batch(b"c"), acks).base_offset == 2
+
+    (answer,) = fetch(manager, 1)
+
+    assert values(answer[FIRST]) == [b"a", b"b", b"c"]
+    assert answer[FIRST].high_watermark == 3
+
+
+def test_an_unknown_partition_is_refused_alone(manager):
+    """One partition's error leaves the others of the request untouched."""
+    answers = []
+    unknown = TopicPartition("nowhere", 0)
+    entries = {unknown: batch(b"x"), FIRST: batch(b"y")}
+    manager.append_records(1_000, ACKS_LEADER, entries, answers.append)
+
+    assert answers[0][unknown].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answers[0][FIRST].error is ErrorCode.NONE
+
+
+def test_clients_do_not_write_to_internal_topics(manager):
+    """Only the broker itself appends to the topics that it keeps its state in."""
+    result = append(manager, batch(b"x"), topic_partition=TopicPartition("__consumer_offsets", 0))
+
+    assert result.error is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_too_few_in_sync_replicas_refuse_acks_all_only(manager):
+    """min.insync.replicas is about acks=all; nothing is appended."""
+    partition = manager.partition(FIRST)
+    config = BrokerConfig.parse({"log.dirs": "/logs"})
+    partition.log.update_config(TopicConfig.of(config, {"min.insync.replicas": "2"}))
+
+    assert append(manager, batch(b"x"), ACKS_ALL).error is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert append(manager, batch(b"y"), ACKS_LEADER).base_offset == 0
+
+
+def test_a_fetch_waits_until_something_is_appended(manager):
+    """An empty long poll is answered by the append, with what was appended."""
+    answers = fetch(manager, 0, max_wait_ms=500)
+    assert answers == []
+
+    append(manager, batch(b"news"))
+
+    assert values(answers[0][FIRST]) == [b"news"]
+
+
+def test_a_fetch_waits_for_enough_bytes(manager):
+    """min.bytes counts over all partitions of the fetch."""
+    one = len(batch(b"x" * 100))
+    answers = fetch(manager, 0, 0, max_wait_ms=500, min_bytes=one + 1)
+
+    append(manager, batch(b"x" * 100))
+    assert answers == []
+    append(manager, batch(b"x" * 100), topic_partition=SECOND)
+
+    assert [len(values(result)) for result in answers[0].values()] == [1, 1]
+
+
+def test_a_fetch_is_answered_empty_when_its_time_is_up(manager, runtime):
+    """max.wait.ms ends the wait."""
+    answers = fetch(manager, 0, max_wait_ms=500)
+
+    runtime.scheduler.advance(500)
+
+    assert values(answers[0][FIRST]) == []
+    assert answers[0][FIRST].error is ErrorCode.NONE
+
+
+def test_an_error_is_answered_at_once(manager):
+    """A reader whose offset is out of range does not wait to be told."""
+    (answer,) = fetch(manager, 7, max_wait_ms=500)
+
+    assert answer[FIRST].error is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_the_first_partition_with_data_gives_a_whole_batch(manager):
+    """However small the limits, a reader gets on: one batch from the first that has any."""
+    append(manager, batch(b"x" * 1000), topic_partition=SECOND)
+
+    (answer,) = fetch(manager, 0, 0, max_bytes=10, partition_bytes=10)
+
+    assert len(values(answer[SECOND])) == 1
+
+
+def test_the_limit_of_the_request_is_shared(manager):
+    """What the first partitions take is not there for the others."""
+    append(manager, batch(b"x" * 100))
+    append(manager, batch(b"x" * 100), topic_partition=SECOND)
+
+    (answer,) = fetch(manager, 0, 0, max_bytes=len(batch(b"x" * 100)) + 10)
+
+    assert [len(values(result)) for result in answer.values()] == [1, 0]
+
+
+def test_giving_a_partition_up_ends_the_waits_for_it(manager):
+    """Whoever waits for a partition that is deleted is told that it is gone."""
+    answers = fetch(manager, 0, max_wait_ms=500)
+
+    manager.stop_replica([FIRST], delete=True)
+
+    assert answers[0][FIRST].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_another_leader_epoch_is_refused(manager):
+    """A reader with an older epoch is fenced, one with a newer epoch is ahead of us (KIP-320)."""
+    partition = manager.partition(FIRST)
+
+    def error_for(epoch):
+        result = manager.fetch_offset(FIRST, -1, IsolationLevel.READ_UNCOMMITTED, epoch)
+        return result.error
+
+    assert partition.leader_epoch == 1
+    assert error_for(0) is ErrorCode.FENCED_LEADER_EPOCH
+    assert error_for(1) is ErrorCode.NONE
+    assert error_for(2) is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_a_partition_led_elsewhere_refuses(manager):
+    """This broker answers only for what it leads."""
+    manager.become_leader_or_follower([led(FIRST, leader=9, epoch=2)])
+
+    assert append(manager, batch(b"x")).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_records_are_deleted_up_to_the_high_watermark(manager):
+    """The log start moves up, -1 means all that is committed, and no offset is beyond it."""
+    append(manager, batch(b"a", b"b", b"c"))
+    answers = []
+
+    for offset in (2, 9, -1):
+        manager.delete_records(1_000, {FIRST: offset}, answers.append)
+
+    assert [answer[FIRST] for answer in answers] == [
+        (2, ErrorCode.NONE),
+        (-1, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (3, ErrorCode.NONE),
+    ]
+
+
+def test_records_of_compacted_topics_are_not_deleted(manager):
+    """A topic that is only compacted keeps its log start."""
+    config = BrokerConfig.parse({"log.dirs": "/logs"})
+    log = manager.partition(FIRST).log
+    log.update_config(TopicConfig.of(config, {"cleanup.policy": "compact"}))
+    answers = []
+
+    manager.delete_records(1_000, {FIRST: -1}, answers.append)
+
+    assert answers[0][FIRST].error is ErrorCode.POLICY_VIOLATION
