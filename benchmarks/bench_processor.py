@@ -73,9 +73,7 @@ class EchoProtocol(asyncio.Protocol):
             end = SIZE.size + SIZE.unpack_from(self.buffer)[0]
             if len(self.buffer) < end:
                 return
-            self.transport.write(
-                ANSWER_SIZE + self.buffer[SIZE.size : SIZE.size + ANSWER_BYTES]
-            )
+            self.transport.write(ANSWER_SIZE + self.buffer[SIZE.size : SIZE.size + ANSWER_BYTES])
             del self.buffer[:end]
 
 
@@ -163,7 +161,9 @@ def cpu_seconds(pid: int) -> float:
 def measure(server: Server, size: int, depth: int) -> tuple[float, float]:
     """Requests a second, and the server's CPU microseconds for each: medians, after a warm-up."""
     here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=server, args=(there, size), daemon=True)
+    process = multiprocessing.get_context("fork").Process(
+        target=server, args=(there, size), daemon=True
+    )
     process.start()
     assert process.pid is not None
     port = here.recv()

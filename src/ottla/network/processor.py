@@ -114,8 +114,17 @@ class Processor:
         return self._acceptor.listeners
 
     @property
+    def connections(self) -> list[Connection]:
+        """Everybody who is connected now."""
+        return list(self._connections.values())
+
+    @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._epoll.closed
 
     def listen(self, name: str, host: str, port: int) -> Listener:
         """Open a listener ("" is every interface, port 0 any free one); `start` serves it."""
@@ -313,9 +322,18 @@ class Processor:
     def _handle(self) -> None:
         ready, self._ready = self._ready, []
         requests_left = self._config.turn_max_requests
+        count = 0
         for connection in ready:
+            if requests_left <= 0:
+                break
+            count += 1
             connection.is_ready = False
             requests_left -= self._handle_frames(connection, requests_left)
+        # Those who had no turn come before those who want another one.
+        left_over = ready[count:]
+        for connection in left_over:
+            connection.frames.settle()
+        self._ready = left_over + self._ready
 
     def _handle_frames(self, connection: Connection, max_requests: int) -> int:
         """Hand over what can be handled now: one request after another, as each is answered."""

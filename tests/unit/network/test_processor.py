@@ -1,0 +1,501 @@
+"""The processor over real sockets: framing, order, pipelining, slow readers, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+from network_world import NetworkWorld, frame
+
+from ottla.errors import RemoteProtocolError
+from ottla.network.connection import Connection
+from ottla.runtime import FileRegion, LocalDisk
+
+MANY = [f"request {number}".encode() for number in range(40)]
+
+
+def test_whole_frames_are_answered_one_by_one(world: NetworkWorld) -> None:
+    """The first of the triad: each frame in one piece."""
+    client = world.connect()
+    for body in MANY:
+        world.send(client, frame(body))
+        assert world.receive(client, len(frame(body))) == frame(body)
+
+    assert world.requests == MANY
+
+
+def test_frames_may_come_one_byte_at_a_time(world: NetworkWorld) -> None:
+    """The second of the triad: however bytes are cut, the frames are the same."""
+    client = world.connect()
+    stream = b"".join(map(frame, MANY[:5]))
+    for position in range(len(stream)):
+        client.send(stream[position : position + 1])
+        world.turn(1)
+
+    assert world.receive(client, len(stream)) == stream
+    assert world.requests == MANY[:5]
+
+
+def test_many_frames_at_once_are_answered_in_order(world: NetworkWorld) -> None:
+    """The third of the triad: a client that sends ahead gets its answers in its own order."""
+    client = world.connect()
+    stream = b"".join(map(frame, MANY)) + b"\0\0\0\x09half"
+    world.send(client, stream)
+
+    assert world.receive(client, len(stream) - 8) == stream[:-8]
+    world.send(client, b" more")
+    assert world.receive(client, 13) == frame(b"half more")
+
+
+@pytest.mark.parametrize("size", [100, 65_532, 65_533, 200_000, 3_000_000, 8_000_000])
+def test_frame_of_any_size_arrives_whole(world: NetworkWorld, size: int) -> None:
+    """Below and above what is received at once, and with a small frame behind it."""
+    client = world.connect()
+    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    world.answer = lambda connection, request: connection.send([struct.pack(">i", 0)])
+    world.send(client, frame(body) + frame(b"small"))
+    world.receive(client, 8)
+
+    assert world.requests == [body, b"small"]
+
+
+def test_frame_is_writable_while_it_is_handled(world: NetworkWorld) -> None:
+    """Offsets are stamped in place."""
+    client = world.connect()
+
+    def stamp(connection: Connection, request: memoryview) -> None:
+        request[:2] = b"!!"
+        connection.send([frame(bytes(request))])
+
+    world.answer = stamp
+    world.send(client, frame(b"..small") + frame(b".." + bytes(100_000)))
+
+    assert world.receive(client, 11)[4:] == b"!!small"
+    assert world.receive(client, 100_006)[4:6] == b"!!"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", 1001),
+        struct.pack(">i", 0),
+        struct.pack(">i", -1),
+        struct.pack(">i", -(2**31)),
+        b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+    ],
+    ids=["2 GiB", "too large", "zero", "negative", "most negative", "HTTP", "TLS", "SSH"],
+)
+def test_size_that_is_none_closes_the_connection(new_world: object, head: bytes) -> None:
+    """Nothing is handled, and the next client is served (B01, B03)."""
+    world = new_world(socket_request_max_bytes=1000)
+    client = world.connect()
+    client.send(head)
+
+    assert world.is_closed(client)
+    assert world.requests == []
+    other = world.connect()
+    world.send(other, frame(b"ok"))
+    assert world.receive(other, 6) == frame(b"ok")
+
+
+def test_frame_of_the_largest_size_is_taken(new_world: object) -> None:
+    """socket.request.max.bytes is the last size that is allowed."""
+    world = new_world(socket_request_max_bytes=1000)
+    client = world.connect()
+    world.send(client, frame(b"x" * 1000))
+
+    assert len(world.receive(client, 1004)) == 1004
+
+
+def test_promised_bytes_take_no_memory_before_they_come(world: NetworkWorld) -> None:
+    """100 clients promise 100 MB each, and send 100 bytes of it (B01)."""
+    for _ in range(100):
+        client = world.connect()
+        client.send(struct.pack(">i", 100 * 1024 * 1024) + bytes(100))
+    world.until(lambda: world.processor.connection_count == 100)
+    world.turn(5)
+    owned = [each.frames.owned_bytes for each in world.processor.connections]
+
+    assert all(0 < size <= 1024 for size in owned)
+
+
+def test_next_request_waits_for_the_answer_to_the_last_one(world: NetworkWorld) -> None:
+    """One request in flight per connection, however far ahead the client sends."""
+    client, other = world.connect(), world.connect()
+    world.answer = world.hold
+    world.send(client, frame(b"first") + frame(b"second"))
+    world.send(client, frame(b"third"))
+    world.turn()
+    assert world.requests == [b"first"]
+
+    world.answer = world.echo
+    world.send(other, frame(b"other"))
+    assert world.receive(other, 9) == frame(b"other")
+
+    world.connections[0].send([frame(b"FIRST")])
+    expected = frame(b"FIRST") + frame(b"second") + frame(b"third")
+    assert world.receive(client, len(expected)) == expected
+
+
+def test_request_without_response_lets_the_next_one_through(world: NetworkWorld) -> None:
+    """acks=0: nothing is sent, in the same turn or later."""
+    client = world.connect()
+    world.answer = lambda connection, request: connection.no_response()
+    world.send(client, frame(b"1") + frame(b"2"))
+    world.answer = world.hold
+    world.send(client, frame(b"3") + frame(b"4"))
+    world.turn()
+    assert world.requests == [b"1", b"2", b"3"]
+
+    world.answer = world.echo
+    world.connections[-1].no_response()
+    assert world.receive(client, 5) == frame(b"4")
+
+
+def test_frame_buffer_may_be_used_again_before_the_answer(world: NetworkWorld) -> None:
+    """A late answer must not depend on the frame, and other requests do not mix with it."""
+    slow, fast = world.connect(), world.connect()
+    world.answer = world.hold
+    world.send(slow, frame(b"s" * 300_000))
+    world.until(lambda: world.requests)
+    world.answer = world.echo
+    world.send(fast, frame(b"f" * 300_000))
+    assert world.receive(fast, 300_004) == frame(b"f" * 300_000)
+
+    world.connections[0].send([frame(world.requests[0])])
+    assert world.receive(slow, 300_004) == frame(b"s" * 300_000)
+
+
+def test_delayed_answers_of_a_turn_are_sent_in_that_turn(world: NetworkWorld) -> None:
+    """The stage between requests and sending completes what the requests made possible."""
+    waiting, client = world.connect(), world.connect()
+    world.answer = world.hold
+    world.send(waiting, frame(b"wait"))
+    world.until(lambda: world.requests)
+    world.answer = world.echo
+    world.complete_delayed = lambda: (
+        len(world.requests) == 2 and world.connections[0].send([frame(b"done")])
+    )
+    client.send(frame(b"go"))
+    world.until(lambda: len(world.requests) == 2)
+    world.complete_delayed = lambda: None
+
+    assert world.receive(waiting, 8) == frame(b"done")
+
+
+def test_slow_reader_does_not_hold_others_and_is_bounded(world: NetworkWorld) -> None:
+    """A client that reads nothing is muted once its socket is full (B02)."""
+    slow, other = world.connect(receive_buffer_bytes=4096), world.connect()
+    answer = frame(bytes(200_000))
+    world.respond_with([answer])
+    for _ in range(50):
+        slow.send(frame(b"more"))
+    world.turn(50)
+    taken = len(world.requests)
+    assert taken < 20
+    (blocked,) = {each for each in world.connections if each.outgoing}
+    assert blocked.outgoing.bytes_in_memory < 3 * len(answer)
+
+    world.send(other, frame(b"other"))
+    assert world.receive(other, len(answer)) == answer
+
+    for _ in range(50):
+        assert world.receive(slow, len(answer)) == answer
+    assert len(world.requests) == 51
+
+
+def test_parts_of_files_are_sent_between_bytes(world: NetworkWorld, tmp_path: Path) -> None:
+    """A fetch response: head, records from the file, tail, and the next partition."""
+    content = bytes(range(256)) * 4096
+    file = LocalDisk().open(str(tmp_path / "segment"), create=True)
+    file.pwrite(content, 0)
+    parts = [b"head", FileRegion(file, 100, 700_000), memoryview(b"tail"), FileRegion(file, 5, 3)]
+    world.respond_with([*parts, b"", FileRegion(file, 0, 0), b"end"])
+    client = world.connect()
+    world.send(client, frame(b"fetch"))
+    expected = b"head" + content[100:700_100] + b"tail" + content[5:8] + b"end"
+
+    assert world.receive(client, len(expected)) == expected
+    file.close()
+
+
+def test_parts_of_a_simulated_file_are_read_and_sent(world: NetworkWorld) -> None:
+    """A disk in memory has nothing for sendfile."""
+    file = world.runtime.disk.open("/segment", create=True)
+    file.pwrite(b"0123456789" * 50_000, 0)
+    world.respond_with([b"<", FileRegion(file, 5, 400_000), b">"])
+    client = world.connect()
+    world.send(client, frame(b"fetch"))
+
+    assert world.receive(client, 400_002) == b"<" + b"5678901234" * 40_000 + b">"
+
+
+def test_file_that_ends_too_early_closes_the_connection(
+    world: NetworkWorld, tmp_path: Path
+) -> None:
+    """The promised size cannot be kept any more; the client must not take what follows for it."""
+    file = LocalDisk().open(str(tmp_path / "segment"), create=True)
+    file.pwrite(b"0123456789", 0)
+    world.respond_with([b"head", FileRegion(file, 5, 100), b"tail"])
+    client = world.connect()
+    world.send(client, frame(b"fetch"))
+
+    received = bytearray()
+    world.until(lambda: received.extend(client.take()) or client.closed_by_peer)
+    assert bytes(received) == b"head56789"
+    file.close()
+
+
+def test_file_that_was_closed_closes_the_connection(world: NetworkWorld, tmp_path: Path) -> None:
+    """Its descriptor may be another file's by now: nothing of it may be sent."""
+    file = LocalDisk().open(str(tmp_path / "segment"), create=True)
+    file.pwrite(b"0123456789", 0)
+    file.close()
+    world.respond_with([FileRegion(file, 0, 10)])
+    client = world.connect()
+    world.send(client, frame(b"fetch"))
+
+    assert world.is_closed(client)
+
+
+def test_large_answer_leaves_turns_to_others(world: NetworkWorld, tmp_path: Path) -> None:
+    """While one client gets 30 MB, another one is answered."""
+    file = LocalDisk().open(str(tmp_path / "segment"), create=True)
+    file.truncate(30_000_000)
+    world.respond_with([FileRegion(file, 0, 30_000_000)])
+    large, small = world.connect(), world.connect()
+    large.send(frame(b"fetch"))
+    world.until(lambda: world.requests)
+    world.answer = world.echo
+    small.send(frame(b"small"))
+    received = 0
+    while not (answer := small.take()):
+        received += len(large.take())
+        world.turn(1)
+
+    assert answer == frame(b"small")
+    assert received < 30_000_000
+    assert len(world.receive(large, 30_000_000 - received)) == 30_000_000 - received
+    file.close()
+
+
+def test_throttled_client_is_not_heard_until_its_time_is_over(world: NetworkWorld) -> None:
+    """The answer goes out at once, the next request waits (KIP-219)."""
+    client = world.connect()
+
+    def throttle(connection: Connection, request: memoryview) -> None:
+        world.echo(connection, request)
+        connection.mute_until(world.clock.monotonic_ms() + 500)
+        connection.mute_until(world.clock.monotonic_ms() + 100)
+
+    world.answer = throttle
+    world.send(client, frame(b"1") + frame(b"2"))
+    assert world.receive(client, 5) == frame(b"1")
+    world.send(client, frame(b"3"))
+    world.advance(499)
+    assert world.requests == [b"1"]
+
+    world.answer = world.echo
+    world.advance(1)
+    assert world.receive(client, 10) == frame(b"2") + frame(b"3")
+
+
+def test_client_that_leaves_is_forgotten(world: NetworkWorld) -> None:
+    """Between requests, in the middle of one, and while its answer is awaited."""
+    quiet, midway, waiting = (world.connect() for _ in range(3))
+    world.answer = world.hold
+    world.send(midway, frame(b"0123456789")[:8])
+    world.send(waiting, frame(b"wait"))
+    world.until(lambda: world.processor.connection_count == 3)
+    for client in (quiet, midway, waiting):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()  # with linger 0: a reset
+    world.until(lambda: world.processor.connection_count == 0)
+
+    world.connections[0].send([b"too late"])
+    world.connections[0].mute_until(10_000)
+    world.connections[0].close("again")
+    world.turn()
+    assert world.processor.connection_count == 0
+
+
+def test_client_that_closes_its_side_still_gets_the_answer_in_flight(world: NetworkWorld) -> None:
+    """Half-closed: it says nothing more, and listens."""
+    client = world.connect()
+    world.answer = world.hold
+    world.send(client, frame(b"last words"))
+    world.until(lambda: world.requests)
+    client.shutdown(socket.SHUT_WR)
+    world.turn()
+    world.connections[0].send([frame(b"heard")])
+
+    assert world.receive(client, 9) == frame(b"heard")
+    assert world.is_closed(client)
+
+
+def test_numbers_of_closed_descriptors_are_used_again(world: NetworkWorld) -> None:
+    """Nothing that happened to the old connection happens to the new one of the same number."""
+    numbers: list[int] = []
+    for _ in range(6):
+        old, new = world.connect(), world.new_client()
+        world.answer = world.hold
+        world.send(old, frame(b"old"))
+        old.send(frame(b"unread"))
+        old_connection = world.connections[-1]
+        numbers.append(old_connection.transport.fileno())
+        old_connection.close("for the test")
+        world.turn()
+        new.connect(("127.0.0.1", world.port))
+        new.setblocking(False)
+        world.answer = world.echo
+        world.send(new, frame(b"new"))
+        numbers.append(world.connections[-1].transport.fileno())
+        old_connection.send([b"late answer"])
+        world.send(new, frame(b"again"))
+
+        assert world.receive(new, 16) == frame(b"new") + frame(b"again")
+        assert world.is_closed(old)
+        for client in (old, new):
+            client.close()
+        world.until(lambda: world.processor.connection_count == 0)
+    assert len(set(numbers)) < len(numbers)
+
+
+def test_client_is_accepted_in_the_turn_in_which_another_one_is_closed(
+    world: NetworkWorld,
+) -> None:
+    """Closing comes last, so that the new connection has a number of its own in that turn."""
+    old = world.connect()
+    world.answer = lambda connection, request: connection.close("for the test")
+    old.send(frame(b"close me"))
+    new = world.connect()
+    world.answer = world.echo
+    world.send(new, frame(b"new"))
+
+    assert world.receive(new, 7) == frame(b"new")
+    assert world.is_closed(old)
+
+
+def test_bytes_that_are_no_request_close_the_connection(world: NetworkWorld) -> None:
+    """What the decoder says about them is the reason."""
+
+    def refuse(connection: Connection, request: memoryview) -> None:
+        raise RemoteProtocolError("no such thing")
+
+    world.answer = refuse
+    client = world.connect()
+    world.send(client, frame(b"nonsense") + frame(b"more"))
+
+    assert world.is_closed(client)
+    assert world.requests == [b"nonsense"]
+    assert "no such thing" in world.connections[0].close_reason
+
+
+def test_handler_that_fails_closes_only_its_connection(
+    world: NetworkWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The failure is logged, the other requests of the turn are answered."""
+
+    def fail_on_demand(connection: Connection, request: memoryview) -> None:
+        if request == b"fail":
+            raise ValueError("out of order")
+        world.echo(connection, request)
+
+    world.answer = fail_on_demand
+    bad, good = world.connect(), world.connect()
+    with caplog.at_level(logging.ERROR):
+        bad.send(frame(b"fail"))
+        good.send(frame(b"good"))
+        assert world.receive(good, 8) == frame(b"good")
+        assert world.is_closed(bad)
+
+    assert "out of order" in caplog.text
+
+
+def test_failing_completion_of_delayed_work_stops_nothing(
+    world: NetworkWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Answers of that turn are sent all the same."""
+    world.complete_delayed = lambda: 1 // 0
+    client = world.connect()
+    with caplog.at_level(logging.ERROR):
+        world.send(client, frame(b"hello"))
+        assert world.receive(client, 9) == frame(b"hello")
+
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_turn_is_bounded_in_requests(new_world: object) -> None:
+    """A burst of 100 tiny requests takes several turns, in which others are heard."""
+    world = new_world(turn_max_requests=10)
+    greedy, modest = world.connect(), world.connect()
+    world.turn()
+    greedy.send(b"".join(frame(b"%d" % number) for number in range(100)))
+    modest.send(frame(b"modest"))
+    assert world.receive(modest, 10) == frame(b"modest")
+
+    assert world.requests.index(b"modest") <= 20
+    world.until(lambda: len(world.requests) == 101)
+
+
+def test_stop_sends_what_is_owed_and_then_closes(world: NetworkWorld) -> None:
+    """A request in flight is answered; one behind it is not begun; new clients are refused."""
+    client, idle = world.connect(), world.connect()
+    world.answer = world.hold
+    world.send(client, frame(b"in flight") + frame(b"behind"))
+    world.until(lambda: world.requests)
+    stopping = world.loop.create_task(world.processor.stop(timeout_ms=1000))
+    world.turn()
+    assert world.is_closed(idle)
+    with pytest.raises(ConnectionRefusedError):
+        world.connect()
+    assert not stopping.done()
+
+    world.connections[0].send([frame(b"answer")])
+    world.until(stopping.done)
+    assert client.take() == frame(b"answer")
+    assert world.requests == [b"in flight"]
+
+
+def test_stop_closes_everything_at_its_deadline(world: NetworkWorld) -> None:
+    """A request that nobody answers does not keep the broker."""
+    client = world.connect()
+    world.answer = world.hold
+    world.send(client, frame(b"for ever"))
+    world.until(lambda: world.requests)
+    stopping = world.loop.create_task(world.processor.stop(timeout_ms=1000))
+    world.turn()
+    world.advance(999)
+    assert not stopping.done()
+    world.advance(1)
+
+    assert stopping.done()
+    assert world.is_closed(client)
+
+
+def test_processor_that_was_never_started_can_be_stopped() -> None:
+    """A broker may fail between opening its listeners and serving them."""
+    world = NetworkWorld(asyncio.new_event_loop)
+    world.close()
+
+    assert world.processor.connection_count == 0
+
+
+def test_sizes_of_socket_buffers_are_set(new_world: object) -> None:
+    """socket.send.buffer.bytes and socket.receive.buffer.bytes reach the kernel (N12)."""
+    world = new_world(socket_send_buffer_bytes=20_000, socket_receive_buffer_bytes=30_000)
+    client = world.connect()
+    world.send(client, frame(b"hello"))
+    world.receive(client, 9)
+    served = socket.socket(fileno=socket.dup(world.connections[0].transport.fileno()))
+    with served:
+        assert served.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 40_000
+        assert served.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 60_000
+        assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
