@@ -167,6 +167,40 @@ def recompress(
     return _with_crc(head, payload)
 
 
+def with_records(
+    batch: RecordBatch, payload: Buffer, record_count: int, base_timestamp: int, max_timestamp: int
+) -> bytes:
+    """The same batch with fewer records, given as they lie in a section that is not compressed.
+
+    Offsets, sequence numbers and all else stay as they are (KIP-98: producer state is read out of
+    the headers of batches). `batch.attributes` may have been changed.
+    """
+    attributes = batch.attributes
+    if not record_count:
+        attributes &= ~COMPRESSION_MASK
+    elif attributes & COMPRESSION_MASK:
+        payload = compress(batch.compression, payload)
+    head = bytearray(BATCH_OVERHEAD)
+    HEADER.pack_into(
+        head,
+        0,
+        batch.base_offset,
+        BATCH_OVERHEAD - LOG_OVERHEAD + len(memoryview(payload)),
+        batch.partition_leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        batch.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        record_count,
+    )
+    return _with_crc(head, payload)
+
+
 def _seal(
     payload: Buffer,
     timestamps: tuple[int, int],

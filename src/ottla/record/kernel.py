@@ -18,6 +18,9 @@ __all__ = [
     "decode_records",
     "encode_records",
     "encode_values",
+    "keep_records",
+    "last_offset",
+    "note_keys",
     "survey_records",
 ]
 
@@ -56,3 +59,8 @@ else:
         encode_values,
         survey_records,
     )
+
+if not TYPE_CHECKING and COMPILED and _is_compiled("ottla.record.native_compaction"):
+    from ottla.record.native_compaction import keep_records, last_offset, note_keys
+else:
+    from ottla.record.plain_compaction import keep_records, last_offset, note_keys

@@ -1,8 +1,8 @@
-# What native_columns.py uses of native_kernel.py.
+# What native_columns.py and native_compaction.py use of native_kernel.py.
 
 from ottla.record.native_cursor cimport Cursor, Fields, Reader
 
-cdef unsigned char *read_bytes(Cursor *cursor, long long *size) noexcept
+cdef unsigned char *read_bytes(Cursor *cursor, long long *size) noexcept nogil
 cdef int start_reading(Reader *reader, object batch, unsigned char *data, Py_ssize_t size) except? -1
-cdef bint read_next(Reader *reader, Fields *fields) noexcept
-cdef bint is_at_end(Reader *reader) noexcept
+cdef bint read_next(Reader *reader, Fields *fields) noexcept nogil
+cdef bint is_at_end(Reader *reader) noexcept nogil

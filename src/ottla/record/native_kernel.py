@@ -45,6 +45,7 @@ NO_HEADERS = cython.declare(bytes, b"\x00")
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def read_varint(cursor: cython.pointer(Cursor), bits: cython.int) -> cython.longlong:
     """A zig-zag integer of 32 or 64 bits, in at most 5 or 10 bytes."""
@@ -67,6 +68,7 @@ def read_varint(cursor: cython.pointer(Cursor), bits: cython.int) -> cython.long
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def read_bytes(
     cursor: cython.pointer(Cursor), size: cython.pointer(cython.longlong)
@@ -103,6 +105,7 @@ def start_reading(
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def is_at_end(reader: cython.pointer(Reader)) -> cython.bint:
     """Whether all records have been read, and all bytes were theirs."""
@@ -111,6 +114,7 @@ def is_at_end(reader: cython.pointer(Reader)) -> cython.bint:
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def read_next(reader: cython.pointer(Reader), fields: cython.pointer(Fields)) -> cython.bint:
     """Read a record; false behind the last one, and where the bytes are not those of a record."""
@@ -155,6 +159,7 @@ def read_next(reader: cython.pointer(Reader), fields: cython.pointer(Fields)) ->
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def skip_headers(cursor: cython.pointer(Cursor), count: cython.longlong) -> cython.void:
     """Pass by so many headers, whose keys must not be null."""
@@ -171,6 +176,7 @@ def skip_headers(cursor: cython.pointer(Cursor), count: cython.longlong) -> cyth
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def fits(start: cython.longlong, delta: cython.longlong) -> cython.bint:
     """Whether the sum stays within 64 bits."""
