@@ -1,0 +1,188 @@
+"""The table of APIs: what is served, what is refused, and how handlers answer."""
+
+from __future__ import annotations
+
+import asyncio
+from struct import pack
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_versions import ApiVersionsRequest
+from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
+from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.list_offsets import ListOffsetsRequest
+from ottla.protocol.metadata import MetadataRequest
+from ottla.server.apis import Apis
+from ottla.server.handlers.api_versions import ApiVersionsHandler
+from ottla.testing import mock_runtime
+
+
+class FakeConnection:
+    """Keeps what a real connection would send."""
+
+    id = "fake"
+    client_host = "127.0.0.1"
+    listener_name = "PLAINTEXT"
+
+    def __init__(self):
+        self.sent = []
+        self.closed = None
+
+    def send(self, parts):
+        self.sent.append(b"".join(bytes(part) for part in parts)[4:])
+
+    def close(self, reason):
+        self.closed = reason
+
+
+class Family:
+    """Serves one API with one handler."""
+
+    def __init__(self, key, handler):
+        self.served = {key: handler}
+
+    def apis(self):
+        return self.served
+
+
+@pytest.fixture
+def apis():
+    table = Apis(mock_runtime())
+    table.register(ApiVersionsHandler(table.supported))
+    return table
+
+
+@pytest.fixture
+def connection():
+    return FakeConnection()
+
+
+def ask(apis, connection, request, version):
+    """Hand one request over; returns the decoded answer, if one was sent."""
+    apis.on_request(connection, memoryview(encode_request(version, 7, "test", request)[4:]))
+    if not connection.sent:
+        return None
+    correlation_id, response = decode_response(type(request), version, connection.sent[-1])
+    assert correlation_id == 7
+    return response
+
+
+def test_api_versions_says_what_is_registered(apis, connection):
+    """Exactly the registered APIs, each with its versions, narrowed where a family says so."""
+    apis.register(Family(ApiKey.HEARTBEAT, lambda context, body: HeartbeatResponse()))
+    apis.register(Family(ApiKey.LIST_OFFSETS, (lambda context, body: None, 1, 9)))
+
+    answer = ask(apis, connection, ApiVersionsRequest(), 0)
+
+    assert [(api.api_key, api.min_version, api.max_version) for api in answer.api_keys] == [
+        (ApiKey.LIST_OFFSETS, 1, 9),
+        (ApiKey.HEARTBEAT, 0, 4),
+        (ApiKey.API_VERSIONS, 0, 4),
+    ]
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("bad name", "1"), ("good", "-")])
+def test_software_names_are_checked(apis, connection, name, version):
+    """From version 3 on a client names itself in letters, digits, dots and dashes (KIP-511)."""
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+
+    assert ask(apis, connection, request, 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_v0(apis, connection):
+    """The refusal names the versions of ApiVersions itself."""
+    apis.on_request(connection, memoryview(pack(">hhih", ApiKey.API_VERSIONS, 99, 7, -1) + b"\0"))
+
+    _, answer = decode_response(ApiVersionsRequest, 0, connection.sent[0])
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [api.api_key for api in answer.api_keys] == [ApiKey.API_VERSIONS]
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (b"\0", "malformed"),
+        (pack(">hhih", 999, 0, 1, -1), "API key 999"),
+        (pack(">hhih", ApiKey.HEARTBEAT, 0, 1, -1), "unsupported API key 12"),
+        (pack(">hhih", ApiKey.API_VERSIONS, 0, 1, -1) + b"rest", "too many"),
+    ],
+)
+def test_what_does_not_follow_the_protocol_is_closed(apis, connection, frame, reason):
+    """The reason is given to the connection, and nothing is answered."""
+    apis.on_request(connection, memoryview(frame))
+
+    assert reason in connection.closed
+    assert connection.sent == []
+
+
+def raising(error):
+    def handler(context, body):
+        raise error
+
+    return handler
+
+
+def test_a_kafka_error_becomes_the_answer(apis, connection):
+    """A handler may raise; the code goes where the answer has a place for it."""
+    error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "no such group")
+    apis.register(Family(ApiKey.HEARTBEAT, raising(error)))
+
+    answer = ask(apis, connection, HeartbeatRequest(), 0)
+
+    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_bug_in_a_handler_is_an_unknown_server_error(apis, connection, caplog):
+    """The client is answered, and the log has the traceback."""
+    apis.register(Family(ApiKey.LIST_GROUPS, raising(ZeroDivisionError("oh"))))
+
+    answer = ask(apis, connection, ListGroupsRequest(), 0)
+
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_an_error_without_a_place_in_the_answer_closes(apis, connection, caplog):
+    """Metadata has no error of its own below version 13."""
+    apis.register(Family(ApiKey.METADATA, raising(ZeroDivisionError("oh"))))
+
+    assert ask(apis, connection, MetadataRequest(topics=None), 1) is None
+    assert "UNKNOWN_SERVER_ERROR" in connection.closed
+
+
+def test_a_coroutine_answers_when_it_is_done(connection):
+    """A handler may wait for the registry; its answer is sent then."""
+
+    async def handler(context, body):
+        await asyncio.sleep(0)
+        return HeartbeatResponse(error_code=27)
+
+    runtime = mock_runtime()
+    apis = Apis(runtime, [Family(ApiKey.HEARTBEAT, handler)])
+    apis.on_request(connection, memoryview(encode_request(0, 7, "test", HeartbeatRequest())[4:]))
+    runtime.scheduler.advance(0)
+
+    _, answer = decode_response(HeartbeatRequest, 0, connection.sent[0])
+    assert answer.error_code == 27
+
+
+def test_a_request_is_answered_in_its_own_version(apis, connection):
+    """An old version of ListOffsets has no leader epochs, and is encoded without them."""
+    from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+    from ottla.replication.exchange import OffsetResult
+    from ottla.server.handlers.list_offsets import ListOffsetsHandler
+
+    class Offsets:
+        def fetch_offset(self, *_):
+            return OffsetResult(ErrorCode.NONE, 5, 6, 7)
+
+    apis.register(ListOffsetsHandler(Offsets()))
+    partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])])
+
+    old = ask(apis, connection, request, 3).topics[0].partitions[0]
+    new = ask(apis, connection, request, 4).topics[0].partitions[0]
+
+    assert (old.offset, new.offset, new.leader_epoch) == (6, 6, 7)
