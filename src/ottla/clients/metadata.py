@@ -47,7 +47,6 @@ class Metadata:
         )
         self._failures = 0  # refreshes in a row that failed
         self._incomplete = 0  # refreshes in a row that lacked something
-        self._last_error = "no answer yet"
         self._refreshed_ms = -self._max_age_ms
         self._requested = 0
         self._completed = 0
@@ -96,7 +95,7 @@ class Metadata:
         wanted = self._requested
         while self._completed < wanted:
             if deadline.has_passed:
-                raise deadline.timeout(f"no metadata were received ({self._last_error})")
+                raise deadline.timeout(f"no metadata were received ({self._client.last_failure})")
             await self._wait_for_update(deadline)
         return self.cluster
 
@@ -119,7 +118,7 @@ class Metadata:
             if info is not None and info.partitions and info.error is ErrorCode.NONE:
                 return info
             error = self.cluster.error_of(name)
-            if info is not None and self._is_final(error):
+            if failures and info is not None and self._is_final(error):
                 self.forget(name)
                 raise KafkaError.of(error, f"topic {name}: {error.sentence}")
             if deadline.has_passed:
@@ -185,7 +184,6 @@ class Metadata:
             cluster = await self.fetch(self.topics)
         except KafkaError as error:
             self._failures += 1
-            self._last_error = error.message
             logger.debug("metadata could not be refreshed: %s", error)
             return
         self._failures = 0

@@ -12,10 +12,11 @@ from ottla.clients.timing import Deadline, pause, within
 from ottla.config.client_config import ClientConfig
 from ottla.errors import ConfigError, ErrorCode, InvalidMetadataError, KafkaError
 from ottla.protocol.message import Request
-from ottla.runtime import Runtime
+from ottla.runtime import Runtime, Timer
 from ottla.structs import Node
 
 FIRST_BOOTSTRAP_ID = -2
+BOOTSTRAP_LINGER_MS = 1000
 PURPOSE_SHIFT = 32
 NODE_MASK = (1 << PURPOSE_SHIFT) - 1
 
@@ -46,21 +47,24 @@ class NetworkClient:
     def __init__(self, runtime: Runtime, config: ClientConfig) -> None:
         self.runtime = runtime
         self.config = config
+        self.last_failure = "nothing was answered"  # why a broker could not be reached
         self._bootstrap = bootstrap_nodes(config.bootstrap_servers)
         self._nodes: Mapping[int, Node] = {}
         self._connections: dict[int, NodeConnection] = {}
         self._connecting: set[int] = set()
+        self._bootstrap_timer: Timer | None = None
         self._is_closed = False
 
     def update_nodes(self, nodes: Mapping[int, Node]) -> None:
         """Take over the brokers that the metadata name; connections to others are closed."""
         self._nodes = nodes
         for node_id, connection in list(self._connections.items()):
-            if node_id < 0:
-                if not connection.in_flight:
-                    self._forget(node_id, "the brokers are known now")
-            elif nodes.get(node_id & NODE_MASK) != connection.node:
+            if node_id >= 0 and nodes.get(node_id & NODE_MASK) != connection.node:
                 self._forget(node_id, "the broker has left or moved")
+        if self._bootstrap_timer is None and nodes:
+            self._bootstrap_timer = self.runtime.scheduler.call_later(
+                BOOTSTRAP_LINGER_MS, self._close_bootstrap
+            )
 
     @property
     def node_ids(self) -> list[int]:
@@ -106,12 +110,14 @@ class NetworkClient:
 
     async def _connect(self, node_id: int, on_change: Callable[[], object]) -> None:
         try:
-            await self.ready(node_id)
+            if not self._is_closed:
+                await self.ready(node_id)
         except KafkaError:
             pass  # whoever asked looks again, and finds it still closed
         finally:
             self._connecting.discard(node_id)
-        on_change()
+        if not self._is_closed:
+            on_change()
 
     async def any_ready(self, deadline: Deadline) -> NodeConnection:
         """An open connection to some broker: a connected one with little to do, else a new one."""
@@ -128,6 +134,7 @@ class NetworkClient:
                     return connection
                 except KafkaError as error:
                     failures[error.message] = None
+                    self.last_failure = error.message
                 if deadline.has_passed:
                     break
             if deadline.has_passed:
@@ -169,9 +176,18 @@ class NetworkClient:
 
     def close(self) -> None:
         """Close everything; requests that wait for an answer fail."""
+        if self._bootstrap_timer is not None:
+            self._bootstrap_timer.cancel()
         for node_id in list(self._connections):
             self._forget(node_id, "the client is closed")
         self._is_closed = True
+
+    def _close_bootstrap(self) -> None:
+        """The brokers are known; not at once, as somebody may be about to use the connection."""
+        self._bootstrap_timer = None
+        for node_id, connection in list(self._connections.items()):
+            if node_id < 0 and not connection.in_flight:
+                self._forget(node_id, "the brokers are known now")
 
     def _forget(self, node_id: int, reason: str) -> None:
         self._connections.pop(node_id).close(reason)

@@ -40,6 +40,7 @@ class NodeConnection:
         self._runtime = runtime
         self._config = config
         self._failures = 0
+        self._is_closed = False
         self._connecting: asyncio.Task[None] | None = None
         self._backoff = Backoff(
             config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, runtime.random.random
@@ -57,6 +58,8 @@ class NodeConnection:
         """Connect unless that is done; several callers wait for the same attempt."""
         if self.is_ready:
             return
+        if self._is_closed:
+            raise self._unreachable("the connection was closed")
         if self._connecting is None:
             name = f"connect to {self.node}"
             self._connecting = asyncio.get_running_loop().create_task(self._connect(), name=name)
@@ -78,6 +81,8 @@ class NodeConnection:
 
     def version_of(self, request: type[Request], low: int = 0, high: int = 1 << 15) -> int:
         """The highest version within `low` and `high` that both sides know."""
+        if not self.is_ready:
+            raise self._unreachable("it is not connected")
         first, last = self.versions.get(request.api_key, (0, -1))
         lowest, highest = max(first, request.min_version, low), min(last, request.max_version, high)
         if lowest > highest:
@@ -91,7 +96,8 @@ class NodeConnection:
         return highest
 
     def close(self, reason: str) -> None:
-        """Close; requests that wait for an answer fail."""
+        """Close for good; requests that wait for an answer fail."""
+        self._is_closed = True
         if self._connecting is not None:
             self._connecting.cancel()
         self._drop(reason)
@@ -157,6 +163,8 @@ class NodeConnection:
             receive_buffer_bytes=config.receive_buffer_bytes,
         )
         try:
+            if self._is_closed:
+                raise self._unreachable("the connection was closed")
             versions = await within(
                 self._runtime.scheduler,
                 config.request_timeout_ms,

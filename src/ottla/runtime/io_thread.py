@@ -21,6 +21,7 @@ __all__ = ["Condition", "Event", "IoThread", "Lock", "RLock"]
 
 T = TypeVar("T")
 JOIN_TIMEOUT_S = 10.0
+TURNS_TO_CLOSE = 3
 logger = logging.getLogger(__name__)
 
 
@@ -95,12 +96,15 @@ class IoThread:
         try:
             self._loop.run_forever()
         finally:
-            self._cancel_all()
+            self._loop.run_until_complete(self._end())
             self._loop.close()
 
-    def _cancel_all(self) -> None:
-        tasks = asyncio.all_tasks(self._loop)
+    async def _end(self) -> None:
+        await self.runtime.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
-        if tasks:
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # Transports that were told to close do so in the turns after.
+        for _ in range(TURNS_TO_CLOSE):
+            await asyncio.sleep(0)

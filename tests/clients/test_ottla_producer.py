@@ -1,0 +1,271 @@
+"""`ottla.Producer` against a real broker."""
+
+from __future__ import annotations
+
+import threading
+from typing import ClassVar
+
+import pytest
+from records import CODECS, PARTITIONS, Sent, assert_same, records
+
+from ottla import Admin, Consumer, KafkaError, NewTopic, Producer, RecordMetadata, TopicPartition
+from ottla.clients.serialization import JsonDeserializer, JsonSerializer
+from ottla.errors import ErrorCode, KafkaTimeoutError
+
+LIMIT_SECONDS = 30
+
+
+@pytest.fixture
+def topic(broker, unique) -> str:
+    """A new topic with three partitions."""
+    return create(broker, unique("ottla-producer"))
+
+
+def create(broker, name, partitions=PARTITIONS, **configs) -> str:
+    with Admin(broker.bootstrap_servers) as admin:
+        configs = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        admin.create_topics([NewTopic(name, partitions, 1, configs=configs)])
+    return name
+
+
+def read_all(broker, topic, count) -> list:
+    """The first `count` records of all partitions."""
+    found = []
+    with Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign(TopicPartition(topic, p.partition) for p in consumer.partitions_for(topic))
+        for record in consumer.records(idle_timeout_ms=LIMIT_SECONDS * 1000):
+            found.append(record)
+            if len(found) == count:
+                return found
+    return found
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_producer_writes_records_with_keys_and_headers(broker, topic, codec):
+    """A thousand records per codec come back whole, in order per key."""
+    sent = records(codec)
+    with Producer(broker.bootstrap_servers, compression_type=codec) as producer:
+        futures = [producer.send(topic, r.value, key=r.key, headers=list(r.headers)) for r in sent]
+    found = read_all(broker, topic, len(sent))
+
+    assert all(future.done() for future in futures)
+    assert_same(sent, [Sent(r.key, r.value, r.headers) for r in found])
+
+
+def test_send_tells_where_the_record_went(broker, topic):
+    """The future has topic, partition, offset, timestamp and sizes."""
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send(topic, b"a", partition=1).result(LIMIT_SECONDS)
+        future = producer.send(topic, b"value", key=b"k", partition=1, timestamp_ms=1234)
+
+        assert future.result(LIMIT_SECONDS) == RecordMetadata(topic, 1, 1, 1234, 1, 5)
+
+
+def test_send_tells_the_time_of_the_broker_where_it_decides(broker, unique):
+    """With LogAppendTime the timestamp is the broker's."""
+    name = create(broker, unique("append-time"), 1, message_timestamp_type="LogAppendTime")
+    with Producer(broker.bootstrap_servers) as producer:
+        metadata = producer.send(name, b"a", timestamp_ms=1234).result(LIMIT_SECONDS)
+
+    assert metadata.timestamp_ms > 1_600_000_000_000
+
+
+def test_delivery_callbacks_come_in_order(broker, topic):
+    """Each record's callback is called once, in the order of sending to its partition."""
+    seen = []
+    with Producer(broker.bootstrap_servers) as producer:
+        for number in range(500):
+            producer.send(
+                topic,
+                str(number),
+                partition=0,
+                on_delivery=lambda metadata, error: seen.append((metadata.offset, error)),
+            )
+
+    assert seen == [(offset, None) for offset in range(500)]
+
+
+def test_records_without_a_key_are_spread_over_all_partitions(broker, topic):
+    """The sticky partition moves on with each batch."""
+    with Producer(broker.bootstrap_servers, batch_size=1000) as producer:
+        futures = [producer.send(topic, b"x" * 100) for _ in range(1000)]
+
+    assert {future.result(0).partition for future in futures} == set(range(PARTITIONS))
+
+
+def test_acks_none_and_leader_deliver_as_well(broker, topic):
+    """acks=0 does not learn offsets; acks=1 does."""
+    for acks, offset in (("0", -1), ("1", 1)):
+        with Producer(broker.bootstrap_servers, acks=acks) as producer:
+            assert producer.send(topic, b"v", partition=0).result(LIMIT_SECONDS).offset == offset
+    assert len(read_all(broker, topic, 2)) == 2
+
+
+def test_flush_waits_for_everything(broker, topic):
+    """After flush all futures are done, however long the linger."""
+    with Producer(broker.bootstrap_servers, linger_ms=20_000) as producer:
+        futures = [producer.send(topic, b"v") for _ in range(10)]
+        producer.flush(LIMIT_SECONDS)
+
+        assert all(future.done() for future in futures)
+
+
+def test_many_threads_share_a_producer(broker, topic):
+    """Nothing is lost or doubled, and each thread's own order holds."""
+    with Producer(broker.bootstrap_servers) as producer:
+
+        def send(name: str) -> None:
+            for number in range(500):
+                producer.send(topic, f"{name} {number}", key=name)
+
+        threads = [threading.Thread(target=send, args=(f"t{n}",)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    values = [record.value.decode() for record in read_all(broker, topic, 2000)]
+
+    for n in range(4):
+        own = [value for value in values if value.startswith(f"t{n} ")]
+        assert own == [f"t{n} {number}" for number in range(500)]
+
+
+def test_small_buffer_blocks_and_goes_on(broker, topic):
+    """send() waits for room, and every record arrives."""
+    with Producer(broker.bootstrap_servers, buffer_memory=50_000, batch_size=10_000) as producer:
+        for _ in range(2000):
+            producer.send(topic, b"x" * 200)
+
+    assert len(read_all(broker, topic, 2000)) == 2000
+
+
+def test_record_above_the_limit_is_refused_at_once(broker, topic):
+    """max.request.size is the producer's own limit."""
+    with (
+        Producer(broker.bootstrap_servers, max_request_size=1000) as producer,
+        pytest.raises(KafkaError, match=r"1022 bytes.*max\.request\.size=1000") as caught,
+    ):
+        producer.send(topic, b"x" * 1001)
+    assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_batch_above_the_topics_limit_is_split(broker, unique):
+    """MESSAGE_TOO_LARGE makes smaller batches of the large one, in order and once each."""
+    name = create(broker, unique("small-batches"), 1, max_message_bytes=2000)
+    with Producer(broker.bootstrap_servers, batch_size=100_000, linger_ms=50) as producer:
+        futures = [producer.send(name, f"{number:0100d}") for number in range(300)]
+    offsets = [future.result(0).offset for future in futures]
+
+    assert offsets == list(range(300))
+    assert [int(r.value) for r in read_all(broker, name, 300)] == list(range(300))
+
+
+def test_single_record_above_the_topics_limit_fails(broker, unique):
+    """What cannot be split is refused, and the next records are not affected."""
+    name = create(broker, unique("small-records"), 1, max_message_bytes=2000)
+    with Producer(broker.bootstrap_servers) as producer:
+        large = producer.send(name, b"x" * 5000)
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            large.result(LIMIT_SECONDS)
+
+        assert producer.send(name, b"small").result(LIMIT_SECONDS).offset == 0
+
+
+def test_unknown_topic_is_created_or_waited_for(broker, unique):
+    """With automatic creation the first send makes the topic."""
+    with Producer(broker.bootstrap_servers) as producer:
+        assert producer.send(unique("made-by-send"), b"v").result(LIMIT_SECONDS).offset == 0
+
+
+def test_send_to_nobody_ends_at_max_block(unique):
+    """Without a broker, send() raises after max.block.ms and says why."""
+    with (
+        Producer("127.0.0.1:9", max_block_ms=300) as producer,
+        pytest.raises(KafkaTimeoutError, match=r"127\.0\.0\.1:9"),
+    ):
+        producer.send("t", b"v")
+
+
+def test_invalid_topic_name_is_refused(broker):
+    """The broker's answer comes back as the error of the call."""
+    with (
+        Producer(broker.bootstrap_servers) as producer,
+        pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"),
+    ):
+        producer.send("no/such topic", b"v")
+
+
+def test_partition_that_does_not_exist_is_refused(broker, topic):
+    """After a look at fresh metadata, the error names partition and count."""
+    with (
+        Producer(broker.bootstrap_servers) as producer,
+        pytest.raises(KafkaError, match=f"partition=7: topic {topic} has 3"),
+    ):
+        producer.send(topic, b"v", partition=7)
+
+
+def test_new_partition_is_found_without_a_restart(broker, topic):
+    """A partition that was added since is used when it is asked for."""
+    with Producer(broker.bootstrap_servers) as producer, Admin(broker.bootstrap_servers) as admin:
+        producer.send(topic, b"v").result(LIMIT_SECONDS)
+        admin.create_partitions({topic: PARTITIONS + 1})
+        future = producer.send(topic, b"v", partition=PARTITIONS)
+
+        assert future.result(LIMIT_SECONDS).partition == PARTITIONS
+
+
+def test_serializers_partitioner_and_interceptor_take_part(broker, topic):
+    """Values become JSON, a custom partitioner decides, an interceptor changes the record."""
+
+    class Stamp:
+        """Adds a field, and remembers what was acknowledged."""
+
+        acknowledged: ClassVar[list] = []
+
+        def on_send(self, record):
+            return record._replace(value={**record.value, "stamped": True})
+
+        def on_acknowledgement(self, metadata, error):
+            self.acknowledged.append((metadata.partition, error))
+
+    def hot_to_last(topic, key, value, partitions, available):
+        return partitions[-1] if key == b"hot" else 0
+
+    with Producer(
+        broker.bootstrap_servers,
+        value_serializer=JsonSerializer,
+        partitioner_class=hot_to_last,
+        interceptor_classes=[Stamp],
+    ) as producer:
+        producer.send(topic, {"n": 1}, key="hot")
+    found = read_all(broker, topic, 1)[0]
+
+    assert found.partition == PARTITIONS - 1
+    assert JsonDeserializer().deserialize(topic, found.value) == {"n": 1, "stamped": True}
+    assert Stamp.acknowledged == [(PARTITIONS - 1, None)]
+
+
+def test_closed_producer_raises(broker, topic):
+    """After close nothing is taken any more; closing again does nothing."""
+    producer = Producer(broker.bootstrap_servers)
+    producer.close()
+    producer.close()
+
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.send(topic, b"v")
+
+
+def test_idempotent_producer_survives_a_killed_broker(start_broker, tmp_path):
+    """kill -9 in the middle: every record is there once, in order."""
+    victim = start_broker(tmp_path / "killed")
+    create(victim, "t", 1)
+    with Producer(victim.bootstrap_servers, linger_ms=0, batch_size=2000) as producer:
+        futures = [producer.send("t", str(number)) for number in range(2000)]
+        futures[200].result(LIMIT_SECONDS)
+        victim.kill()
+        futures += [producer.send("t", str(number)) for number in range(2000, 3000)]
+        victim.start()
+        offsets = [future.result(LIMIT_SECONDS).offset for future in futures]
+
+    assert [int(r.value) for r in read_all(victim, "t", 3000)] == list(range(3000))
+    assert offsets == list(range(3000))
