@@ -1,10 +1,11 @@
 """Latency: one synchronous send, and end to end at a steady 1000 records a second.
 
-The peer is the bare round trip of 100 bytes between two blocking sockets over loopback.
+The peer is the bare round trip of 100 bytes between two processes over loopback TCP.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import tempfile
@@ -31,26 +32,30 @@ def percentiles(seconds: Sequence[float]) -> str:
     )
 
 
+def echo(listener: socket.socket) -> None:
+    """Send back what comes, in a process of its own as the broker is."""
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while data := connection.recv(4096):
+        connection.sendall(data)
+
+
 def bare_round_trips(count: int) -> list[float]:
-    """100 bytes there and back between two threads' blocking sockets."""
-    left, right = socket.socketpair()
-
-    def echo() -> None:
-        while data := right.recv(4096):
-            right.sendall(data)
-
-    thread = threading.Thread(target=echo)
-    thread.start()
+    """100 bytes there and back over loopback TCP, between two processes with blocking sockets."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    process = multiprocessing.get_context("fork").Process(target=echo, args=(listener,))
+    process.start()
     message = bytes(100)
     times = []
-    for _ in range(count):
-        start = time.perf_counter()
-        left.sendall(message)
-        left.recv(4096)
-        times.append(time.perf_counter() - start)
-    left.close()
-    thread.join()
-    right.close()
+    with socket.create_connection(listener.getsockname()) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(count):
+            start = time.perf_counter()
+            connection.sendall(message)
+            connection.recv(4096)
+            times.append(time.perf_counter() - start)
+    process.join()
+    listener.close()
     return times
 
 
