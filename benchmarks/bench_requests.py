@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from ottla.protocol.header import encode_request
+from ottla.protocol.message import Request
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
-from ottla.protocol.message import Request
 from ottla.record.batch_builder import BatchBuilder
 from ottla.testing.broker_process import BrokerProcess
 
