@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.network.config import NetworkConfig
+from ottla.network.connection import Connection
 from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -43,8 +44,8 @@ class Admission(Protocol):
         """Serve a new client."""
         ...
 
-    def make_room(self, listener: Listener) -> bool:
-        """Close the client of another listener that was quiet for longest; False without one."""
+    def quietest(self, listener: Listener) -> Connection | None:
+        """The client of another listener that was quiet for longest."""
         ...
 
 
@@ -99,9 +100,12 @@ class Acceptor:
         """Accept from a listening socket that is ready, a bounded number of clients."""
         endpoint, listener = self._sockets[fd]
         for _ in range(self._config.turn_max_accepts):
-            if self._is_full() and not self._may_replace(listener):
-                self._watch()
-                return
+            leaver = None
+            if self._is_full():
+                leaver = self._replaceable_by(listener)
+                if leaver is None:
+                    self._watch()
+                    return
             try:
                 client, address = endpoint.accept()
             except BlockingIOError:
@@ -111,6 +115,8 @@ class Acceptor:
                     self._pause(listener, error)
                     return
                 continue  # this client has gone already; the next one may be there
+            if leaver is not None:
+                leaver.close("max.connections is reached and a broker wants to connect")
             self._let_in(client, listener, (address[0].removeprefix(MAPPED_IPV4), address[1]))
 
     def left(self, client_host: str) -> None:
@@ -140,9 +146,10 @@ class Acceptor:
     def _is_full(self) -> bool:
         return self._count >= self._config.max_connections
 
-    def _may_replace(self, listener: Listener) -> bool:
-        name = self._config.inter_broker_listener_name
-        return listener.name == name and self._admission.make_room(listener)
+    def _replaceable_by(self, listener: Listener) -> Connection | None:
+        if listener.name != self._config.inter_broker_listener_name:
+            return None
+        return self._admission.quietest(listener)
 
     def _pause(self, listener: Listener, error: OSError) -> None:
         """Leave clients in the backlog for a moment; to ask again at once would only burn time."""
@@ -159,7 +166,7 @@ class Acceptor:
         """Have epoll watch exactly the sockets on which somebody could be accepted now."""
         for fd, (_, listener) in self._sockets.items():
             wanted = self._is_accepting and not self._is_exhausted
-            if self._is_full() and listener.name != self._config.inter_broker_listener_name:
+            if self._is_full() and self._replaceable_by(listener) is None:
                 wanted = False
             if wanted and fd not in self._watched:
                 self._epoll.register(fd, select.EPOLLIN)

@@ -243,13 +243,12 @@ class Processor:
         self._idle_expiry.add(connection, self._now_ms)
         self._epoll.register(endpoint.fileno(), IN)
 
-    def make_room(self, listener: Listener) -> bool:
-        """Close the quietest client of the other listeners, for one of the brokers' listener."""
+    def quietest(self, listener: Listener) -> Connection | None:
+        """Who of the other listeners can make room for a broker."""
         for connection in self._idle_expiry:
             if connection.listener_name != listener.name and not connection.is_closing:
-                connection.close("max.connections is reached and a broker wants to connect")
-                return True
-        return False
+                return connection
+        return None
 
     # Receive
 

@@ -1,0 +1,159 @@
+"""Who is let in: limits of all listeners, limits by address, and running out of descriptors."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+import pytest
+from network_world import Client, NetworkWorld, frame
+
+from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, Listener
+
+NewWorld = Callable[..., NetworkWorld]
+
+
+def is_served(world: NetworkWorld, client: Client) -> bool:
+    """Whether a request of the client is answered within a few turns."""
+    client.send(frame(b"hello"))
+    world.turn(5)
+    return client.take() == frame(b"hello")
+
+
+def test_listeners_have_names_and_real_ports(world: NetworkWorld) -> None:
+    """Port 0 was asked for twice; each client knows which listener it came through."""
+    internal = world.processor.listen("INTERNAL", "localhost", 0)
+    assert [each.name for each in world.processor.listeners] == ["PLAINTEXT", "INTERNAL"]
+    assert internal.port not in (0, world.port)
+
+    client = world.connect(internal.port)
+    assert is_served(world, client)
+    assert world.connections[0].listener_name == "INTERNAL"
+    assert world.connections[0].client_host == "127.0.0.1"
+    assert world.connections[0].client_port == client.getsockname()[1]
+
+
+def test_client_over_ipv4_on_a_dual_stack_socket_has_its_ipv4_address(world: NetworkWorld) -> None:
+    """Limits and ACLs by host are written without ::ffff: in front."""
+    listener = world.processor.listen("ANY", "", 0)
+    assert is_served(world, world.connect(listener.port))
+
+    assert world.connections[0].client_host == "127.0.0.1"
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_client_over_ipv6_is_served(world: NetworkWorld) -> None:
+    """The loopback address of IPv6."""
+    listener = world.processor.listen("SIX", "::1", 0)
+    with socket.create_connection(("::1", listener.port)) as client:
+        client.send(frame(b"six"))
+        world.until(lambda: world.requests)
+        assert client.recv(100) == frame(b"six")
+
+    assert world.connections[0].client_host == "::1"
+
+
+def test_clients_beyond_max_connections_wait_until_somebody_leaves(new_world: NewWorld) -> None:
+    """They are connected by the kernel, but not served; then the first of them is."""
+    world = new_world(max_connections=2)
+    first, second, third = (world.connect() for _ in range(3))
+    assert is_served(world, first)
+    assert is_served(world, second)
+    assert not is_served(world, third)
+
+    first.close()
+    world.turn(5)
+    assert third.take() == frame(b"hello")
+
+
+def test_broker_gets_in_when_the_quietest_client_makes_room(new_world: NewWorld) -> None:
+    """On the inter-broker listener max.connections is no reason to wait (KIP-402)."""
+    world = new_world(max_connections=2, inter_broker_listener_name="INTERNAL")
+    internal = world.processor.listen("INTERNAL", "127.0.0.1", 0)
+    busy, quiet = world.connect(), world.connect()
+    assert is_served(world, quiet)
+    world.advance(1000)
+    assert is_served(world, busy)
+    broker = world.connect(internal.port)
+
+    assert is_served(world, broker)
+    assert world.is_closed(quiet)
+    assert is_served(world, busy)
+
+
+def test_broker_waits_when_all_connections_are_brokers(new_world: NewWorld) -> None:
+    """There is nobody to make room; when one leaves, the next one is let in."""
+    world = new_world(max_connections=1, inter_broker_listener_name="INTERNAL")
+    internal = world.processor.listen("INTERNAL", "127.0.0.1", 0)
+    first, second = world.connect(internal.port), world.connect(internal.port)
+    assert is_served(world, first)
+    assert not is_served(world, second)
+
+    first.close()
+    world.turn(5)
+    assert second.take() == frame(b"hello")
+
+
+def test_address_with_too_many_connections_is_closed_at_once(new_world: NewWorld) -> None:
+    """The next one is welcome as soon as there is one less."""
+    world = new_world(max_connections_per_ip=1)
+    first, second = world.connect(), world.connect()
+    assert is_served(world, first)
+    assert world.is_closed(second)
+
+    first.close()
+    world.turn(5)
+    assert is_served(world, world.connect())
+
+
+def test_override_is_the_limit_of_its_address(new_world: NewWorld) -> None:
+    """max.connections.per.ip may be 0 when overrides let some in."""
+    world = new_world(max_connections_per_ip=0, max_connections_per_ip_overrides={"127.0.0.1": 1})
+    assert is_served(world, world.connect())
+    assert world.is_closed(world.connect())
+
+
+def test_acceptor_pauses_when_descriptors_have_run_out(
+    world: NetworkWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EMFILE is logged once per pause; the client waits in the backlog and is served after."""
+    attempts = []
+
+    def accept(self: socket.socket) -> object:
+        attempts.append(1)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(socket.socket, "accept", accept)
+        client = world.connect()
+        world.turn(10)
+    assert len(attempts) == 1
+    assert "Cannot accept on listener PLAINTEXT for now: Too many open files" in caplog.text
+    assert not is_served(world, client)
+
+    world.advance(EXHAUSTED_PAUSE_MS)
+    world.turn(5)
+    assert client.take() == frame(b"hello")
+
+
+def test_client_that_has_gone_before_it_was_accepted_is_passed_over(
+    world: NetworkWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one behind it is served in the same turn."""
+    real_accept = socket.socket.accept
+    failures = [OSError(errno.ECONNABORTED, "Software caused connection abort")]
+
+    def accept(self: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return real_accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    assert is_served(world, world.connect())
+
+
+def test_listener_is_a_value() -> None:
+    """Two descriptions of the same listener are equal."""
+    assert Listener("A", "localhost", 1) == Listener("A", "localhost", 1)

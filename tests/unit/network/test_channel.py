@@ -1,0 +1,232 @@
+"""The outbound channel against a scripted server, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.network.channel import Channel
+from ottla.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.header import (
+    RequestHeader,
+    decode_request,
+    decode_request_header,
+    encode_response,
+)
+from ottla.testing import MockRuntime, mock_runtime
+
+VERSION = 2
+
+
+class Server(asyncio.Protocol):
+    """Keeps the requests that it gets, and answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.headers: list[RequestHeader] = []
+        self.bodies: list[object] = []
+        self.lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+
+    def data_received(self, data: bytes) -> None:
+        header, position = decode_request_header(memoryview(data)[4:])
+        self.headers.append(header)
+        self.bodies.append(decode_request(header, memoryview(data)[4:], position))
+
+    def answer(self, header: RequestHeader, throttle_time_ms: int = 0) -> None:
+        response = ApiVersionsResponse(
+            api_keys=[ApiVersion(api_key=18, min_version=0, max_version=3)],
+            throttle_time_ms=throttle_time_ms,
+        )
+        self.write(b"".join(bytes(part) for part in encode_response(header, response)))
+
+    def write(self, data: bytes) -> None:
+        assert self.transport is not None
+        self.transport.write(data)
+
+
+class ChannelWorld:
+    """A channel and the server at its other end."""
+
+    def __init__(self) -> None:
+        self.runtime: MockRuntime = mock_runtime()
+        self.server = Server()
+        self.runtime.network.serve("broker", 9092, lambda: self.server)
+        self.channel = self.run(
+            Channel.connect(
+                self.runtime.network, "broker", 9092, client_id="tester", timeout_ms=1000
+            )
+        )
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return self.runtime.scheduler.run(coroutine)
+
+    def send(self) -> asyncio.Future[Any]:
+        future = self.channel.send(ApiVersionsRequest(), VERSION)
+        self.runtime.scheduler.run_ready()
+        return future
+
+    def turn(self) -> None:
+        self.runtime.scheduler.run_ready()
+
+
+@pytest.fixture
+def world() -> ChannelWorld:
+    return ChannelWorld()
+
+
+def test_request_carries_client_id_and_counted_correlation_ids(world: ChannelWorld) -> None:
+    """The server sees what was asked, in which version, by whom."""
+    world.send()
+    world.send()
+
+    assert [header.correlation_id for header in world.server.headers] == [0, 1]
+    assert {header.client_id for header in world.server.headers} == {"tester"}
+    assert {header.api_version for header in world.server.headers} == {VERSION}
+    world.channel.close()
+
+
+def test_answers_reach_their_requests_in_order(world: ChannelWorld) -> None:
+    """Three requests are on their way before the first answer comes."""
+    futures = [world.send() for _ in range(3)]
+    assert world.channel.in_flight == 3
+    for number, header in enumerate(world.server.headers):
+        world.server.answer(header, throttle_time_ms=number)
+    world.turn()
+
+    assert [future.result().throttle_time_ms for future in futures] == [0, 1, 2]
+    assert futures[0].result().api_keys[0].max_version == 3
+    assert world.channel.in_flight == 0
+
+
+def test_request_without_response_waits_for_none(world: ChannelWorld) -> None:
+    """The next answer belongs to the next request."""
+    world.channel.send_without_response(ApiVersionsRequest(), VERSION)
+    future = world.send()
+    assert world.channel.in_flight == 1
+    world.server.answer(world.server.headers[1])
+    world.turn()
+
+    assert future.result().error_code == 0
+
+
+def test_answer_to_another_request_ends_the_channel(world: ChannelWorld) -> None:
+    """A wrong correlation id means that the stream cannot be trusted: all requests fail."""
+    futures = [world.send(), world.send()]
+    world.server.answer(world.server.headers[1])
+    world.turn()
+
+    for future in futures:
+        error = future.exception()
+        assert isinstance(error, KafkaError)
+        assert error.error is ErrorCode.NETWORK_EXCEPTION
+        assert "ApiVersionsRequest has correlation id 1 and not 0" in str(error)
+    assert world.channel.is_closed
+    assert world.server.lost
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\xff\xff\xff\xff", struct.pack(">ii", 4, 0), struct.pack(">i", 0)],
+    ids=["negative size", "no body", "no correlation id"],
+)
+def test_answer_that_is_none_ends_the_channel(world: ChannelWorld, garbage: bytes) -> None:
+    """It says which broker it was."""
+    future = world.send()
+    world.server.write(garbage)
+    world.turn()
+
+    assert "broker:9092" in str(future.exception())
+    assert world.channel.is_closed
+
+
+def test_answer_that_nobody_asked_for_ends_the_channel(world: ChannelWorld) -> None:
+    """There is no request that it could belong to."""
+    world.server.write(struct.pack(">ii", 4, 0))
+    world.turn()
+
+    assert world.channel.close_reason == "a response although no request waits for one"
+
+
+def test_close_by_the_server_fails_what_waits(world: ChannelWorld) -> None:
+    """The error can be retried, elsewhere."""
+    future = world.send()
+    assert world.server.transport is not None
+    world.server.transport.close()
+    world.turn()
+
+    error = future.exception()
+    assert isinstance(error, KafkaError)
+    assert error.retriable
+    assert "the broker has closed it" in str(error)
+
+
+def test_closed_channel_refuses_requests_with_its_reason(world: ChannelWorld) -> None:
+    """At once, and without an exception where a future can carry it."""
+    world.channel.close("not needed any more")
+    world.channel.close("again")
+
+    assert "not needed any more" in str(world.send().exception())
+    with pytest.raises(KafkaError, match="not needed any more"):
+        world.channel.send_without_response(ApiVersionsRequest(), VERSION)
+    world.turn()
+    assert world.server.lost
+
+
+def test_answer_for_a_caller_that_has_given_up_is_dropped(world: ChannelWorld) -> None:
+    """The one behind it is delivered."""
+    first, second = world.send(), world.send()
+    first.cancel()
+    for header in world.server.headers:
+        world.server.answer(header)
+    world.turn()
+
+    assert second.result().error_code == 0
+    assert not world.channel.is_closed
+
+
+def test_nobody_at_the_address_is_a_network_error(world: ChannelWorld) -> None:
+    """The text names the address."""
+    connecting = Channel.connect(world.runtime.network, "nowhere", 1, timeout_ms=1000)
+    with pytest.raises(KafkaError, match="cannot connect to nowhere:1") as failed:
+        world.run(connecting)
+
+    assert failed.value.error is ErrorCode.NETWORK_EXCEPTION
+
+
+def test_connecting_ends_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that swallows everything does not hold the caller."""
+    runtime = mock_runtime()
+
+    async def connect(*_: object, **__: object) -> object:
+        return await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(runtime.network, "connect", connect)
+    with pytest.raises(KafkaError, match="no connection to broker:9092 within 1500 ms"):
+        runtime.scheduler.run(Channel.connect(runtime.network, "broker", 9092, timeout_ms=1500))
+
+    assert runtime.clock.monotonic_ms() == 1500
+
+
+def test_drain_waits_while_the_peer_does_not_read(world: ChannelWorld) -> None:
+    """What asyncio says about its write buffer is passed on to who asks."""
+    world.run(world.channel.drain())
+    world.channel.pause_writing()
+    waiting = world.runtime.scheduler.spawn(world.channel.drain(), "waiting")
+    world.turn()
+    assert not waiting.done()
+    world.channel.resume_writing()
+    world.turn()
+
+    assert waiting.done()
