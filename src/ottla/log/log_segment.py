@@ -413,6 +413,7 @@ class LogSegment:
         self.recent.truncate(0)
         self.offset_index.release()
         self.time_index.release()
+        self.txn_index.release()
 
     def close(self) -> None:
         """Close the file; the segment is not used any more."""

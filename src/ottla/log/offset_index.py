@@ -14,7 +14,7 @@ Invariant: offsets and positions both grow, and position 0 has no entry.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from struct import Struct
 from typing import ClassVar, NamedTuple
@@ -22,6 +22,7 @@ from typing import ClassVar, NamedTuple
 from ottla.log.index_file import CorruptIndexError, IndexFile
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_OFFSET = 2**63 - 1
 
 
 class OffsetPosition(NamedTuple):

@@ -29,7 +29,7 @@ from ottla.log.log_files import SNAPSHOT_SUFFIX, parse_segment_name, segment_pat
 from ottla.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
 from ottla.log.producer_state import NO_OFFSET, BatchMetadata, ProducerState, next_sequence
 from ottla.log.txn_index import AbortedTxn
-from ottla.record.control_record import read_end_txn
+from ottla.record.control_record import EndTransactionMarker, parse_end_transaction_marker
 from ottla.record.record_batch import TRANSACTIONAL_FLAG, RecordBatch
 from ottla.runtime import Disk
 from ottla.structs import TopicPartition
@@ -173,7 +173,7 @@ class ProducerStateManager:
             return
         if batch.producer_epoch < state.producer_epoch:
             raise self._fenced(batch, state)
-        ending = read_end_txn(batch) if batch.is_control else None
+        ending = _end_of_transaction(batch) if batch.is_control else None
         if ending is not None and ending.coordinator_epoch < state.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -215,7 +215,7 @@ class ProducerStateManager:
 
     def _replay_marker(self, batch: RecordBatch) -> AbortedTxn | None:
         """The end of a transaction: a control record that says how (KIP-98)."""
-        ending = read_end_txn(batch)
+        ending = _end_of_transaction(batch)
         if ending is None:
             return None
         state = self.producers.setdefault(batch.producer_id, ProducerState(batch.producer_id))
@@ -322,3 +322,9 @@ class ProducerStateManager:
         open_txns = [s for s in producers.values() if s.current_txn_first_offset != NO_OFFSET]
         open_txns.sort(key=lambda state: state.current_txn_first_offset)
         self.ongoing_txns = {s.current_txn_first_offset: s.producer_id for s in open_txns}
+
+
+def _end_of_transaction(batch: RecordBatch) -> EndTransactionMarker | None:
+    """The marker that a control batch holds; None if it marks something else, or nothing."""
+    record = next(batch.records(), None)
+    return None if record is None else parse_end_transaction_marker(record)

@@ -7,6 +7,8 @@ is such a transaction. Invariant: entries are in the order of their last offsets
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from operator import attrgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -27,14 +29,15 @@ class AbortedTxn(NamedTuple):
 
 
 class TransactionIndex:
-    """The aborted transactions of one segment; few enough to be read from the file each time."""
+    """The aborted transactions of one segment, read from the file when first asked for."""
 
-    __slots__ = ("_disk", "base_offset", "path")
+    __slots__ = ("_disk", "_entries", "base_offset", "path")
 
     def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
         self._disk = disk
         self.path = path
         self.base_offset = base_offset
+        self._entries: list[AbortedTxn] | None = None
 
     def append(self, aborted: AbortedTxn) -> None:
         """Add a transaction that ends behind all others here."""
@@ -43,9 +46,25 @@ class TransactionIndex:
             file.pwrite(ENTRY.pack(VERSION, *aborted), file.size())
         finally:
             file.close()
+        if self._entries is not None:
+            self._entries.append(aborted)
 
     def entries(self) -> list[AbortedTxn]:
         """Every aborted transaction; CorruptIndexError if the file cannot be what it should."""
+        if self._entries is None:
+            self._entries = self._read()
+        return self._entries
+
+    def entries_from(self, offset: int) -> list[AbortedTxn]:
+        """The transactions that end at or behind an offset."""
+        entries = self.entries()
+        return entries[bisect_left(entries, offset, key=attrgetter("last_offset")) :]
+
+    def release(self) -> None:
+        """Give back the memory of what can be read again."""
+        self._entries = None
+
+    def _read(self) -> list[AbortedTxn]:
         if not self._disk.exists(self.path):
             return []
         raw = self._disk.read_bytes(self.path)
@@ -68,14 +87,17 @@ class TransactionIndex:
         """Drop the transactions that end at or behind an offset."""
         if not self._disk.exists(self.path):
             return
+        self._entries = None
         count = sum(aborted.last_offset < offset for aborted in self.entries())
         file = self._disk.open(self.path)
         try:
             file.truncate(count * ENTRY.size)
         finally:
             file.close()
+            self._entries = None
 
     def reset(self) -> None:
         """Forget all entries, because the segment is about to be scanned for them."""
+        self._entries = None
         if self._disk.exists(self.path):
             self._disk.unlink(self.path)

@@ -5,12 +5,14 @@ These are the words between the request handlers and the logs; they know no prot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode
+from ottla.log.txn_index import AbortedTxn
 from ottla.runtime import FileRegion
 from ottla.structs import NO_EPOCH, TopicPartition
 
@@ -66,13 +68,17 @@ class FetchPartition:
 
 @dataclass(slots=True)
 class FetchPartitionResult:
-    """What one partition answers: whole batches as they lie in the segment file, or an error."""
+    """What one partition answers: whole batches as they lie in the segment file, or an error.
+
+    A reader of committed records is told whose batches among them to leave out.
+    """
 
     error: ErrorCode
     high_watermark: int = UNKNOWN_OFFSET
     last_stable_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
     records: FileRegion | None = None
+    aborted_transactions: Sequence[AbortedTxn] | None = None
 
     @property
     def size_in_bytes(self) -> int:

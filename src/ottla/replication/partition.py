@@ -10,6 +10,9 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import FetchDataInfo, Log, LogAppendInfo
+from ottla.log.log_validator import AppendOrigin
+from ottla.log.producer_state import ProducerState
+from ottla.log.producer_state_manager import Verification
 from ottla.replication.exchange import (
     ACKS_ALL,
     CONSUMER_REPLICA_ID,
@@ -22,6 +25,7 @@ from ottla.replication.exchange import (
 from ottla.structs import NO_EPOCH, NO_LEADER, PartitionState, TopicPartition
 
 LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
 
 
 class Partition:
@@ -53,7 +57,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """The first offset of an open transaction, or the high watermark where none is open."""
-        return self.log.high_watermark
+        return self.log.last_stable_offset
 
     def make_leader(self, state: PartitionState) -> None:
         """Lead the partition in the epoch of `state`; what the log holds is what is committed."""
@@ -65,7 +69,11 @@ class Partition:
         self._maybe_increment_high_watermark()
 
     def append_records_to_leader(
-        self, records: memoryview, required_acks: int, now_ms: int
+        self,
+        records: memoryview,
+        required_acks: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:
         """Append one produced batch; raises KafkaError with the code that the producer gets."""
         if self.leader != self.broker_id:
@@ -76,40 +84,76 @@ class Partition:
                 f"{self.topic_partition}: {len(self.isr)} in-sync replicas are fewer than "
                 f"min.insync.replicas={self.log.config.min_insync_replicas}",
             )
-        info = self.log.append_as_leader(records, self.leader_epoch, now_ms=now_ms)
+        info = self.log.append_as_leader(records, self.leader_epoch, now_ms=now_ms, origin=origin)
         self._maybe_increment_high_watermark()
         return info
 
     def read_records(
-        self, request: FetchPartition, max_bytes: int, replica_id: int, min_one_message: bool
+        self,
+        request: FetchPartition,
+        max_bytes: int,
+        replica_id: int,
+        min_one_message: bool,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> FetchPartitionResult:
         """Read whole batches from the wanted offset, as far as the reader may see."""
         self.check_leader_epoch(request.current_leader_epoch)
         log = self.log
         high_watermark = log.high_watermark
-        max_offset = high_watermark if replica_id <= CONSUMER_REPLICA_ID else log.log_end_offset
+        last_stable_offset = log.last_stable_offset
+        if replica_id > CONSUMER_REPLICA_ID:
+            max_offset = log.log_end_offset
+        elif isolation is IsolationLevel.READ_COMMITTED:
+            max_offset = last_stable_offset
+        else:
+            max_offset = high_watermark
         data = self._read(request.fetch_offset, max_bytes, max_offset, min_one_message)
-        return FetchPartitionResult(
+        result = FetchPartitionResult(
             ErrorCode.NONE,
             high_watermark,
-            self.last_stable_offset,
+            last_stable_offset,
             log.log_start_offset,
             data.records,
         )
+        if isolation is IsolationLevel.READ_COMMITTED and replica_id <= CONSUMER_REPLICA_ID:
+            result.aborted_transactions = log.aborted_transactions(data, max_offset)
+        return result
 
     def fetch_offset_for_timestamp(
         self, timestamp_ms: int, isolation: IsolationLevel, current_leader_epoch: int = NO_EPOCH
     ) -> OffsetResult:
         """The first record at or after a time; -1 asks for the end, as far as it is readable."""
         self.check_leader_epoch(current_leader_epoch)
+        committed = isolation is IsolationLevel.READ_COMMITTED
+        end = self.last_stable_offset if committed else self.high_watermark
         if timestamp_ms == LATEST_TIMESTAMP:
-            committed = isolation is IsolationLevel.READ_COMMITTED
-            end = self.last_stable_offset if committed else self.high_watermark
             return OffsetResult(ErrorCode.NONE, NO_TIMESTAMP, end, self.leader_epoch)
         found = self.log.fetch_offset_by_timestamp(timestamp_ms)
-        if found is None:
+        if found is None or (found[1] >= end and timestamp_ms != EARLIEST_TIMESTAMP):
             return OffsetResult(ErrorCode.NONE)
         return OffsetResult(ErrorCode.NONE, *found)
+
+    def end_offset_for_epoch(
+        self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
+    ) -> tuple[int, int]:
+        """The largest epoch up to `leader_epoch` and where it ends here; -1 twice if unknown."""
+        self.check_leader_epoch(current_leader_epoch)
+        return self.log.leader_epoch_cache.end_offset_for(leader_epoch, self.log.log_end_offset)
+
+    def begin_verification(self, producer_id: int, producer_epoch: int) -> Verification | None:
+        """What the transaction's coordinator has to confirm before the next batch; None: nothing.
+
+        Where this broker does not lead there is nothing to confirm: the append is refused anyway.
+        """
+        if not self.is_leader:
+            return None
+        return self.log.producer_state_manager.begin_verification(producer_id, producer_epoch)
+
+    def active_producers(self) -> list[ProducerState]:
+        """What is known of each producer that has written here, if this broker leads."""
+        if not self.is_leader:
+            raise self._not_leader()
+        return list(self.log.producer_state_manager.producers.values())
 
     def delete_records(self, offset: int) -> int:
         """Move the log's start up to `offset` (-1: the high watermark); returns the new start."""

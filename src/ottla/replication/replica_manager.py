@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_manager import LogManager
+from ottla.log.log_validator import AppendOrigin
 from ottla.replication.delayed_fetch import DelayedFetch, FetchResults, is_satisfied
 from ottla.replication.delayed_produce import AppendResults, DelayedProduce
 from ottla.replication.exchange import (
@@ -61,7 +62,7 @@ class ReplicaManager:
         entries: Mapping[TopicPartition, memoryview],
         respond: Callable[[AppendResults], object],
         *,
-        internal_topics_allowed: bool = False,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> None:
         """Append one batch to each partition; `respond` is called once `required_acks` have it.
 
@@ -69,7 +70,7 @@ class ReplicaManager:
         """
         now_ms = self.runtime.clock.now_ms()
         results = {
-            tp: self._append(tp, records, required_acks, now_ms, internal_topics_allowed)
+            tp: self._append(tp, records, required_acks, now_ms, origin)
             for tp, records in entries.items()
         }
         if required_acks == ACKS_ALL and self._awaits_replication(results):
@@ -84,16 +85,16 @@ class ReplicaManager:
         records: memoryview,
         required_acks: int,
         now_ms: int,
-        internal_topics_allowed: bool,
+        origin: AppendOrigin,
     ) -> PartitionAppendResult:
         try:
-            if topic_partition.topic in INTERNAL_TOPICS and not internal_topics_allowed:
+            if topic_partition.topic in INTERNAL_TOPICS and origin is AppendOrigin.CLIENT:
                 raise KafkaError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"{topic_partition.topic} is written by the broker only",
                 )
             partition = self.partition(topic_partition)
-            info = partition.append_records_to_leader(records, required_acks, now_ms)
+            info = partition.append_records_to_leader(records, required_acks, now_ms, origin)
         except KafkaError as error:
             if not error.retriable:
                 logger.info("refused a batch for %s: %s", topic_partition, error)
@@ -164,7 +165,9 @@ class ReplicaManager:
     ) -> FetchPartitionResult:
         try:
             partition = self.partition(request.topic_partition)
-            return partition.read_records(request, max_bytes, params.replica_id, min_one_message)
+            return partition.read_records(
+                request, max_bytes, params.replica_id, min_one_message, params.isolation
+            )
         except KafkaError as error:
             return FetchPartitionResult(error.error)
 

@@ -41,6 +41,7 @@ from ottla.server.handlers.api_versions import ApiVersionsHandler
 from ottla.server.handlers.configs import ConfigsHandler
 from ottla.server.handlers.fetch import FetchHandler
 from ottla.server.handlers.group import GroupHandlers
+from ottla.server.handlers.leader_epoch import LeaderEpochHandler
 from ottla.server.handlers.list_offsets import ListOffsetsHandler
 from ottla.server.handlers.metadata import MetadataHandler
 from ottla.server.handlers.offsets import OffsetHandlers
@@ -137,6 +138,7 @@ class Broker:
             ProduceHandler(replica_manager),
             FetchHandler(replica_manager, sessions, config.fetch_max_bytes),
             ListOffsetsHandler(replica_manager),
+            LeaderEpochHandler(replica_manager),
             MetadataHandler(
                 cache,
                 config.auto_create_topics_enable,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ottla.errors import ErrorCode
+from ottla.log.log_validator import AppendOrigin
 from ottla.record.record_batch import batches
 from ottla.replication.exchange import ACKS_ALL
 from ottla.replication.replica_manager import ReplicaManager
@@ -65,7 +66,7 @@ class TopicOffsetsLog:
             ACKS_ALL,
             {topic_partition: memoryview(bytearray(batch))},
             lambda results: on_done(results[topic_partition].error),
-            internal_topics_allowed=True,
+            origin=AppendOrigin.COORDINATOR,
         )
 
     def read(self, partition: int) -> Iterator[memoryview]:

@@ -83,9 +83,18 @@ class LogWorld:
         if epoch is None:
             epoch = max(0, log.leader_epoch_cache.latest_epoch)
         data = memoryview(bytearray(new_batch(*values, **header)))
+        if header.get("is_transactional"):
+            self.confirm_transaction(header["producer_id"], header["producer_epoch"])
         info = log.append_as_leader(data, epoch, now_ms=self.runtime.clock.now_ms())
         log.update_high_watermark(log.log_end_offset)
         return info
+
+    def confirm_transaction(self, producer_id: int, producer_epoch: int) -> None:
+        """Say that the coordinator has the partition in the producer's transaction."""
+        producers = self.log().producer_state_manager
+        verification = producers.begin_verification(producer_id, producer_epoch)
+        if verification is not None:
+            verification.is_confirmed = True
 
     def append_many(self, count: int, **header) -> None:
         """Append batches of one record, whose values are their offsets."""

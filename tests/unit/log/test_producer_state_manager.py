@@ -50,9 +50,17 @@ def error_of(manager: ProducerStateManager, sequence: int, epoch: int = 0) -> Er
     return caught.value.error
 
 
-def marker(control_type: int, base_offset: int, epoch: int = 0) -> RecordBatch:
+def refusal(manager: ProducerStateManager, refused: RecordBatch) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        manager.check(refused)
+    return caught.value.error
+
+
+def marker(
+    control_type: int, base_offset: int, epoch: int = 0, coordinator_epoch: int = 3
+) -> RecordBatch:
     key = struct.pack(">hh", 0, control_type)
-    value = struct.pack(">hi", 0, 3)
+    value = struct.pack(">hi", 0, coordinator_epoch)
     return RecordBatch(
         build_batch(
             [(NOW_MS, key, value, ())],
@@ -148,15 +156,70 @@ def test_replayed_batches_make_the_same_state_as_appended_ones():
 
 
 def test_open_transaction_holds_back_readers_of_committed_records():
-    """Until its marker comes; a commit leaves nothing behind."""
+    """Until its marker is on all replicas; a commit leaves nothing behind."""
     manager = new_manager()
     manager.replay(batch(0, base_offset=10, is_transactional=True))
     manager.replay(batch(1, base_offset=11, is_transactional=True))
     assert manager.first_unstable_offset == 10
 
     assert manager.replay(marker(1, 12)) is None
+    assert manager.first_unstable_offset == 10
+    manager.on_high_watermark(12)
+    assert manager.first_unstable_offset == 10
+    manager.on_high_watermark(13)
     assert manager.first_unstable_offset is None
     assert manager.producers[7].coordinator_epoch == 3
+
+
+def test_transaction_begins_only_where_the_coordinator_has_confirmed_it():
+    """Without that, and with another epoch, the batch is one that came late (KIP-890)."""
+    manager = new_manager()
+    first = batch(0, is_transactional=True)
+    assert refusal(manager, first) is ErrorCode.INVALID_TXN_STATE
+
+    verification = manager.begin_verification(7, 0)
+    assert refusal(manager, first) is ErrorCode.INVALID_TXN_STATE
+    verification.is_confirmed = True
+    assert manager.check(first) is None
+    assert refusal(manager, batch(0, epoch=1, is_transactional=True)) is (
+        ErrorCode.INVALID_TXN_STATE
+    )
+    manager.append(first, 10, NOW_MS)
+    assert manager.begin_verification(7, 0) is None
+    assert manager.check(batch(1, is_transactional=True)) is None
+
+
+def test_marker_takes_a_confirmation_back():
+    """The transaction has ended between the question and the batch."""
+    manager = new_manager()
+    manager.begin_verification(7, 0).is_confirmed = True
+    manager.replay(marker(0, 15))
+
+    assert refusal(manager, batch(0, is_transactional=True)) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_plain_batch_within_an_open_transaction_is_refused():
+    """It would be neither in the transaction nor outside of it."""
+    manager = new_manager()
+    manager.replay(batch(0, base_offset=10, is_transactional=True))
+
+    assert refusal(manager, batch(1)) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_coordinator_of_an_older_epoch_is_fenced():
+    """Both as to the producer's epoch and as to its own."""
+    manager = new_manager()
+    manager.check_coordinator(marker(1, 10, epoch=1))
+    manager.replay(marker(1, 10, epoch=1))
+    manager.check_coordinator(marker(1, 11, epoch=1))
+
+    for late, error in (
+        (marker(1, 11, epoch=0), ErrorCode.INVALID_PRODUCER_EPOCH),
+        (marker(1, 11, epoch=1, coordinator_epoch=2), ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+    ):
+        with pytest.raises(KafkaError) as caught:
+            manager.check_coordinator(late)
+        assert caught.value.error is error
 
 
 def test_abort_marker_gives_the_aborted_transaction():

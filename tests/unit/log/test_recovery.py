@@ -354,7 +354,8 @@ def test_aborted_transactions_are_found_by_the_scan(world: LogWorld):
     for clean in (False, True):
         log = world.restart(clean=clean)
         assert log.segments.active.txn_index.entries() == before
-        assert log.producer_state_manager.first_unstable_offset == 6
+        log.update_high_watermark(log.log_end_offset)
+        assert log.last_stable_offset == 6
 
 
 @pytest.mark.parametrize("clean", [False, True])

@@ -16,6 +16,7 @@ from ottla.errors import ErrorCode
 from ottla.network.request import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -84,6 +85,16 @@ def replica_id(body: FetchRequest, api_version: int) -> int:
     return min(claimed, CONSUMER_REPLICA_ID)
 
 
+def aborted_transactions(result: FetchPartitionResult) -> list[AbortedTransaction] | None:
+    """Null where the reader did not ask to be told, which is not the same as none."""
+    if result.aborted_transactions is None:
+        return None
+    return [
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in result.aborted_transactions
+    ]
+
+
 def topic_responses(
     results: Iterable[tuple[FetchPartition, FetchPartitionResult]], api_version: int
 ) -> list[FetchableTopicResponse]:
@@ -110,7 +121,7 @@ def topic_responses(
                 high_watermark=result.high_watermark,
                 last_stable_offset=result.last_stable_offset,
                 log_start_offset=result.log_start_offset,
-                aborted_transactions=None,
+                aborted_transactions=aborted_transactions(result),
                 records=result.records if result.records is not None else NO_RECORDS,
             )
         )
