@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -23,52 +22,28 @@ from ottla.log.index_file import CorruptIndexError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_files import PARTITION_METADATA
 from ottla.log.log_flusher import FlushJob, LogFlusher
+from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_segment import LogSegment
 from ottla.log.log_validator import AppendOrigin, LogValidator
 from ottla.log.partition_metadata import write_topic_id
 from ottla.log.producer_replay import restore_producers
-from ottla.log.producer_state import BatchMetadata
 from ottla.log.recovery import LoadedLog
 from ottla.log.segment_deletion import delete_directory, delete_segments
 from ottla.log.segments import Segments
 from ottla.log.time_index import NO_TIMESTAMP
 from ottla.log.txn_index import AbortedTxn
 from ottla.record.record_batch import RecordBatch, assign_offset
-from ottla.runtime import FileRegion, Runtime
+from ottla.runtime import Runtime
 from ottla.structs import NO_EPOCH, TopicPartition
+
+__all__ = ["FetchDataInfo", "Log", "LogAppendInfo"]
 
 logger = logging.getLogger(__name__)
 
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
 MAX_TIMESTAMP: Final = -3
-
-
-@dataclass(slots=True)
-class LogAppendInfo:
-    """Where a batch went. For a duplicate: where its first copy went."""
-
-    first_offset: int
-    last_offset: int
-    max_timestamp_ms: int
-    log_append_time_ms: int
-    log_start_offset: int
-    record_count: int
-    size_in_bytes: int
-    is_duplicate: bool = False
-
-
-@dataclass(slots=True)
-class FetchDataInfo:
-    """What was read: a region of a segment file with whole batches, or nothing.
-
-    `first_entry_incomplete`: there is a batch, but it is larger than what was asked for.
-    """
-
-    fetch_offset: int
-    records: FileRegion | None = None
-    first_entry_incomplete: bool = False
 
 
 class Log:
@@ -179,13 +154,14 @@ class Log:
             self._check_available()
         epochs = self.leader_epoch_cache
         if NO_EPOCH < leader_epoch < epochs.latest_epoch:
-            raise self._older_epoch(leader_epoch)
+            raise older_epoch(self.topic_partition, leader_epoch, epochs.latest_epoch)
         batch, max_timestamp_ms, append_time_ms = self._validator.validate(records, now_ms, origin)
         if batch.producer_id >= 0:
             if origin is not AppendOrigin.CLIENT:
                 self.producer_state_manager.check_coordinator(batch)
             elif (duplicate := self.producer_state_manager.check(batch)) is not None:
-                return self._info_of_duplicate(duplicate, batch)
+                is_append_time = self._validator.is_log_append_time
+                return info_of_duplicate(duplicate, batch, self.log_start_offset, is_append_time)
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
         data = batch.buffer
@@ -209,27 +185,6 @@ class Log:
             self.log_start_offset,
             batch.record_count,
             len(data),
-        )
-
-    def _older_epoch(self, leader_epoch: int) -> KafkaError:
-        """Epochs never fall within a log; recovery counts on that."""
-        return KafkaError.of(
-            ErrorCode.FENCED_LEADER_EPOCH,
-            f"{self.topic_partition}: the log has batches of leader epoch "
-            f"{self.leader_epoch_cache.latest_epoch}, and none of epoch {leader_epoch} may follow",
-        )
-
-    def _info_of_duplicate(self, first: BatchMetadata, batch: RecordBatch) -> LogAppendInfo:
-        append_time_ms = first.timestamp_ms if self._validator.is_log_append_time else NO_TIMESTAMP
-        return LogAppendInfo(
-            first.first_offset,
-            first.last_offset,
-            first.timestamp_ms,
-            append_time_ms,
-            self.log_start_offset,
-            batch.record_count,
-            batch.size_in_bytes,
-            is_duplicate=True,
         )
 
     def _note_producer(

@@ -1,0 +1,62 @@
+"""What a log answers: where a batch was appended, and what was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.producer_state import BatchMetadata
+from ottla.record.record_batch import NO_TIMESTAMP, RecordBatch
+from ottla.runtime import FileRegion
+from ottla.structs import TopicPartition
+
+
+@dataclass(slots=True)
+class LogAppendInfo:
+    """Where a batch went. For a duplicate: where its first copy went."""
+
+    first_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    log_append_time_ms: int
+    log_start_offset: int
+    record_count: int
+    size_in_bytes: int
+    is_duplicate: bool = False
+
+
+@dataclass(slots=True)
+class FetchDataInfo:
+    """What was read: a region of a segment file with whole batches, or nothing.
+
+    `first_entry_incomplete`: there is a batch, but it is larger than what was asked for.
+    """
+
+    fetch_offset: int
+    records: FileRegion | None = None
+    first_entry_incomplete: bool = False
+
+
+def info_of_duplicate(
+    first: BatchMetadata, batch: RecordBatch, log_start_offset: int, is_append_time: bool
+) -> LogAppendInfo:
+    """The answer for a batch that was sent again: what its first copy was answered."""
+    return LogAppendInfo(
+        first.first_offset,
+        first.last_offset,
+        first.timestamp_ms,
+        first.timestamp_ms if is_append_time else NO_TIMESTAMP,
+        log_start_offset,
+        batch.record_count,
+        batch.size_in_bytes,
+        is_duplicate=True,
+    )
+
+
+def older_epoch(topic_partition: TopicPartition, leader_epoch: int, latest: int) -> KafkaError:
+    """The error for a leader that is not the latest; recovery counts on epochs that never fall."""
+    return KafkaError.of(
+        ErrorCode.FENCED_LEADER_EPOCH,
+        f"{topic_partition}: the log has batches of leader epoch {latest}, and none of epoch "
+        f"{leader_epoch} may follow",
+    )
