@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
@@ -27,6 +28,7 @@ MAX_OFFSETS_PER_TRIGGER = 100_000
 PRINTED_ROWS = 8
 DEFAULT_OUTPUT = "demo-output"
 REPORT = "report.html"
+SPARK_LOG = "spark.log"
 
 
 class DemoCommand(Command):
@@ -86,7 +88,7 @@ def event_source(arguments: Namespace) -> EventSource:
         path = Path(arguments.log)
         if not path.is_file():
             raise CommandError(f"--log {path}: there is no such file")
-        return EventSource(f"the access log {path.name}", read_lines(path))
+        return EventSource(f"The access log {path.name}", read_lines(path))
     events = DEFAULT_EVENTS if arguments.events is None else arguments.events
     seed = DEFAULT_SEED if arguments.seed is None else arguments.seed
     if events < 1:
@@ -124,7 +126,11 @@ class Progress:
         self.terminal.out.write(f"{name} ... ")
         self.terminal.out.flush()
         step = Step(time.perf_counter())
-        yield step
+        try:
+            yield step
+        except BaseException:
+            self.terminal.print("not done")
+            raise
         seconds = time.perf_counter() - step.start_s
         self.steps.append((name, seconds))
         rate = f", {step.rows:,} rows, {step.rows / seconds:,.0f} rows/s" if step.rows else ""
@@ -156,6 +162,8 @@ class Demo:
 
         self._terminal.print(f"events: {self._source.words}")
         clear_output(self._output)
+        # What libraries log would break up the lines of progress; it goes where Spark's log goes.
+        logging.basicConfig(filename=self._output / SPARK_LOG, level=logging.WARNING, force=True)
         broker = BrokerProcess(self._folder / "data")
         try:
             with self._progress.step("starting a broker"):
@@ -188,11 +196,14 @@ class Demo:
         return step.rows
 
     def _pipeline(self, servers: str, published: int) -> int:
+        from pyspark.errors import PySparkException
+
         from ottla.pipelines.runner import spark_session
         from ottla.pipelines.web_traffic.pipeline import WebTrafficPipeline
 
         with self._progress.step("starting Spark"):
-            spark = spark_session("ottla demo", short_run=True)
+            log_path = self._output / SPARK_LOG
+            spark = spark_session("ottla demo", short_run=True, log_path=log_path)
         try:
             pipeline = WebTrafficPipeline(
                 spark, servers, TOPIC, self._output, MAX_OFFSETS_PER_TRIGGER
@@ -202,6 +213,10 @@ class Demo:
             with self._progress.step("comparing the tables with the topic"):
                 counts = pipeline.reconcile()
             self._report(tables, counts, published, spark)
+        except PySparkException as error:
+            raise CommandError(
+                f"Spark failed, {self._output / SPARK_LOG} has all of it: {cause_of(error)}"
+            ) from error
         finally:
             spark.stop()
         return self._conclude(tables, counts, published)
@@ -281,4 +296,12 @@ def clear_output(output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     for name in (EVENTS, CHECKPOINT, *TABLES):
         shutil.rmtree(output / name, ignore_errors=True)
-    (output / REPORT).unlink(missing_ok=True)
+    for name in (REPORT, SPARK_LOG):
+        (output / name).unlink(missing_ok=True)
+
+
+def cause_of(error: BaseException) -> str:
+    """The sentence of a Python process in Spark's page of text; else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith("ottla.")]
+    return own[-1] if own else next(iter(lines), type(error).__name__)

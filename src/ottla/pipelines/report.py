@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 TEMPLATE = Path(__file__).with_name("report.html")
 PLOTTED_ROWS = 15
 SHOWN_ROWS = 20
+MAX_CELL_WIDTH = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def render(run: Run) -> str:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.filters["cell"] = text_of
+    environment.filters["cell"] = partial(text_of, width=MAX_CELL_WIDTH)
     environment.tests["numeric"] = is_number
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     traffic = run.tables["traffic_per_minute"]

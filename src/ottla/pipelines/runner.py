@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,10 +52,12 @@ def spark_session(
     master: str = "local[2]",
     settings: Mapping[str, str] | None = None,
     short_run: bool = False,
+    log_path: Path | None = None,
 ) -> SparkSession:
     """A session on this machine; raises JavaMissingError where Spark cannot run.
 
-    `short_run` has the JVM compile for a quick start and not for speed in the long run.
+    `short_run` has the JVM compile for a quick start and not for speed in the long run. With
+    `log_path` whatever the JVM and its Python workers say goes to that file.
     """
     require_java()
     from pyspark.sql import SparkSession
@@ -66,4 +71,42 @@ def spark_session(
     builder = builder.config("spark.driver.extraJavaOptions", " ".join(flags))
     for name, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with nullcontext() if log_path is None else _stderr_to(log_path), _signals_deferred():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Processes that are started meanwhile write their errors to a file, as long as they live."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Ctrl-C and SIGTERM take effect at the end: a JVM that is just starting would be left behind.
+
+    Spark's own handler of Ctrl-C, which talks to the JVM in the middle of another call, is removed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda got, frame: arrived.append(got))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for late in arrived:
+        signal.raise_signal(late)

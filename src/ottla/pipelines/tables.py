@@ -56,7 +56,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def text_of(value: Any) -> str:
+def text_of(value: Any, width: int = MAX_CELL_WIDTH) -> str:
     """A value for people: no control characters, and no longer than a cell."""
     if value is None:
         return "-"
@@ -66,4 +66,4 @@ def text_of(value: Any) -> str:
         return f"{value:,}"
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return text if len(text) <= MAX_CELL_WIDTH else text[: MAX_CELL_WIDTH - 1] + "…"
+    return text if len(text) <= width else text[: width - 1] + "…"
