@@ -10,6 +10,11 @@ import pytest
 from ottla.testing import MockClock, MockRuntime, mock_runtime
 
 
+async def pause(seconds: float) -> None:
+    """Wait for something that does not happen in that time."""
+    await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
+
+
 @pytest.fixture
 def runtime() -> MockRuntime:
     return mock_runtime()
@@ -64,7 +69,7 @@ def test_coroutines_sleep_in_virtual_time(runtime: MockRuntime) -> None:
 
     async def walk() -> None:
         for _ in range(3):
-            await asyncio.sleep(0.1)
+            await pause(0.1)
             steps.append(runtime.clock.monotonic_ms())
 
     task = runtime.scheduler.spawn(walk(), "walker")
@@ -79,7 +84,7 @@ def test_run_lets_as_much_time_pass_as_the_coroutine_needs(runtime: MockRuntime)
     """An hour of sleep takes no time; timeouts work as they do anywhere."""
 
     async def wait() -> str:
-        await asyncio.sleep(3600)
+        await pause(3600)
         try:
             async with asyncio.timeout(5):
                 await asyncio.Event().wait()
@@ -177,7 +182,7 @@ def test_scheduler_works_under_a_real_loop(runtime: MockRuntime) -> None:
 
 def test_close_cancels_spawned_tasks(runtime: MockRuntime) -> None:
     """As the real scheduler does at shutdown."""
-    task = runtime.scheduler.spawn(asyncio.sleep(10), "sleeper")
+    task = runtime.scheduler.spawn(pause(10), "sleeper")
     runtime.scheduler.run(runtime.close())
     runtime.scheduler.run_ready()
 
