@@ -16,6 +16,7 @@ from ottla.clients.network_client import (
     connection_id,
     response_error,
 )
+from ottla.clients.retrying import may_pass
 from ottla.clients.timing import Backoff, Deadline, pause
 from ottla.clients.topic_offsets import IsolationLevel
 from ottla.config.client_config import ConsumerConfig
@@ -157,7 +158,9 @@ class RangeFetcher:
                     return chunk
                 failures = 0
             except KafkaError as error:
-                if not error.retriable or deadline.has_passed:
+                is_over = deadline.has_passed or not error.retriable
+                # A broker that has lost the partition says so once; then the metadata know better.
+                if is_over or (failures and not may_pass(error)):
                     raise
                 failures += 1
                 logger.debug("fetch of %s: %s", left.partition, error)
