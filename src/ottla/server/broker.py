@@ -35,6 +35,7 @@ from ottla.registry.embedded import EmbeddedRegistry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime, real_runtime
 from ottla.server.apis import ApiFamily, Apis
+from ottla.server.coordinator_log import TopicLog
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.api_versions import ApiVersionsHandler
@@ -50,7 +51,6 @@ from ottla.server.handlers.producer_ids import ProducerIdHandlers
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.metadata_cache import MetadataCache
-from ottla.server.offsets_log import TopicOffsetsLog
 from ottla.structs import OFFSETS_TOPIC, Node
 from ottla.version import __version__
 
@@ -103,9 +103,10 @@ class Broker:
     async def _join_cluster(self) -> None:
         """Register, become the controller, learn who leads what, and say what is served."""
         config, runtime = self.config, self.runtime
-        log = TopicOffsetsLog(
+        log = TopicLog(
             self.replica_manager,
             self.cache,
+            OFFSETS_TOPIC,
             config.offsets_topic_num_partitions,
             config.offsets_commit_timeout_ms,
         )

@@ -75,6 +75,9 @@ class MemoryOffsetsLog:
     def is_leader(self, partition: int) -> bool:
         return True
 
+    def leader_epoch(self, partition: int) -> int:
+        return 0
+
     def append(self, partition: int, batch: bytes, on_done: Callable[[ErrorCode], object]) -> None:
         error = self.error
         if not error:

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.coordinator.group.group import GroupMetadata, GroupState
 from ottla.coordinator.group.group_administration import GroupAdministration
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
@@ -31,7 +32,6 @@ from ottla.coordinator.group.member import (
 from ottla.coordinator.group.member_join import JoinAttempt, MemberJoin
 from ottla.coordinator.group.offset_commits import Committer, OffsetCommits, OnCommitted
 from ottla.coordinator.group.offsets import OffsetAndMetadata
-from ottla.coordinator.group.offsets_log import OffsetsLog
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.coordinator.group.validation import check_member, is_valid_group_id
 from ottla.errors import ErrorCode
@@ -61,7 +61,7 @@ MS_PER_MINUTE = 60_000
 class GroupCoordinator:
     """Answers for the groups whose partition of the offsets topic this broker leads."""
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig, offsets_log: OffsetsLog) -> None:
+    def __init__(self, runtime: Runtime, config: BrokerConfig, offsets_log: CoordinatorLog) -> None:
         self.manager = GroupMetadataManager(runtime, offsets_log)
         self.rebalancer = Rebalancer(runtime, config, self.manager)
         self._config = config

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
+from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.coordinator.group.group import GroupMetadata, GroupState
 from ottla.coordinator.group.group_records import group_key, group_value, offset_key, offset_value
 from ottla.coordinator.group.offsets import OffsetAndMetadata
-from ottla.coordinator.group.offsets_log import OffsetsLog
 from ottla.coordinator.group.partition_loader import PartitionLoader
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import BatchBuilder
@@ -55,7 +55,7 @@ class GroupMetadataManager:
     Invariant: a group in the cache belongs to a partition that is loaded here, and is not Dead.
     """
 
-    def __init__(self, runtime: Runtime, log: OffsetsLog) -> None:
+    def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
         self.log = log
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler

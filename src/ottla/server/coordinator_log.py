@@ -1,4 +1,4 @@
-"""The topic `__consumer_offsets` as the group coordinator's log, over the replica manager."""
+"""A coordinator's internal topic as its log, over the replica manager."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ottla.record.record_batch import batches
 from ottla.replication.exchange import ACKS_ALL
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import OFFSETS_TOPIC, TopicPartition
+from ottla.structs import TopicPartition
 
 LOAD_BUFFER_BYTES: Final = 5 * 1024 * 1024
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 units, in 32 bits; Kafka places groups by it."""
+    """Java's String.hashCode: over UTF-16 units, in 32 bits; Kafka places groups and ids by it."""
     code = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -25,44 +25,50 @@ def java_hash(text: str) -> int:
     return code
 
 
-class TopicOffsetsLog:
-    """Appends to and reads from the partitions of the offsets topic that this broker leads."""
+class TopicLog:
+    """Appends to and reads from the partitions of an internal topic that this broker leads."""
 
     def __init__(
         self,
         replica_manager: ReplicaManager,
         cache: MetadataCache,
+        topic: str,
         default_partition_count: int,
-        commit_timeout_ms: int,
+        append_timeout_ms: int,
     ) -> None:
         self.replica_manager = replica_manager
         self.cache = cache
+        self.topic = topic
         self.default_partition_count = default_partition_count
-        self.commit_timeout_ms = commit_timeout_ms
+        self.append_timeout_ms = append_timeout_ms
 
     @property
     def partition_count(self) -> int:
         """How many partitions the topic has, or will have once it is created."""
-        topic = self.cache.topic(OFFSETS_TOPIC)
+        topic = self.cache.topic(self.topic)
         return self.default_partition_count if topic is None else len(topic.partitions)
 
-    def partition_for(self, group_id: str) -> int:
-        """The partition whose leader coordinates the group."""
-        code = java_hash(group_id)
+    def partition_for(self, key: str) -> int:
+        """The partition whose leader coordinates the group or id."""
+        code = java_hash(key)
         signed = code - 2**32 if code >= 2**31 else code
         # Kafka's Utils.abs, which is 0 where Java's own would stay negative.
         return (0 if signed == -(2**31) else abs(signed)) % self.partition_count
 
     def is_leader(self, partition: int) -> bool:
-        """Whether this broker leads the partition, and so coordinates its groups."""
-        known = self.replica_manager.partitions.get(TopicPartition(OFFSETS_TOPIC, partition))
+        """Whether this broker leads the partition, and so coordinates what lives there."""
+        known = self.replica_manager.partitions.get(TopicPartition(self.topic, partition))
         return known is not None and known.is_leader
+
+    def leader_epoch(self, partition: int) -> int:
+        """The epoch in which this broker leads the partition."""
+        return self.replica_manager.partition(TopicPartition(self.topic, partition)).leader_epoch
 
     def append(self, partition: int, batch: bytes, on_done: Callable[[ErrorCode], object]) -> None:
         """Append one batch; `on_done` is called once all in-sync replicas have it."""
-        topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
+        topic_partition = TopicPartition(self.topic, partition)
         self.replica_manager.append_records(
-            self.commit_timeout_ms,
+            self.append_timeout_ms,
             ACKS_ALL,
             {topic_partition: memoryview(bytearray(batch))},
             lambda results: on_done(results[topic_partition].error),
@@ -71,7 +77,7 @@ class TopicOffsetsLog:
 
     def read(self, partition: int) -> Iterator[memoryview]:
         """All batches of the partition, a few megabytes of whole ones at a time."""
-        log = self.replica_manager.partition(TopicPartition(OFFSETS_TOPIC, partition)).log
+        log = self.replica_manager.partition(TopicPartition(self.topic, partition)).log
         offset = log.log_start_offset
         while offset < log.log_end_offset:
             data = log.read(

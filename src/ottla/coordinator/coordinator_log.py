@@ -1,4 +1,4 @@
-"""Where groups and offsets are kept: the partitions of `__consumer_offsets`, as seen from here."""
+"""Where a coordinator keeps its state: the partitions of its internal topic, as seen from here."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import Protocol
 from ottla.errors import ErrorCode
 
 
-class OffsetsLog(Protocol):
-    """The partitions of the offsets topic. A group lives in one of them, with all its records."""
+class CoordinatorLog(Protocol):
+    """The partitions of `__consumer_offsets` or of `__transaction_state`.
+
+    A group, or a transactional id, lives in one of them, with all its records; that partition's
+    leader is its coordinator.
+    """
 
     @property
     def partition_count(self) -> int:
-        """How many partitions there are: groups are spread over them by their id."""
+        """How many partitions there are: groups and ids are spread over them by their names."""
         ...
 
-    def partition_for(self, group_id: str) -> int:
-        """The partition that a group lives in; its leader coordinates the group."""
+    def partition_for(self, key: str) -> int:
+        """The partition that a group or an id lives in; its leader coordinates it."""
         ...
 
     def append(self, partition: int, batch: bytes, on_done: Callable[[ErrorCode], object]) -> None:
@@ -30,4 +34,8 @@ class OffsetsLog(Protocol):
 
     def is_leader(self, partition: int) -> bool:
         """Whether this broker leads the partition."""
+        ...
+
+    def leader_epoch(self, partition: int) -> int:
+        """The epoch in which this broker leads the partition: the coordinator's epoch."""
         ...
