@@ -40,7 +40,14 @@ from ottla.controller.topic_names import (
 from ottla.controller.topic_store import TopicStore
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.tree import NodeExistsError, NoNodeError, Registry
+from ottla.registry.tree import (
+    BadVersionError,
+    Create,
+    NodeExistsError,
+    NoNodeError,
+    Registry,
+    Set,
+)
 from ottla.registry.znodes import decode_epoch, encode_controller, encode_epoch
 from ottla.runtime import Runtime
 from ottla.structs import NO_LEADER, NO_UUID, OFFSETS_TOPIC, Node, PartitionState, TopicPartition
@@ -101,7 +108,10 @@ class Controller:
             )
 
     async def _elect(self) -> bool:
-        """Take /controller if nobody has it, and raise the epoch that fences predecessors."""
+        """Take /controller if nobody has it, and raise the epoch that fences predecessors.
+
+        Both or nothing: there is no controller whose epoch another one has, too (KAFKA-6082).
+        """
         try:
             data, stat = await self.registry.get(paths.CONTROLLER_EPOCH)
             epoch, version = decode_epoch(data), stat.version
@@ -110,11 +120,15 @@ class Controller:
             epoch, version = 0, 0
         claim = encode_controller(self.broker_id, self.runtime.clock.now_ms())
         try:
-            await self.registry.create(paths.CONTROLLER, claim, ephemeral=True)
-        except NodeExistsError:
+            await self.registry.multi(
+                (
+                    Create(paths.CONTROLLER, claim, ephemeral=True),
+                    Set(paths.CONTROLLER_EPOCH, encode_epoch(epoch + 1), version),
+                )
+            )
+        except (NodeExistsError, BadVersionError):
             logger.info("another broker is the controller")
             return False
-        await self.registry.set(paths.CONTROLLER_EPOCH, encode_epoch(epoch + 1), version)
         self.context.epoch = epoch + 1
         self.is_active = True
         return True

@@ -1,4 +1,4 @@
-"""Finds the Java runtime that Spark needs, and says what to install where there is none."""
+"""Finds the Java runtime for Spark and ZooKeeper, and says what to install where there is none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSION_TIMEOUT_S = 30
 
 
 class JavaMissingError(Exception):
-    """There is no Java that Spark can run on; the text says what to install."""
+    """There is no Java that is new enough; the text says what to install."""
 
 
 def require_java(environment: Mapping[str, str] | None = None) -> Path:
@@ -56,6 +56,6 @@ def java_version(program: Path) -> int:
 
 def _advice() -> str:
     return (
-        f"Spark needs Java {MIN_JAVA} or newer; install it, on Debian and Ubuntu with "
+        f"Spark and ZooKeeper need Java {MIN_JAVA} or newer; install it, on Debian and Ubuntu with "
         f"'apt-get install {PACKAGE}'"
     )

@@ -7,13 +7,25 @@ object: ephemeral nodes are in memory only and are gone after a restart, however
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.journal import Journal, encode_snapshot
 from ottla.registry.node_tree import NodeTree, Write, WriteKind, split_path
-from ottla.registry.tree import ANY_VERSION, NoNodeError, RegistryFailedError, Stat, Watch
+from ottla.registry.tree import (
+    ANY_VERSION,
+    Create,
+    Delete,
+    NoNodeError,
+    Operation,
+    RegistryError,
+    RegistryFailedError,
+    SessionState,
+    Set,
+    Stat,
+    Watch,
+)
 from ottla.runtime import Disk, DiskLock, Runtime
 
 ROUND_BITS: Final = 32
@@ -33,6 +45,13 @@ class _CallbackWatch:
     def cancel(self) -> None:
         if self in self._watches:
             self._watches.remove(self)
+
+
+class _SessionWatch:
+    """Never called: the session is the life of the process."""
+
+    def cancel(self) -> None:
+        pass  # there is nothing to take away
 
 
 class EmbeddedRegistry:
@@ -116,6 +135,48 @@ class EmbeddedRegistry:
         self._require_open()
         return sorted(self._tree.find(path).children)
 
+    async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
+        self._require_open()
+        done: list[tuple[Write, bool]] = []
+        undo: list[Callable[[], None]] = []
+        stats: list[Stat | None] = []
+        try:
+            for operation in operations:
+                is_ephemeral, kind = self._check(operation)
+                if kind is not None:
+                    write = self._next_write(kind, operation.path, getattr(operation, "data", b""))
+                    undo.append(self._tree.apply_undoably(write, is_ephemeral))
+                    done.append((write, is_ephemeral))
+                is_set = isinstance(operation, Set)
+                stats.append(self._tree.find(operation.path).stat() if is_set else None)
+        except RegistryError:
+            for put_back in reversed(undo):
+                put_back()
+            raise
+        lasting = [write for write, is_ephemeral in done if not is_ephemeral]
+        durable = self._journal.append(*lasting) if lasting else None
+        for write, _ in done:
+            self._tell_of(write)
+        await _settle(durable)
+        return stats
+
+    def _check(self, operation: Operation) -> tuple[bool, WriteKind | None]:
+        """Whether the part is allowed; if the node is ephemeral, and what is to be written."""
+        if isinstance(operation, Create):
+            self._tree.check_create(operation.path)
+            return operation.ephemeral, WriteKind.CREATE
+        if isinstance(operation, Set):
+            node = self._tree.check_write(operation.path, operation.version)
+            return node.is_ephemeral, WriteKind.SET
+        if isinstance(operation, Delete):
+            node = self._tree.check_delete(operation.path, operation.version)
+            return node.is_ephemeral, WriteKind.DELETE
+        self._tree.check_write(operation.path, operation.version)
+        return False, None
+
+    def watch_session(self, callback: Callable[[SessionState], object]) -> Watch:
+        return _SessionWatch()
+
     def watch_data(self, path: str, callback: Callable[[], object]) -> Watch:
         return _CallbackWatch(self._data_watches.setdefault(path, []), callback)
 
@@ -129,14 +190,20 @@ class EmbeddedRegistry:
 
         Ephemeral nodes never are: there is nothing to wait for.
         """
-        self._last_id += 1
-        write = Write(kind, self._last_id, self.runtime.clock.now_ms(), path, data)
+        write = self._next_write(kind, path, data)
         self._tree.apply(write, is_ephemeral)
         durable = None if is_ephemeral else self._journal.append(write)
-        self._notify(self._data_watches, path)
-        if kind is not WriteKind.SET:
-            self._notify(self._children_watches, split_path(path)[0])
+        self._tell_of(write)
         return durable
+
+    def _next_write(self, kind: WriteKind, path: str, data: bytes) -> Write:
+        self._last_id += 1
+        return Write(kind, self._last_id, self.runtime.clock.now_ms(), path, data)
+
+    def _tell_of(self, write: Write) -> None:
+        self._notify(self._data_watches, write.path)
+        if write.kind is not WriteKind.SET:
+            self._notify(self._children_watches, split_path(write.path)[0])
 
     def _notify(self, watches: dict[str, list[_CallbackWatch]], path: str) -> None:
         for watch in watches.get(path, ()):

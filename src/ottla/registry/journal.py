@@ -190,13 +190,13 @@ class Journal:
         self._file.fsync()
         self.runtime.disk.fsync_dir(self.path.rpartition("/")[0])
 
-    def append(self, write: Write) -> asyncio.Future[None]:
-        """Add a write; the future is done once it is on the disk."""
+    def append(self, *writes: Write) -> asyncio.Future[None]:
+        """Add writes that are kept or lost together; the future is done once they are durable."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._failure is not None:
             future.set_exception(RegistryFailedError(self._failure))
             return future
-        self._pending.append((encode_write(write), future))
+        self._pending.append((b"".join(map(encode_write, writes)), future))
         if not self._is_writing:
             self._write_pending()
         return future

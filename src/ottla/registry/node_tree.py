@@ -6,7 +6,7 @@ tree. That is what lets a journal of writes stand for the tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -151,6 +151,27 @@ class NodeTree:
                 parent.children[name] = Node(write, is_ephemeral)
             else:
                 del parent.children[name]
+
+    def apply_undoably(self, write: Write, is_ephemeral: bool = False) -> Callable[[], None]:
+        """As `apply`; the result puts everything back, if nothing was changed since."""
+        node = self.find(write.path) if write.kind is not WriteKind.CREATE else None
+        parent_path, name = split_path(write.path)
+        parent = self.find(parent_path)
+        children_version = parent.children_version
+        before = (
+            None if node is None else (node.data, node.version, node.modified_id, node.modified_ms)
+        )
+        self.apply(write, is_ephemeral)
+
+        def undo() -> None:
+            parent.children_version = children_version
+            if node is None or before is None:
+                del parent.children[name]
+            else:
+                (node.data, node.version, node.modified_id, node.modified_ms) = before
+                parent.children[name] = node
+
+        return undo
 
     def walk(self) -> Iterator[tuple[str, Node]]:
         """Every node that is not ephemeral, each after its parent; the root is the first."""

@@ -6,7 +6,8 @@ have no empty names. Every write is acknowledged only once it survives the loss 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
@@ -64,19 +65,83 @@ class RegistryFailedError(RegistryError):
     """The registry cannot be reached or written any more, or it was closed."""
 
 
+class SessionEndedError(RegistryFailedError):
+    """The session ended before the answer came: a write may have been done or not."""
+
+
+class Create(NamedTuple):
+    """Part of a `multi`: make a node."""
+
+    path: str
+    data: bytes
+    ephemeral: bool = False
+
+
+class Set(NamedTuple):
+    """Part of a `multi`: write a node, if it still has this version."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+class Delete(NamedTuple):
+    """Part of a `multi`: delete a node, if it still has this version."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+class Check(NamedTuple):
+    """Part of a `multi`: go on only if the node has this version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | Set | Delete | Check
+
+
+class SessionState(Enum):
+    """What became of the session, which owns the ephemeral nodes."""
+
+    SUSPENDED = "suspended"
+    """No server answers; the session may still live."""
+    RESUMED = "resumed"
+    """A server answers again, and the session has lived on."""
+    EXPIRED = "expired"
+    """The session is over and its ephemeral nodes are gone."""
+    RENEWED = "renewed"
+    """There is a new session: whoever had ephemeral nodes has to make them again."""
+
+
 class Watch(Protocol):
-    """A callback that runs on the loop after each change until it is cancelled."""
+    """A callback that runs on the loop until it is cancelled."""
 
     def cancel(self) -> None: ...
 
 
 class Registry(Protocol):
-    """The tree. Reads see every write that was acknowledged before them."""
+    """The tree. Reads see every write that this object has acknowledged before them.
+
+    What others write is seen, with several servers, soon after; a watch tells when.
+    """
+
+    async def start(self) -> None:
+        """Open it; KafkaError where that is not possible."""
+        ...
+
+    async def close(self) -> None:
+        """End the session; its ephemeral nodes are gone."""
+        ...
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
     ) -> str:
-        """Make a node below an existing parent; returns its path, numbered if `sequential`."""
+        """Make a node below an existing parent; returns its path, numbered if `sequential`.
+
+        A sequential node may be made twice when the connection breaks in between.
+        """
         ...
 
     async def get(self, path: str) -> tuple[bytes, Stat]: ...
@@ -95,12 +160,27 @@ class Registry(Protocol):
         """The names of the children, sorted."""
         ...
 
+    async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
+        """Do all of it or nothing; the error is that of the first part that is refused.
+
+        Returns for each part what `set` would; None for the other kinds.
+        """
+        ...
+
     def watch_data(self, path: str, callback: Callable[[], object]) -> Watch:
-        """Call back after the node is created, written or deleted."""
+        """Call back after the node is created, written or deleted.
+
+        Changes that come close together may share a call. What is read in or after the call is
+        as new as the change, or newer.
+        """
         ...
 
     def watch_children(self, path: str, callback: Callable[[], object]) -> Watch:
-        """Call back after a child of the node is created or deleted."""
+        """Call back after a child of the node is created or deleted, as `watch_data` does."""
+        ...
+
+    def watch_session(self, callback: Callable[[SessionState], object]) -> Watch:
+        """Call back with what became of the session."""
         ...
 
 
