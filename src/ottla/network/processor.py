@@ -168,16 +168,18 @@ class Processor:
             return  # a turn was due when the processor stopped
         self._in_turn = True
         self._now_ms = self._clock.monotonic_ms()
-        self._poll()
-        self._accept()
-        self._receive()
-        self._handle()
-        self._complete()
-        self._send()
-        self._close()
-        self._in_turn = False
-        if self._readable or self._ready or self._to_send or self._to_close:
-            self._schedule_turn()
+        try:
+            self._poll()
+            self._accept()
+            self._receive()
+            self._handle()
+            self._complete()
+            self._send()
+            self._close()
+        finally:
+            self._in_turn = False
+            if self._readable or self._ready or self._to_send or self._to_close:
+                self._schedule_turn()
 
     def _schedule_turn(self) -> None:
         """Have another turn soon, although no socket may have anything to say."""
