@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,10 +46,13 @@ def unique() -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     """One Spark session for all tests that need one."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("Java 17 or newer is missing: install openjdk-17-jre-headless")
+    from ottla.pipelines.java import JavaMissingError, require_java
     from ottla.pipelines.runner import spark_session
 
-    session = spark_session("tests")
+    try:
+        require_java()
+    except JavaMissingError as error:
+        pytest.skip(str(error))
+    session = spark_session("tests", short_run=True)
     yield session
     session.stop()

@@ -41,8 +41,9 @@ class OttlaBatchReader(DataSourceReader):
         return [RangePartition(piece) for piece in split(ranges, options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in a task."""
-        assert isinstance(partition, RangePartition), f"partition {partition}"
+        """Runs in a task. Where there are no ranges, Spark starts one task without any."""
+        if not isinstance(partition, RangePartition):
+            return iter(())
         return read_range(self._options, partition.piece)
 
     def _inside(self, piece: OffsetRange, earliest: int, latest: int) -> OffsetRange:

@@ -240,7 +240,8 @@ _CHECKS: Final = {
 
 def _bound(given: Given, side: str, default: Bound) -> Bound:
     """Where to start or end. Of several options the first of Spark's order counts."""
-    strategy = _timestamp_strategy(given)
+    # A batch that ends at a time still to come ends at the latest offset.
+    strategy = _timestamp_strategy(given) if side == "starting" else "latest"
     if f"{side}Timestamp" in given:
         return GlobalTimestamp(given.timestamp(f"{side}Timestamp"), strategy)
     for name, kind in ((f"{side}OffsetsByTimestamp", "timestamp"), (f"{side}Offsets", "offset")):

@@ -1,0 +1,222 @@
+"""`ottla demo` as a person runs it; its tables are compared with figures that are counted here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from datetime import datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+pytestmark = pytest.mark.spark
+
+LOG = Path(__file__).parents[3] / "shared" / "data" / "access.log"
+LINE = re.compile(
+    r'(\S+) \S+ \S+ \[([^]]+)\] "((?:[^"\\]|\\.)*)" (\d+) (\d+|-) '
+    r'"((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)"'
+)
+ASSETS = (
+    "css",
+    "js",
+    "png",
+    "jpg",
+    "jpeg",
+    "gif",
+    "ico",
+    "svg",
+    "webp",
+    "woff",
+    "woff2",
+    "ttf",
+    "map",
+)
+CRAWLER_WORDS = ("bot", "crawl", "spider", "slurp")
+
+
+class Figures:
+    """What the tables must hold, counted line by line."""
+
+    def __init__(self, lines):
+        self.malformed = []
+        self.per_minute, self.pages, self.errors, self.agents = (
+            defaultdict(lambda: [0, 0, set()]) for _ in range(4)
+        )
+        self.rates = defaultdict(Counter)
+        for line in lines:
+            found = LINE.fullmatch(line)
+            if found is None:
+                self.malformed.append(line)
+            else:
+                self.add(*found.groups())
+
+    def add(self, client, time, request, status, size, _referrer, agent):
+        minute = datetime.strptime(time, "%d/%b/%Y:%H:%M:%S %z").replace(second=0)
+        path = request.split(" ")[1].split("?")[0]
+        size = 0 if size == "-" else int(size)
+        self.count(self.per_minute[minute], client, size)
+        if self.is_page(path, status):
+            self.count(self.pages[path], client, size)
+        if int(status) >= 400:
+            self.count(self.errors[int(status), path], client)
+        if any(word in agent.lower() for word in CRAWLER_WORDS):
+            self.count(self.agents[agent], client)
+        self.rates[client][minute] += 1
+
+    def count(self, entry, client, size=0):
+        entry[0] += 1
+        entry[1] += size
+        entry[2].add(client)
+
+    def is_page(self, path, status):
+        return int(status) < 400 and path.lower().rpartition(".")[2] not in ASSETS
+
+    def expected(self):
+        """Every table as a set of rows, the columns in the order of their names."""
+        return {
+            "traffic_per_minute": {
+                (size, len(clients), minute.timestamp(), count)
+                for minute, (count, size, clients) in self.per_minute.items()
+            },
+            "top_pages": {
+                (size, len(clients), path, count)
+                for path, (count, size, clients) in self.pages.items()
+            },
+            "errors": {
+                (len(clients), path, count, status)
+                for (status, path), (count, _, clients) in self.errors.items()
+            },
+            "crawlers_by_user_agent": {
+                (len(clients), count, agent) for agent, (count, _, clients) in self.agents.items()
+            },
+            "crawlers_by_rate": {
+                (
+                    client,
+                    sum(count > 30 for count in minutes.values()),
+                    max(minutes.values()),
+                    sum(minutes.values()),
+                )
+                for client, minutes in self.rates.items()
+                if max(minutes.values()) > 30
+            },
+        }
+
+
+def table(output, name):
+    """A table that the demo wrote."""
+    return pq.read_table(output / name, partitioning=None)
+
+
+def rows(output, name):
+    """Its rows in the form of `Figures.expected`; moments as seconds since 1970."""
+    data = table(output, name)
+    assert data.num_rows == len({tuple(row.items()) for row in data.to_pylist()})
+    return {
+        tuple(
+            value.timestamp() if isinstance(value, datetime) else value
+            for _, value in sorted(row.items())
+        )
+        for row in data.to_pylist()
+    }
+
+
+def run_demo(output, *arguments):
+    """Run it to its end; its lines."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", "demo", "--output", str(output), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        env=dict(os.environ, PYTHONIOENCODING="utf-8"),
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+class Page(HTMLParser):
+    """The text of the report, and everything that it would load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.text, self.loads = [], []
+        self.feed(text)
+        self.loads += re.findall(r"url\((?!#)[^)]*\)|@import", text)
+
+    def handle_starttag(self, tag, attributes):
+        names = ("src", "href", "xlink:href", "srcset", "data", "action", "poster")
+        self.loads += [
+            (tag, name, value)
+            for name, value in attributes
+            if name in names and not value.startswith("#")
+        ]
+
+    def handle_data(self, data):
+        self.text.append(data.strip())
+
+
+def check_report(output, *texts):
+    """The page loads nothing, and shows these texts."""
+    page = Page((output / "report.html").read_text(encoding="utf-8"))
+
+    assert page.loads == []
+    assert set(texts) <= set(page.text)
+
+
+@pytest.fixture
+def needs_java(spark):
+    """The demo's own process needs what the session of the tests needs."""
+
+
+def test_demo_of_a_real_log(needs_java, tmp_path):
+    """Every line of the log is accounted for, and every figure is that of a plain script."""
+    if not LOG.exists():
+        pytest.skip(f"the real access log is missing: {LOG}")
+    lines = LOG.read_text(encoding="utf-8").splitlines()
+    figures = Figures(lines)
+    output = tmp_path / "demo-output"
+
+    printed = run_demo(output, "--log", str(LOG))
+
+    assert printed[-1] == "demo: 10000 events in, 10000 read by the pipeline, 0 lost, 0 duplicated"
+    assert "9,999 parsed + 1 dead letters = 10,000 rows" in printed
+    for name, expected in figures.expected().items():
+        assert rows(output, name) == expected, name
+    malformed = table(output, "malformed").to_pylist()
+    assert [row["raw"].decode() for row in malformed] == figures.malformed
+    assert len(figures.malformed) == 1
+    assert sum(table(output, "traffic_per_minute")["requests"].to_pylist()) == 9_999
+    top = figures.pages["/"][0]
+    check_report(
+        output, "The access log access.log; from 2015-05-17 10:05 to 2015-05-20 21:05 UTC."
+    )
+    check_report(output, "10,000", f"{top:,}", "events in", "lost")
+
+
+def test_demo_of_generated_events(needs_java, tmp_path):
+    """Without a log it says what it makes up; what a former run left is replaced, nothing else."""
+    from ottla.pipelines.site_activity import SiteActivity
+
+    output = tmp_path / "out"
+    (output / "events" / "batch_id=7").mkdir(parents=True)
+    (output / "events" / "batch_id=7" / "old.parquet").write_bytes(b"from a former run")
+    (output / "mine.txt").write_text("keep")
+    figures = Figures(line.decode() for line in SiteActivity(7, 3000).lines())
+
+    printed = run_demo(output, "--events", "3000", "--seed", "7")
+
+    assert printed[0] == "events: 3,000 generated events (no log was given; seed 7)"
+    assert printed[-1] == "demo: 3000 events in, 3000 read by the pipeline, 0 lost, 0 duplicated"
+    assert (output / "mine.txt").read_text() == "keep"
+    for name, expected in figures.expected().items():
+        assert rows(output, name) == expected, name
+    events = table(output, "events")
+    assert events.num_rows == 3000
+    places = zip(events["_partition"].to_pylist(), events["_offset"].to_pylist(), strict=True)
+    assert len(set(places)) == 3000
+    check_report(output, "3,000", "How this was made")
