@@ -12,7 +12,7 @@ first segment; they are not served. All methods run on the loop's thread; fsync 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -51,8 +51,10 @@ class Log:
 
     __slots__ = (
         "_flusher",
+        "_roll_ms",
         "_runtime",
         "_validator",
+        "cleaned_offset",
         "config",
         "dir",
         "high_watermark",
@@ -61,6 +63,7 @@ class Log:
         "log_dir",
         "log_end_offset",
         "log_start_offset",
+        "on_flushed",
         "producer_state_manager",
         "segments",
         "topic_id",
@@ -87,7 +90,9 @@ class Log:
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = self.log_start_offset
         self.is_deleted = False
+        self.cleaned_offset = 0  # what lies before has been compacted
         self._flusher = LogFlusher(runtime, self, loaded.recovery_point)
+        self.on_flushed: Callable[[], object] = lambda: None
         self.update_config(loaded.source.config)
         self.update_high_watermark(high_watermark)
 
@@ -98,6 +103,9 @@ class Log:
         """Follow a changed configuration from the next append on."""
         self.config = config
         self._validator = LogValidator(config)
+        self._roll_ms = config.segment_ms
+        if "compact" in config.cleanup_policy:  # which leaves the active segment alone
+            self._roll_ms = min(config.segment_ms, config.max_compaction_lag_ms)
         self.segments.active.index_interval_bytes = config.index_interval_bytes
 
     @property
@@ -123,6 +131,10 @@ class Log:
             return self.high_watermark
         unstable = producers.first_unstable_offset
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    def awaits_flush(self, offset: int) -> bool:
+        """Whether the record at `offset` is on its way to disk, because a flush was asked for."""
+        return self._flusher.awaits(offset)
 
     @property
     def is_available(self) -> bool:
@@ -161,7 +173,10 @@ class Log:
                 self.producer_state_manager.check_coordinator(batch)
             elif (duplicate := self.producer_state_manager.check(batch)) is not None:
                 is_append_time = self._validator.is_log_append_time
-                return info_of_duplicate(duplicate, batch, self.log_start_offset, is_append_time)
+                awaits_flush = self._flusher.awaits(duplicate.last_offset)
+                return info_of_duplicate(
+                    duplicate, batch, self.log_start_offset, is_append_time, awaits_flush
+                )
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
         data = batch.buffer
@@ -185,6 +200,7 @@ class Log:
             self.log_start_offset,
             batch.record_count,
             len(data),
+            awaits_flush=self._flusher.awaits(last_offset),
         )
 
     def _note_producer(
@@ -218,7 +234,7 @@ class Log:
         size = segment.size
         if size and (
             size > self._validator.segment_bytes - added_bytes
-            or segment.is_due(timestamp_ms, now_ms, self.config.segment_ms)
+            or segment.is_due(timestamp_ms, now_ms, self._roll_ms)
             or segment.is_full
             or not segment.fits(last_offset)
         ):
@@ -386,6 +402,7 @@ class Log:
             raise self.log_dir.offline_error() from error
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
+        self.cleaned_offset = min(self.cleaned_offset, offset)
         self.update_high_watermark(self.high_watermark)
         self._flusher.truncate(offset)
         self.leader_epoch_cache.truncate_from_end(offset)

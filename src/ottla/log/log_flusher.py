@@ -108,7 +108,7 @@ class LogFlusher:
         self._has_new_names = True
 
     def flush_if_due(self) -> None:
-        """After an append: flush.messages and flush.ms."""
+        """After an append: flush.messages, which its acknowledgement waits for, and flush.ms."""
         log = self._log
         config = log.config
         if log.log_end_offset - self.recovery_point >= config.flush_messages:
@@ -121,6 +121,10 @@ class LogFlusher:
         self._wanted = max(self._wanted, up_to)
         if not self._is_busy and self._wanted > self.recovery_point and self._log.is_available:
             self._begin()
+
+    def awaits(self, offset: int) -> bool:
+        """Whether a flush of the record at `offset` was asked for and is not done yet."""
+        return self.recovery_point <= offset < self._wanted
 
     def truncate(self, offset: int) -> None:
         """The log was cut: what is written in its place has not been flushed."""
@@ -168,6 +172,7 @@ class LogFlusher:
             if generation == self._generation:
                 self.recovery_point = max(self.recovery_point, up_to)
             self.flush(self._wanted)
+            self._log.on_flushed()
 
         def on_error(error: BaseException) -> None:
             self._is_busy = False
@@ -192,3 +197,4 @@ class LogFlusher:
         self._has_new_names = log.leader_epoch_cache.is_dirty = True
         if job is not None:
             self._unsynced_paths += job.paths
+        log.on_flushed()

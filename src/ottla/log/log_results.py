@@ -13,7 +13,10 @@ from ottla.structs import TopicPartition
 
 @dataclass(slots=True)
 class LogAppendInfo:
-    """Where a batch went. For a duplicate: where its first copy went."""
+    """Where a batch went. For a duplicate: where its first copy went.
+
+    `awaits_flush`: a flush of the batch was asked for (flush.messages) and is not done yet.
+    """
 
     first_offset: int
     last_offset: int
@@ -23,6 +26,7 @@ class LogAppendInfo:
     record_count: int
     size_in_bytes: int
     is_duplicate: bool = False
+    awaits_flush: bool = False
 
 
 @dataclass(slots=True)
@@ -38,7 +42,11 @@ class FetchDataInfo:
 
 
 def info_of_duplicate(
-    first: BatchMetadata, batch: RecordBatch, log_start_offset: int, is_append_time: bool
+    first: BatchMetadata,
+    batch: RecordBatch,
+    log_start_offset: int,
+    is_append_time: bool,
+    awaits_flush: bool,
 ) -> LogAppendInfo:
     """The answer for a batch that was sent again: what its first copy was answered."""
     return LogAppendInfo(
@@ -50,6 +58,7 @@ def info_of_duplicate(
         batch.record_count,
         batch.size_in_bytes,
         is_duplicate=True,
+        awaits_flush=awaits_flush,
     )
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ottla.errors import ErrorCode
-from ottla.replication.exchange import FetchParams, FetchPartition, FetchPartitionResult
+from ottla.replication.exchange import FetchParams, FetchPartitionResult
 from ottla.runtime import DelayedOperation
 from ottla.structs import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.replication.replica_manager import ReplicaManager
 
 FetchResults = dict[TopicPartition, FetchPartitionResult]
 
@@ -32,26 +28,21 @@ class DelayedFetch(DelayedOperation):
     def __init__(
         self,
         params: FetchParams,
-        partitions: Sequence[FetchPartition],
-        replica_manager: ReplicaManager,
+        read: Callable[[], FetchResults],
         respond: Callable[[FetchResults], object],
     ) -> None:
         super().__init__(params.max_wait_ms)
         self.params = params
-        self.partitions = partitions
-        self.replica_manager = replica_manager
+        self.read = read
         self.respond = respond
         self.results: FetchResults | None = None
 
     def try_complete(self) -> bool:
-        results = self.replica_manager.read_from_logs(self.params, self.partitions)
+        results = self.read()
         if not is_satisfied(self.params, results):
             return False
         self.results = results
         return self.force_complete()
 
     def on_complete(self) -> None:
-        results = self.results
-        if results is None:
-            results = self.replica_manager.read_from_logs(self.params, self.partitions)
-        self.respond(results)
+        self.respond(self.read() if self.results is None else self.results)

@@ -42,6 +42,7 @@ class PartitionAppendResult:
     log_append_time_ms: int = NO_TIMESTAMP
     log_start_offset: int = UNKNOWN_OFFSET
     error_message: str | None = None
+    awaits_flush: bool = False
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_manager import LogManager
@@ -16,6 +17,7 @@ from ottla.replication.delayed_fetch import DelayedFetch, FetchResults, is_satis
 from ottla.replication.delayed_produce import AppendResults, DelayedProduce
 from ottla.replication.exchange import (
     ACKS_ALL,
+    ACKS_NONE,
     UNKNOWN_OFFSET,
     DeleteRecordsResult,
     FetchParams,
@@ -73,8 +75,9 @@ class ReplicaManager:
             tp: self._append(tp, records, required_acks, now_ms, origin)
             for tp, records in entries.items()
         }
-        if required_acks == ACKS_ALL and self._awaits_replication(results):
-            operation = DelayedProduce(timeout_ms, results, self, respond)
+        is_pending = self._is_unsafe if required_acks == ACKS_ALL else self._is_unflushed
+        if required_acks != ACKS_NONE and any(is_pending(tp, results[tp]) for tp in results):
+            operation = DelayedProduce(timeout_ms, results, is_pending, respond)
             self.delayed_produces.watch(operation, list(results))
         else:
             respond(results)
@@ -106,14 +109,44 @@ class ReplicaManager:
             info.last_offset,
             info.log_append_time_ms,
             info.log_start_offset,
+            awaits_flush=info.awaits_flush,
         )
 
-    def _awaits_replication(self, results: AppendResults) -> bool:
-        return any(
-            result.error is ErrorCode.NONE
-            and result.last_offset >= self.partitions[tp].high_watermark
-            for tp, result in results.items()
-        )
+    def _is_unflushed(self, topic_partition: TopicPartition, result: PartitionAppendResult) -> bool:
+        """Whether the batch waits for a flush that it has asked for (flush.messages)."""
+        if not result.awaits_flush or result.error is not ErrorCode.NONE:
+            return False
+        partition = self._still_led(topic_partition, result)
+        if partition is None or not partition.log.awaits_flush(result.last_offset):
+            return False
+        if not partition.log.is_available:
+            result.error = ErrorCode.KAFKA_STORAGE_ERROR
+            return False
+        return True
+
+    def _is_unsafe(self, topic_partition: TopicPartition, result: PartitionAppendResult) -> bool:
+        """Whether acks=all has to wait: for the in-sync replicas, or for the disk."""
+        if result.error is not ErrorCode.NONE:
+            return False
+        partition = self._still_led(topic_partition, result)
+        if partition is None:
+            return False
+        if partition.high_watermark <= result.last_offset:
+            return True
+        return self._is_unflushed(topic_partition, result)
+
+    def _still_led(
+        self, topic_partition: TopicPartition, result: PartitionAppendResult
+    ) -> Partition | None:
+        """The partition, if it can still acknowledge the batch; else the result says why not."""
+        partition = self.partitions.get(topic_partition)
+        if partition is None or not partition.is_leader:
+            result.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return None
+        return partition
+
+    def _on_flushed(self, topic_partition: TopicPartition) -> None:
+        self.delayed_produces.check_and_complete(topic_partition)
 
     def complete_delayed(self) -> None:
         """Serve what waits for the partitions appended to since the last call.
@@ -139,7 +172,8 @@ class ReplicaManager:
         if params.max_wait_ms <= 0 or not partitions or is_satisfied(params, results):
             respond(results)
             return
-        operation = DelayedFetch(params, partitions, self, respond)
+        read = partial(self.read_from_logs, params, partitions)
+        operation = DelayedFetch(params, read, respond)
         keys = [request.topic_partition for request in partitions]
         self.delayed_fetches.watch(operation, keys)
 
@@ -211,6 +245,7 @@ class ReplicaManager:
             if partition is None:
                 log = self.log_manager.get_or_create_log(topic_partition, state.topic_id)
                 partition = Partition(topic_partition, log, self.broker_id)
+                log.on_flushed = partial(self._on_flushed, topic_partition)
                 self.partitions[topic_partition] = partition
             if state.leader_epoch > partition.leader_epoch:
                 partition.make_leader(state)

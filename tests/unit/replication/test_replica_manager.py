@@ -242,3 +242,33 @@ def test_records_of_compacted_topics_are_not_deleted(manager):
     manager.delete_records(1_000, {FIRST: -1}, answers.append)
 
     assert answers[0][FIRST].error is ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize("acks", [ACKS_LEADER, ACKS_ALL])
+def test_flush_messages_holds_the_acknowledgement_until_the_disk_has_it(manager, runtime, acks):
+    """With flush.messages=1 nobody is told that a batch is safe before it was flushed."""
+    log = manager.partition(FIRST).log
+    config = BrokerConfig.parse({"log.dirs": "/logs"})
+    log.update_config(TopicConfig.of(config, {"flush.messages": "1"}))
+    answers = []
+
+    manager.append_records(1_000, acks, {FIRST: batch(b"x")}, answers.append)
+    assert answers == []
+    runtime.scheduler.advance(0)
+
+    assert answers[0][FIRST].error is ErrorCode.NONE
+    assert log.recovery_point == 1
+
+
+def test_a_flush_that_fails_is_no_acknowledgement(manager, runtime):
+    """The kernel may have dropped the data: the producer hears of it, the directory is offline."""
+    log = manager.partition(FIRST).log
+    config = BrokerConfig.parse({"log.dirs": "/logs"})
+    log.update_config(TopicConfig.of(config, {"flush.messages": "1"}))
+    runtime.disk.fail("fsync", "*.log")
+    answers = []
+
+    manager.append_records(1_000, ACKS_LEADER, {FIRST: batch(b"x")}, answers.append)
+    runtime.scheduler.advance(0)
+
+    assert answers[0][FIRST].error is ErrorCode.KAFKA_STORAGE_ERROR
