@@ -127,7 +127,11 @@ class Metadata:
                 delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)
                 await pause(self._runtime.scheduler, delay_ms)
             failures += 1
-            await self.update(deadline)
+            try:
+                await self.update(deadline)
+            except KafkaTimeoutError:
+                if info is None:
+                    raise  # nobody answers at all; else the answer so far says more
 
     def _is_final(self, error: ErrorCode) -> bool:
         """Whether waiting will not change what is wrong with a topic."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.protocol.api_keys import MODULES, ApiKey
 from ottla.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -28,6 +28,13 @@ Answer = Callable[[Any, int], Response | None]
 HOST = "mock"
 FIRST_PORT = 9000
 HANG_UP = object()
+
+
+class Later(NamedTuple):
+    """An answer that takes its time."""
+
+    ms: int
+    response: Response
 
 
 class Held:
@@ -121,6 +128,8 @@ class MockBroker:
             connection.transport.close()
         elif answer == "hold":
             self.held.append(Held(request, send))
+        elif isinstance(answer, Later):
+            self.cluster.runtime.scheduler.call_later(answer.ms, lambda: send(answer.response))
         elif answer is not None:
             send(answer)
 
@@ -202,4 +211,4 @@ class MockCluster:
         )
 
 
-__all__ = ["HANG_UP", "REQUESTS", "ApiKey", "Held", "MockBroker", "MockCluster"]
+__all__ = ["HANG_UP", "REQUESTS", "ApiKey", "Held", "Later", "MockBroker", "MockCluster"]

@@ -1,0 +1,252 @@
+"""A consumer's core in a virtual world, with logs to fetch from and a group that has one member."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mock_kafka import Later, MockCluster
+
+from ottla.clients.consumer.consumer_core import ConsumerCore
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.consumer.rebalance import RebalanceEvent
+from ottla.clients.consumer_protocol import decode_assignment, encode_assignment
+from ottla.clients.timing import Deadline
+from ottla.config.client_config import ConsumerConfig
+from ottla.errors import ErrorCode
+from ottla.protocol.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from ottla.protocol.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from ottla.protocol.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.protocol.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from ottla.record.batch_builder import build_batch
+from ottla.record.record_batch import RecordBatch
+from ottla.structs import TopicPartition
+
+
+class ConsumerWorld:
+    """`logs` holds batches by partition of `pages`; `committed` what the group has committed."""
+
+    def __init__(self, runtime, cluster: MockCluster, **settings: Any) -> None:
+        self.runtime = runtime
+        self.cluster = cluster
+        self.logs: dict[int, list[bytes]] = {0: [], 1: []}
+        self.aborted: list = []
+        self.committed: dict[TopicPartition, int] = {}
+        self.generation = 0
+        for broker in cluster.brokers.values():
+            broker.on(FetchRequest, self.fetch)
+            broker.on(ListOffsetsRequest, self.list_offsets)
+            broker.on(JoinGroupRequest, self.join)
+            broker.on(SyncGroupRequest, self.sync)
+            broker.on(HeartbeatRequest, HeartbeatResponse())
+            broker.on(LeaveGroupRequest, LeaveGroupResponse())
+            broker.on(OffsetCommitRequest, self.commit)
+            broker.on(OffsetFetchRequest, self.fetch_offsets)
+        defaults = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+        config = ConsumerConfig.parse(defaults, **settings)
+        self.core = runtime.scheduler.run(self._build(config))
+
+    async def _build(self, config) -> ConsumerCore:
+        return ConsumerCore(self.runtime, config)
+
+    # What the test does
+
+    def write(self, *values: str, partition: int = 0, **header: Any) -> None:
+        """Append one batch to a log."""
+        records = [(1000, None, value.encode(), ()) for value in values]
+        end = self.end(partition)
+        self.logs[partition].append(build_batch(records, base_offset=end, **header))
+
+    def end(self, partition: int) -> int:
+        log = self.logs[partition]
+        return RecordBatch(log[-1]).next_offset if log else 0
+
+    def assign(self, *partitions: int) -> None:
+        self.call(self.core.assign, [TopicPartition("pages", p) for p in partitions])
+
+    def subscribe(self, listener: object = None) -> None:
+        self.call(self.core.subscribe, ["pages"], listener)
+
+    def call(self, function, *arguments) -> Any:
+        """Call a plain function of the core as its loop would."""
+
+        async def call() -> Any:
+            return function(*arguments)
+
+        return self.runtime.scheduler.run(call())
+
+    def run(self, call) -> Any:
+        return self.runtime.scheduler.run(call)
+
+    def deadline(self, ms: int = 1000) -> Deadline:
+        return Deadline(self.runtime.clock, ms)
+
+    def poll(self, ms: int = 1000) -> list[ConsumerRecord]:
+        """Poll as the consumer does; events are acknowledged, and told to the listener."""
+        deadline = self.deadline(ms)
+        while True:
+            outcome = self.run(self.core.poll(deadline))
+            if not isinstance(outcome, RebalanceEvent):
+                return outcome
+            outcome.tell(self.core.subscriptions.listener)
+            self.call(self.core.acknowledge)
+
+    def values(self, ms: int = 1000) -> list[str]:
+        return [record.value.decode() for record in self.poll(ms)]
+
+    def advance(self, ms: int) -> None:
+        self.runtime.advance(ms)
+
+    # What brokers do
+
+    def fetch(self, request: FetchRequest, version: int) -> FetchResponse | Later:
+        """With nothing new, the answer waits as long as the consumer permits."""
+        response = self.fetched(request, {})
+        entries = [data for topic in response.responses for data in topic.partitions]
+        if any(data.records or data.error_code for data in entries):
+            return response
+        return Later(request.max_wait_ms, response)
+
+    def fetched(self, request: FetchRequest, errors: dict[int, int]) -> FetchResponse:
+        """What the logs have from the wanted offsets on, or errors by partition."""
+        response = FetchResponse()
+        for topic in request.topics:
+            entry = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
+            response.responses.append(entry)
+            for wanted in topic.partitions:
+                data = PartitionData(
+                    partition_index=wanted.partition,
+                    error_code=errors.get(wanted.partition, 0),
+                    high_watermark=self.end(wanted.partition),
+                )
+                if wanted.fetch_offset > self.end(wanted.partition):
+                    data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+                elif not data.error_code:
+                    log = self.logs[wanted.partition]
+                    new = [b for b in log if RecordBatch(b).last_offset >= wanted.fetch_offset]
+                    data.records = b"".join(new)
+                    data.aborted_transactions = self.aborted
+                entry.partitions.append(data)
+        return response
+
+    def refuse_fetch(self, code: int, partition: int = 0):
+        return lambda request, version: self.fetched(request, {partition: code})
+
+    def list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+        response = ListOffsetsResponse()
+        for topic in request.topics:
+            response.topics.append(
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsPartitionResponse(
+                            partition_index=p.partition_index,
+                            offset=0 if p.timestamp == -2 else self.end(p.partition_index),
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+            )
+        return response
+
+    def join(self, request: JoinGroupRequest, version: int) -> JoinGroupResponse:
+        if not request.member_id:
+            code = ErrorCode.MEMBER_ID_REQUIRED
+            return JoinGroupResponse(error_code=code, member_id=f"member-{self.generation}")
+        self.generation += 1
+        member = JoinGroupResponseMember(
+            member_id=request.member_id, metadata=request.protocols[0].metadata
+        )
+        return JoinGroupResponse(
+            generation_id=self.generation,
+            protocol_name=request.protocols[0].name,
+            leader=request.member_id,
+            member_id=request.member_id,
+            members=[member],
+        )
+
+    def sync(self, request: SyncGroupRequest, version: int) -> SyncGroupResponse:
+        return SyncGroupResponse(assignment=request.assignments[0].assignment)
+
+    def give(self, *partitions: int):
+        """An answer to SyncGroup that gives these partitions, whatever the leader says."""
+        share = [TopicPartition("pages", p) for p in partitions]
+        return SyncGroupResponse(assignment=encode_assignment(share))
+
+    def commit(self, request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
+        return self.commit_answer(request, 0)
+
+    def refuse_commit(self, code: int):
+        return lambda request, version: self.commit_answer(request, code)
+
+    def commit_answer(self, request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
+        response = OffsetCommitResponse()
+        for topic in request.topics:
+            entry = OffsetCommitResponseTopic(name=topic.name)
+            response.topics.append(entry)
+            for p in topic.partitions:
+                if not code:
+                    self.committed[TopicPartition(topic.name, p.partition_index)] = (
+                        p.committed_offset
+                    )
+                entry.partitions.append(
+                    OffsetCommitResponsePartition(
+                        partition_index=p.partition_index, error_code=code
+                    )
+                )
+        return response
+
+    def fetch_offsets(self, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+        groups = []
+        for group in request.groups:
+            topics = [
+                OffsetFetchResponseTopics(
+                    name=topic.name,
+                    partitions=[
+                        OffsetFetchResponsePartitions(
+                            partition_index=p,
+                            committed_offset=self.committed.get(TopicPartition(topic.name, p), -1),
+                        )
+                        for p in topic.partition_indexes
+                    ],
+                )
+                for topic in group.topics or ()
+            ]
+            groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
+        return OffsetFetchResponse(groups=groups)
+
+
+__all__ = ["ConsumerWorld", "decode_assignment"]

@@ -1,0 +1,323 @@
+"""Membership: joining, heartbeats, being thrown out, committing."""
+
+from __future__ import annotations
+
+import pytest
+from consumer_world import ConsumerWorld
+from mock_kafka import HANG_UP, MockCluster
+
+from ottla.clients.consumer.rebalance import RebalanceListener
+from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.group import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from ottla.protocol.offsets import OffsetCommitRequest
+from ottla.structs import TopicPartition
+
+FIRST, SECOND = TopicPartition("pages", 0), TopicPartition("pages", 1)
+
+
+class Journal(RebalanceListener):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, list[int]]] = []
+
+    def note(self, name, partitions) -> None:
+        self.events.append((name, [p.partition for p in partitions]))
+
+    def on_partitions_assigned(self, partitions):
+        self.note("assigned", partitions)
+
+    def on_partitions_revoked(self, partitions):
+        self.note("revoked", partitions)
+
+    def on_partitions_lost(self, partitions):
+        self.note("lost", partitions)
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal()
+
+
+@pytest.fixture
+def world(runtime, cluster, journal) -> ConsumerWorld:
+    """A consumer that has subscribed to `pages` as the only member of its group."""
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+    world.subscribe(journal)
+    return world
+
+
+def join(world) -> list[str]:
+    """Poll until the member has its partitions; the values that came with them."""
+    for _ in range(20):
+        values = world.values(100)
+        if world.core.subscriptions.assigned:
+            return values
+    raise AssertionError("the member did not get any partitions")
+
+
+def test_member_joins_with_the_id_that_it_is_given(world, cluster, journal):
+    """MEMBER_ID_REQUIRED, then the whole topic (KIP-394)."""
+    join(world)
+
+    assert [r.member_id for r in cluster[0].sent(JoinGroupRequest)] == ["", "member-0"]
+    assert journal.events == [("assigned", [0, 1])]
+
+
+def test_member_begins_at_the_committed_offsets(world):
+    """What has no commit begins where auto.offset.reset says."""
+    world.committed[FIRST] = 1
+    world.write("a", "b")
+    world.write("c", partition=1)
+
+    assert sorted(join(world) + world.values()) == ["b", "c"]
+
+
+def test_heartbeats_go_on_without_polls(world, cluster):
+    """One every heartbeat.interval.ms."""
+    join(world)
+    world.advance(9_100)
+
+    assert len(cluster[0].sent(HeartbeatRequest)) == 3
+
+
+def test_rebalance_revokes_before_it_joins(world, cluster, journal):
+    """A heartbeat tells of the rebalance; the next poll lets go, joins and gets a new share."""
+    join(world)
+    rebalance = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    cluster[0].on(HeartbeatRequest, rebalance, HeartbeatResponse())
+    cluster[0].on(SyncGroupRequest, world.give(1))
+    world.advance(3_000)
+    world.poll(100)
+
+    assert journal.events[1:] == [("revoked", [0, 1]), ("assigned", [1])]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+def test_member_that_was_thrown_out_has_lost_its_partitions(world, cluster, journal, code):
+    """on_partitions_lost, and a new join."""
+    join(world)
+    cluster[0].on(HeartbeatRequest, HeartbeatResponse(error_code=code), HeartbeatResponse())
+    world.advance(3_000)
+    world.poll(100)
+
+    assert journal.events[1:] == [("lost", [0, 1]), ("assigned", [0, 1])]
+
+
+def test_commit_of_a_lost_member_is_refused_with_advice(world, cluster):
+    """Nothing is sent; the text says what to change."""
+    join(world)
+    lost = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+    cluster[0].on(HeartbeatRequest, lost)
+    world.advance(3_000)
+
+    with pytest.raises(KafkaError, match=r"max\.poll\.interval\.ms"):
+        world.run(world.core.commit({FIRST: OffsetAndMetadata(1)}, world.deadline()))
+
+
+def test_fenced_member_is_told(world, cluster):
+    """FENCED_INSTANCE_ID ends the membership with an error in poll."""
+    join(world)
+    cluster[0].on(HeartbeatRequest, HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+    world.advance(3_000)
+
+    with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
+        world.poll()
+
+
+def test_member_that_does_not_poll_leaves(runtime, cluster, journal):
+    """After max.poll.interval.ms without a poll; the next poll tells of the loss."""
+    world = ConsumerWorld(runtime, cluster, group_id="g", max_poll_interval_ms=10_000)
+    world.subscribe(journal)
+    join(world)
+    world.advance(13_000)
+    assert len(cluster[0].sent(LeaveGroupRequest)) == 1
+    world.poll(100)
+
+    assert journal.events[1:] == [("lost", [0, 1]), ("assigned", [0, 1])]
+
+
+def test_coordinator_that_moved_is_looked_for_again(runtime, journal):
+    """NOT_COORDINATOR on a heartbeat; the next one goes to the new coordinator."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+    world.subscribe(journal)
+    join(world)
+    cluster[0].on(HeartbeatRequest, HeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR))
+    cluster.coordinator = 1
+    world.advance(6_100)
+
+    assert len(cluster[1].sent(HeartbeatRequest)) == 1
+    assert journal.events == [("assigned", [0, 1])]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        JoinGroupResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID),
+        JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR),
+        HANG_UP,
+    ],
+    ids=["loading", "unknown member", "not coordinator", "hang up"],
+)
+def test_join_is_repeated_after_what_may_pass(world, cluster, answer):
+    """The member ends up with its partitions."""
+    cluster[0].on(JoinGroupRequest, answer, world.join)
+    join(world)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS),
+        SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID),
+        HANG_UP,
+    ],
+    ids=["rebalance", "unknown member", "hang up"],
+)
+def test_sync_that_fails_joins_again(world, cluster, answer):
+    """The group may change while a member fetches its share."""
+    cluster[0].on(SyncGroupRequest, answer, world.sync)
+    join(world)
+
+
+def test_group_that_refuses_the_member_is_told(world, cluster):
+    """An error that stays comes out of poll."""
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    cluster[0].on(JoinGroupRequest, JoinGroupResponse(error_code=code))
+
+    with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED: group g"):
+        world.poll()
+
+
+def test_poll_ends_in_time_while_the_group_waits(world, cluster):
+    """A join that takes long goes on in the background."""
+    cluster[0].on(JoinGroupRequest, "hold")
+    before = world.runtime.clock.monotonic_ms()
+    assert world.poll(300) == []
+    assert world.runtime.clock.monotonic_ms() - before < 310
+    (held,) = cluster[0].held
+    held.answer(world.join(held.request, 9))
+    cluster[0].on(JoinGroupRequest, world.join)
+    join(world)
+
+
+def test_missing_coordinator_is_waited_for(world, cluster):
+    """COORDINATOR_NOT_AVAILABLE while the offsets topic is made."""
+    default = cluster[0]._find_coordinator
+
+    def unavailable(request, version):
+        answer = default(request, version)
+        answer.coordinators[0].error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return answer
+
+    cluster[0].on(FindCoordinatorRequest, unavailable, unavailable, default)
+    join(world)
+
+    assert isinstance(default(FindCoordinatorRequest(), 0), FindCoordinatorResponse)
+
+
+def test_commit_is_repeated_after_what_may_pass(world, cluster):
+    """Until it is done."""
+    join(world)
+    cluster[0].on(
+        OffsetCommitRequest,
+        world.refuse_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        world.refuse_commit(ErrorCode.NOT_COORDINATOR),
+        world.commit,
+    )
+    world.run(world.core.commit({FIRST: OffsetAndMetadata(5)}, world.deadline(5000)))
+
+    assert world.committed == {FIRST: 5}
+
+
+def test_commit_is_made_as_the_member(world, cluster):
+    """Generation and member id let the coordinator refuse what is old."""
+    world.write("a")
+    join(world)
+    world.poll(500)
+    world.run(world.core.commit(None, world.deadline()))
+    (request,) = cluster[0].sent(OffsetCommitRequest)
+
+    assert (request.generation_id_or_member_epoch, request.member_id) == (1, "member-0")
+    assert world.committed == {FIRST: 1, SECOND: 0}
+
+
+def test_automatic_commit_leaves_out_what_is_just_returned(runtime, cluster):
+    """A poll commits the positions from before its own records."""
+    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1000, "group_id": "g"}
+    world = ConsumerWorld(runtime, cluster, max_poll_records=1, **settings)
+    world.write("a", "b", "c")
+    world.subscribe()
+    while not (first := world.values(100)):
+        pass
+    world.advance(1001)
+    second = world.values(100)
+    world.advance(10)
+
+    assert (first, second) == (["a"], ["b"])
+    assert world.committed[FIRST] == 1
+
+
+def test_closing_commits_and_leaves(runtime, cluster):
+    """Others get the partitions at once, and go on where this member was."""
+    world = ConsumerWorld(runtime, cluster, group_id="g", enable_auto_commit=True)
+    world.write("a")
+    world.subscribe()
+    while not world.values(100):
+        pass
+    world.run(world.core.close(world.deadline()))
+
+    assert world.committed[FIRST] == 1
+    assert len(cluster[0].sent(LeaveGroupRequest)) == 1
+
+
+def test_static_member_does_not_leave(runtime, cluster):
+    """It is expected to come back within the session (KIP-345)."""
+    world = ConsumerWorld(runtime, cluster, group_id="g", group_instance_id="one")
+    world.subscribe()
+    join(world)
+    world.run(world.core.close(world.deadline()))
+
+    assert cluster[0].sent(LeaveGroupRequest) == []
+    assert cluster[0].sent(JoinGroupRequest)[0].group_instance_id == "one"
+
+
+def test_closing_does_not_wait_for_a_dead_coordinator(world, cluster):
+    """close() keeps its time limit."""
+    join(world)
+    cluster[0].stop()
+    before = world.runtime.clock.monotonic_ms()
+    world.run(world.core.close(world.deadline(500)))
+
+    assert world.runtime.clock.monotonic_ms() - before <= 600
+
+
+def test_cooperative_member_lets_go_only_of_what_moves(runtime, cluster, journal):
+    """It revokes what was given to others, and joins again so that they can have it."""
+    strategy = {"partition_assignment_strategy": "cooperative-sticky"}
+    world = ConsumerWorld(runtime, cluster, group_id="g", **strategy)
+    world.subscribe(journal)
+    join(world)
+    rebalance = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    cluster[0].on(HeartbeatRequest, rebalance, HeartbeatResponse())
+    cluster[0].on(SyncGroupRequest, world.give(0))
+    world.advance(3_000)
+    world.poll(200)
+
+    assert journal.events[:2] == [("assigned", [0, 1]), ("revoked", [1])]
+    assert set(map(str, journal.events[2:])) == {str(("assigned", []))}
+    assert list(world.core.subscriptions.assigned) == [FIRST]

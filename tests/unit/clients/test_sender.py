@@ -1,0 +1,304 @@
+"""The sender: retries, order, idempotence, and how things end."""
+
+from __future__ import annotations
+
+import pytest
+from mock_kafka import HANG_UP, MockCluster
+from producer_world import ProducerWorld
+
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.protocol.metadata import MetadataRequest
+from ottla.protocol.produce import ProduceRequest
+from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
+from ottla.record.record_batch import RecordBatch
+
+
+@pytest.fixture
+def world(runtime, cluster) -> ProducerWorld:
+    """An idempotent producer without linger."""
+    return ProducerWorld(runtime, cluster)
+
+
+def test_records_are_sent_as_one_batch(world):
+    """What is queued before the sender's turn travels together, numbered from 0."""
+    futures = [world.send(value) for value in "abc"]
+    world.run()
+
+    assert world.log == [b"a", b"b", b"c"]
+    assert world.batches == [(0, 0, 3)]
+    assert [future.result(0).offset for future in futures] == [0, 1, 2]
+
+
+def test_linger_waits_for_more(runtime, cluster):
+    """Nothing is sent before linger.ms."""
+    world = ProducerWorld(runtime, cluster, linger_ms=20)
+    world.send("a")
+    world.run(19)
+    assert world.log == []
+    world.send("b")
+    world.run(2)
+    assert world.batches == [(0, 0, 2)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, HANG_UP],
+    ids=["not leader", "not enough replicas", "hang up"],
+)
+def test_batch_is_sent_again_after_what_may_pass(world, cluster, answer):
+    """The retry has the same sequence number, and comes after a pause."""
+    refusal = answer if answer is HANG_UP else world.refuse(answer)
+    cluster[0].on(ProduceRequest, refusal, world.append)
+    future = world.send("a")
+    world.run(50)
+    assert not future.done()
+    world.run(1000)
+
+    assert future.result(0).offset == 0
+    assert world.batches == [(0, 0, 1)]
+
+
+def test_wrong_leader_refreshes_the_metadata(runtime):
+    """The retry goes to the broker that leads by now."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    world = ProducerWorld(runtime, cluster)
+    cluster[0].on(ProduceRequest, world.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    cluster.leaders["pages", 0] = 1
+    cluster.epochs["pages", 0] = 1
+    future = world.send("a")
+    world.run(1000)
+
+    assert future.result(0).offset == 0
+    assert len(cluster[1].sent(ProduceRequest)) == 1
+
+
+def test_partition_without_a_leader_waits_for_one(world, cluster):
+    """Nothing is sent, and metadata are asked for, until there is a leader."""
+    cluster.leaders["pages", 0] = -1
+    world.core.metadata.request_update()
+    world.run(1000)
+    future = world.send("a")
+    world.run(1000)
+    assert not future.done()
+    cluster.leaders["pages", 0] = 0
+    cluster.epochs["pages", 0] = 1
+    world.run(2000)
+
+    assert future.result(0).offset == 0
+
+
+def test_order_is_kept_when_the_first_of_several_fails(runtime, cluster):
+    """The batches behind a failed one are refused too, and all return in their order."""
+    world = ProducerWorld(runtime, cluster, batch_size=1)
+    cluster[0].on(ProduceRequest, world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS), world.append)
+    for value in "abcd":
+        world.send(value)
+    world.run(5000)
+
+    assert world.log == [b"a", b"b", b"c", b"d"]
+    assert world.batches == [(0, sequence, 1) for sequence in range(4)]
+
+
+def test_order_is_kept_when_an_answer_is_lost(runtime, cluster):
+    """What was appended without our knowing is recognised; what was not comes behind it."""
+    world = ProducerWorld(runtime, cluster, batch_size=1)
+    lost = []
+
+    def append_and_hang_up(request, version):
+        lost.append(world.append(request, version))
+        return HANG_UP
+
+    def duplicate_or_append(request, version):
+        (topic,) = request.topic_data
+        if RecordBatch(topic.partition_data[0].records).base_sequence == 0:
+            return world.refuse(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)(request, version)
+        return world.append(request, version)
+
+    cluster[0].on(ProduceRequest, append_and_hang_up, duplicate_or_append)
+    for value in "abcd":
+        world.send(value)
+    world.run(5000)
+
+    assert len(lost) == 1
+    assert world.log == [b"a", b"b", b"c", b"d"]
+
+
+def test_at_most_so_many_requests_are_in_flight(runtime, cluster):
+    """max.in.flight.requests.per.connection bounds what is unanswered."""
+    world = ProducerWorld(runtime, cluster, batch_size=1, max_in_flight_requests_per_connection=2)
+    cluster[0].on(ProduceRequest, "hold")
+    for value in "abcd":
+        world.send(value)
+    world.run(10)
+    assert len(cluster[0].held) == 2
+    held = cluster[0].held.pop(0)
+    held.answer(world.append(held.request, 9))
+    world.run(10)
+
+    assert len(world.sent()) == 3
+
+
+def test_batch_expires(runtime, cluster):
+    """After delivery.timeout.ms the record fails; the text says how often it was tried."""
+    world = ProducerWorld(runtime, cluster, delivery_timeout_ms=2000, request_timeout_ms=500)
+    cluster[0].on(ProduceRequest, world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS))
+    future = world.send("a")
+    world.run(3100)
+
+    with pytest.raises(KafkaTimeoutError, match=r"delivery\.timeout\.ms=2000 \(after \d attempts"):
+        future.result(0)
+
+
+def test_batch_expires_without_a_broker(runtime, cluster):
+    """Nobody answers for as long as it lasts."""
+    world = ProducerWorld(runtime, cluster, delivery_timeout_ms=2000, request_timeout_ms=500)
+    cluster[0].stop()
+    future = world.send("a")
+    world.run(3000)
+
+    assert isinstance(future.exception(0), KafkaTimeoutError)
+
+
+def test_retries_are_bounded(runtime, cluster):
+    """retries=1 is one more attempt."""
+    world = ProducerWorld(runtime, cluster, enable_idempotence=False, retries=1)
+    cluster[0].on(ProduceRequest, world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS))
+    future = world.send("a")
+    world.run(5000)
+
+    assert future.exception(0).error is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert len(world.sent()) == 2
+
+
+def test_final_error_fails_the_records_and_begins_a_new_epoch(world, cluster):
+    """The numbers of the failed batch are missing, so the next one counts from 0 again."""
+    cluster[0].on(ProduceRequest, world.refuse(ErrorCode.INVALID_RECORD), world.append)
+    first = world.send("a")
+    world.run(10)
+    second = world.send("b")
+    world.run(10)
+
+    with pytest.raises(KafkaError, match="INVALID_RECORD"):
+        first.result(0)
+    assert second.result(0).offset == 0
+    assert world.batches == [(1, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID]
+)
+def test_broker_that_forgot_the_producer_is_told_a_new_epoch(world, cluster, code):
+    """A batch that must be the next one is numbered anew and sent again (KIP-360)."""
+    world.send("a")
+    world.run(10)
+    cluster[0].on(ProduceRequest, world.refuse(code), world.append)
+    future = world.send("b")
+    world.run(1000)
+
+    assert future.result(0).offset == 1
+    assert world.batches == [(0, 0, 1), (1, 0, 1)]
+
+
+def test_fenced_producer_gets_a_new_id(world, cluster):
+    """INVALID_PRODUCER_EPOCH: everything begins anew under another producer id."""
+    cluster[0].on(ProduceRequest, world.refuse(ErrorCode.INVALID_PRODUCER_EPOCH), world.append)
+    future = world.send("a")
+    world.run(1000)
+
+    assert future.result(0).offset == 0
+    assert len(cluster[0].sent(InitProducerIdRequest)) == 2
+
+
+def test_duplicate_counts_as_delivered(world, cluster):
+    """DUPLICATE_SEQUENCE_NUMBER: it is there, where is not known."""
+    cluster[0].on(ProduceRequest, world.refuse(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+    future = world.send("a")
+    world.run(10)
+
+    assert future.result(0).offset == -1
+
+
+def test_batch_that_may_be_there_holds_back_new_ones_only(runtime, cluster):
+    """An uncertain loss is settled by the batch behind it before new ones are numbered."""
+    world = ProducerWorld(
+        runtime, cluster, batch_size=1, delivery_timeout_ms=1000, request_timeout_ms=900
+    )
+    cluster[0].on(ProduceRequest, None)
+    lost = world.send("a")
+    world.run(2000)
+    assert isinstance(lost.exception(0), KafkaError)
+    cluster[0].on(ProduceRequest, world.append)
+    future = world.send("b")
+    world.run(1000)
+
+    assert future.result(0).offset == 0
+    assert world.batches == [(1, 0, 1)]
+
+
+def test_refused_producer_id_fails_what_waits_for_it(runtime, cluster):
+    """Without permission nothing can be sent, and nothing hangs."""
+    world = ProducerWorld(runtime, cluster)
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    cluster[0].on(InitProducerIdRequest, InitProducerIdResponse(error_code=code))
+    future = world.send("a")
+    world.run(100)
+
+    with pytest.raises(KafkaError, match=r"enable\.idempotence=false"):
+        future.result(0)
+
+
+def test_batches_without_idempotence_have_no_numbers(runtime, cluster):
+    """No producer id is asked for."""
+    world = ProducerWorld(runtime, cluster, enable_idempotence=False)
+    world.send("a")
+    world.run(10)
+
+    assert world.batches == [(-1, -1, 1)]
+    assert cluster[0].sent(InitProducerIdRequest) == []
+
+
+def test_acks_none_does_not_wait(runtime, cluster):
+    """The record counts as sent as soon as it is written."""
+    world = ProducerWorld(runtime, cluster, acks="0")
+    cluster[0].on(ProduceRequest, None)
+    future = world.send("a")
+    world.run(10)
+
+    assert future.result(0).offset == -1
+
+
+def test_closing_fails_what_is_left(world, runtime, cluster):
+    """After close every future is done."""
+    cluster[0].on(ProduceRequest, None)
+    future = world.send("a")
+    world.run(10)
+    runtime.scheduler.run(world.core.close())
+
+    with pytest.raises(KafkaError, match="closed before the record was delivered"):
+        future.result(0)
+
+
+def test_too_large_batch_is_split(world, cluster):
+    """MESSAGE_TOO_LARGE halves the batch until it fits."""
+
+    def small_only(request, version):
+        (topic,) = request.topic_data
+        size = len(bytes(topic.partition_data[0].records))
+        return world.answer(request, 0 if size < 250 else ErrorCode.MESSAGE_TOO_LARGE)
+
+    cluster[0].on(ProduceRequest, small_only)
+    futures = [world.send(f"{number:050d}") for number in range(10)]
+    world.run(5000)
+
+    assert [int(value) for value in world.log] == list(range(10))
+    assert [future.result(0).offset for future in futures] == list(range(10))
+    assert {epoch for epoch, _, _ in world.batches} == {0}
+
+
+def test_metadata_are_refreshed_when_they_are_old(world, cluster):
+    """metadata.max.age.ms without any error is enough."""
+    before = len(cluster[0].sent(MetadataRequest))
+    world.run(300_001)
+
+    assert len(cluster[0].sent(MetadataRequest)) == before + 1

@@ -1,0 +1,90 @@
+"""A loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from ottla.errors import KafkaTimeoutError
+from ottla.runtime.io_thread import IoThread
+
+
+@pytest.fixture
+def io():
+    """A running thread."""
+    thread = IoThread("test-io")
+    yield thread
+    thread.close()
+
+
+async def name_of_thread() -> str:
+    return threading.current_thread().name
+
+
+def test_run_returns_what_the_coroutine_returns(io):
+    """It runs in the other thread."""
+    assert io.run(name_of_thread()) == "test-io"
+
+
+def test_run_raises_what_the_coroutine_raises(io):
+    """Also a TimeoutError of its own."""
+
+    async def fail() -> None:
+        raise TimeoutError("its own")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        io.run(fail(), 1000)
+
+
+def test_run_cancels_after_its_time(io):
+    """KafkaTimeoutError, and the coroutine does not go on."""
+    cancelled = threading.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with pytest.raises(KafkaTimeoutError, match="not done within 20 ms"):
+        io.run(hang(), 20)
+    assert cancelled.wait(10)
+
+
+def test_callback_must_not_wait_for_its_own_thread(io):
+    """It would wait for ever: an error instead."""
+
+    async def call_back() -> None:
+        io.run(name_of_thread())
+
+    with pytest.raises(RuntimeError, match="must not wait"):
+        io.run(call_back())
+
+
+def test_closed_thread_takes_nothing(io):
+    """`run` raises, `post` does nothing, and closing again neither."""
+    io.close()
+    io.close()
+    io.post(print, "never")
+
+    with pytest.raises(RuntimeError, match="has ended"):
+        io.run(name_of_thread())
+
+
+def test_closing_cancels_what_runs(io):
+    """No task is left behind."""
+    ended = threading.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    io.submit(hang())
+    io.run(name_of_thread())
+    io.close()
+
+    assert ended.is_set()
