@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from struct import Struct
 from typing import Final
@@ -10,19 +9,19 @@ from typing import Final
 from ottla.record.record_batch import (
     BATCH_OVERHEAD,
     LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
     CorruptRecordError,
     RecordBatch,
+    batch_at,
     batches,
 )
 from ottla.runtime import File
 
-MAGIC: Final = 2
 HEADER_READ_BYTES: Final = 4096
 BATCH_READ_BYTES: Final = 1 << 20
 
-_OLD_MESSAGE: Final = Struct(">8xiIb")
-_OLD_CRC_START: Final = 16
-_OLD_MIN_LENGTH: Final = 14
+_LENGTH: Final = Struct(">8xi")
 
 
 def read_headers(
@@ -31,13 +30,21 @@ def read_headers(
     """Position and header of each batch from `position`, where one begins, to `end`.
 
     The bytes of a `RecordBatch` from here end with what was read: it has its header and no more.
-    Raises CorruptRecordError where no batch can be.
+    A message of an older format is a batch of its own, and whole. Raises CorruptRecordError where
+    no batch can be.
     """
     chunk, start = b"", position
     while position < end:
-        if position - start + BATCH_OVERHEAD > len(chunk):
+        index = position - start
+        if index + BATCH_OVERHEAD > len(chunk):
             chunk, start = file.pread(min(chunk_bytes, end - position), position), position
-        batch = RecordBatch(chunk, position - start)
+            index = 0
+        if index + MAGIC_POSITION < len(chunk) and chunk[index + MAGIC_POSITION] < MAGIC:
+            batch = _old_message(file, position, end, chunk, index)
+            yield position, batch
+            position += batch.size_in_bytes
+            continue
+        batch = RecordBatch(chunk, index)
         if batch.magic != MAGIC or not BATCH_OVERHEAD <= batch.size_in_bytes <= end - position:
             raise CorruptRecordError(
                 f"no batch can begin at position {position} of {file.path}: it would have "
@@ -68,25 +75,34 @@ def read_batches(
 
 def read_batch(file: File, position: int, header: RecordBatch) -> RecordBatch:
     """The whole batch of which only the header was read; its CRC is checked."""
-    batch = RecordBatch(file.pread(header.size_in_bytes, position))
+    batch = batch_at(file.pread(header.size_in_bytes, position))
     batch.verify()
     return batch
 
 
-def is_old_message(file: File, position: int, end: int) -> bool:
-    """Whether a valid message of the formats before 0.11 (magic 0 or 1) is at a position."""
-    head = file.pread(_OLD_CRC_START + 1, position)
-    if len(head) < _OLD_MESSAGE.size:
-        return False
-    length, crc, magic = _OLD_MESSAGE.unpack_from(head)
-    if magic not in (0, 1) or not _OLD_MIN_LENGTH <= length <= end - position - LOG_OVERHEAD:
-        return False
-    body = file.pread(LOG_OVERHEAD + length - _OLD_CRC_START, position + _OLD_CRC_START)
-    return bool(zlib.crc32(body) == crc)
+def _old_message(file: File, position: int, end: int, chunk: bytes, index: int) -> RecordBatch:
+    """The message of an older format at a position, of which at least the header is in `chunk`.
+
+    It is small, and what it holds is known only from all of it.
+    """
+    size = LOG_OVERHEAD + int(_LENGTH.unpack_from(chunk, index)[0])
+    if index + size <= len(chunk):
+        return batch_at(chunk, index)
+    if size > end - position:
+        raise CorruptRecordError(
+            f"no message can begin at position {position} of {file.path}: it would have {size} of "
+            f"{end - position} bytes"
+        )
+    return batch_at(file.pread(size, position))
 
 
 def _size_of_first(chunk: bytes, left: int) -> int:
     """How much must be read for the first batch of a chunk that does not hold all of it."""
+    if len(chunk) > MAGIC_POSITION and chunk[MAGIC_POSITION] < MAGIC:
+        size = LOG_OVERHEAD + int(_LENGTH.unpack_from(chunk)[0])
+        if size > left:
+            raise CorruptRecordError(f"of the {size} bytes of a message only {left} are there")
+        return size
     if len(chunk) < BATCH_OVERHEAD:
         raise CorruptRecordError(f"{left} bytes are too few for the header of a batch")
     header = RecordBatch(chunk)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from ottla.config.topic_config import TopicConfig
@@ -250,7 +251,7 @@ class LogSegment:
         """A zeroed entry would make the segment look old enough to be deleted."""
         index = self.time_index
         timestamp_ms, offset = index.last_entry()
-        if not len(index) and not self.size:
+        if not len(index) and (not self.size or self._is_without_timestamps()):
             return
         if timestamp_ms < 0 or offset < self.base_offset:
             raise CorruptIndexError(f"{index.path} does not end with a timestamp of the segment")
@@ -259,13 +260,28 @@ class LogSegment:
             if header is None or header[1].max_timestamp != timestamp_ms:
                 raise CorruptIndexError(f"{index.path} ends with a timestamp that no batch has")
 
+    def _is_without_timestamps(self) -> bool:
+        """Whether it is of magic 0 from its first message to its last stretch."""
+        last_position = self.offset_index.last_entry().position
+        try:
+            return not any(
+                batch.magic
+                for position in (0, last_position)
+                for _, batch in islice(read_headers(self.file, position, self.size), 1)
+            )
+        except CorruptRecordError:
+            return False
+
     def _is_right(self, entry: OffsetPosition) -> bool:
-        """Whether the batch at the entry's position ends with its offset."""
+        """Whether the batch at the entry's position ends with its offset.
+
+        Before Kafka 1.1 an entry had the first offset.
+        """
         try:
             _, batch = next(read_headers(self.file, entry.position, self.size))
+            return entry.offset == batch.last_offset or entry.offset == batch.base_offset
         except (StopIteration, CorruptRecordError):
             return False
-        return batch.last_offset == entry.offset
 
     def _note_timestamp(self, batch: RecordBatch) -> None:
         if batch.max_timestamp > self.max_timestamp_ms:

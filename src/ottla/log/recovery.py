@@ -18,8 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ottla.config.topic_config import TopicConfig
-from ottla.errors import ErrorCode, KafkaError
-from ottla.log.file_batches import is_old_message, read_batches, read_headers
+from ottla.log.file_batches import read_batches, read_headers
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.leader_epoch_cache import LeaderEpochCache
 from ottla.log.log_files import (
@@ -206,7 +205,6 @@ class _LogLoader:
         for base_offset in sorted(e[0] for e in parsed if e and e[1:] == (LOG_SUFFIX, "")):
             segment = self._segment(base_offset)
             segment.size = self.disk.file_size(segment.path)
-            self._refuse_old_format(segment, 0)
             self.segments.append(segment)
         if not self.segments:
             self._start_over(self.source.log_start_offset)
@@ -246,14 +244,6 @@ class _LogLoader:
         self.segments = [segment]
         self.end_offset = offset
         self.producers.clear(offset)
-
-    def _refuse_old_format(self, segment: LogSegment, position: int) -> None:
-        if is_old_message(segment.file, position, segment.size):
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                f"{segment.path} holds messages of a format before Kafka 0.11, which this broker "
-                "does not read; the partition is left as it is",
-            )
 
     def _check_end(self) -> bool:
         """Whether the newest segment ends with whole batches, as it must after a clean stop."""
@@ -329,8 +319,7 @@ class _LogLoader:
                 self._take(segment, batch)
         except CorruptRecordError as error:
             reason = error.message
-            position, segment.size = segment.size, end
-            self._refuse_old_format(segment, position)
+            position = segment.size
             segment.truncate_bytes(position)
             self.repairs.append(
                 f"cut segment {segment.base_offset} from {end} to {position} bytes: {reason}"

@@ -35,6 +35,7 @@ __all__ = [
     "RecordBatch",
     "RecordHeaders",
     "assign_offset",
+    "batch_at",
     "batches",
     "set_log_append_time",
 ]
@@ -42,6 +43,7 @@ __all__ = [
 BATCH_OVERHEAD: Final = 61
 LOG_OVERHEAD: Final = 12
 MAGIC: Final = 2
+MAGIC_POSITION: Final = 16
 NO_SEQUENCE: Final = -1
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -53,6 +55,7 @@ CRC_POSITION: Final = 17
 CRC_START: Final = 21
 _MAX_TIMESTAMP_POSITION = 35
 _MIN_BATCH_LENGTH = BATCH_OVERHEAD - LOG_OVERHEAD
+_MIN_MESSAGE_LENGTH = 14
 _MAX_SEQUENCE = 2**31 - 1
 
 COMPRESSION_MASK: Final = 0x07
@@ -236,21 +239,47 @@ def as_view(buffer: Buffer) -> memoryview:
 def batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
     """The batches of a fetch response or a file, up to one that is cut off by the buffer's end.
 
-    Raises CorruptRecordError at a length that cannot be one, since nothing can be found behind it.
+    Each message of an older format comes as a batch of its own, a `LegacyBatch`. Raises
+    CorruptRecordError at a length that cannot be one, since nothing can be found behind it.
     """
     view = as_view(buffer)
     end = len(view)
     while position + LOG_OVERHEAD <= end:
         base_offset, batch_length = _OFFSET_AND_LENGTH.unpack_from(view, position)
-        if batch_length < _MIN_BATCH_LENGTH:
+        if batch_length < _MIN_BATCH_LENGTH and not _is_short_message(view, position, batch_length):
             raise CorruptRecordError(
                 f"the batch at offset {base_offset}: batch length {batch_length} is below "
                 f"{_MIN_BATCH_LENGTH}"
             )
         if position + LOG_OVERHEAD + batch_length > end:
             return
-        yield RecordBatch(view, position)
+        if view[position + MAGIC_POSITION] < MAGIC:
+            yield _legacy_batch(view, position)
+        else:
+            yield RecordBatch(view, position)
         position += LOG_OVERHEAD + batch_length
+
+
+def batch_at(buffer: Buffer, position: int = 0) -> RecordBatch:
+    """The batch at a position, of whichever format; of an older one, all of it must be there."""
+    view = as_view(buffer)
+    if position + MAGIC_POSITION < len(view) and view[position + MAGIC_POSITION] < MAGIC:
+        return _legacy_batch(view, position)
+    return RecordBatch(view, position)
+
+
+def _legacy_batch(view: memoryview, position: int) -> RecordBatch:
+    from ottla.record.legacy import LegacyBatch  # rare, and it is made of what stands here
+
+    return LegacyBatch(view, position)
+
+
+def _is_short_message(view: memoryview, position: int, length: int) -> bool:
+    """Whether a length too small for a batch may be that of a message of an older format."""
+    if length < _MIN_MESSAGE_LENGTH:
+        return False
+    magic_position = position + MAGIC_POSITION
+    return magic_position >= len(view) or view[magic_position] < MAGIC
 
 
 def assign_offset(buffer: Buffer, position: int, base_offset: int, leader_epoch: int) -> None:

@@ -8,7 +8,7 @@ import zlib
 import pytest
 from log_world import new_batch
 
-from ottla.log.file_batches import is_old_message, read_batch, read_batches, read_headers
+from ottla.log.file_batches import read_batch, read_batches, read_headers
 from ottla.record.record_batch import CorruptRecordError
 from ottla.testing import MemoryDisk
 
@@ -106,24 +106,47 @@ def test_read_batch_gives_the_whole_of_a_header():
     ]
 
 
-def old_message(magic: int) -> bytes:
-    body = struct.pack(">bb", magic, 0) + bytes(8 * magic) + struct.pack(">ii", -1, 3) + b"abc"
+def old_message(magic: int, value: bytes = b"abc") -> bytes:
+    body = struct.pack(">bb", magic, 0) + bytes(8 * magic)
+    body += struct.pack(">ii", -1, len(value)) + value
     return struct.pack(">qiI", 5, len(body) + 4, zlib.crc32(body)) + body
 
 
+@pytest.mark.parametrize("chunk_bytes", [61, 64, 100, 4096])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_messages_of_old_formats_are_recognised(magic):
-    """A log from before Kafka 0.11 must not be taken for garbage and cut off."""
-    file = file_of(old_message(magic), b"rest")
+def test_messages_of_old_formats_are_walked_over(magic, chunk_bytes):
+    """A log from before Kafka 0.11 is no garbage, alone or before batches of today."""
+    parts = [
+        old_message(magic),
+        old_message(magic, bytes(200)),
+        new_batch(b"x"),
+        old_message(magic, b""),
+    ]
+    file = file_of(*parts)
 
-    assert is_old_message(file, 0, file.size())
+    headers = list(read_headers(file, 0, file.size(), chunk_bytes))
+    whole = list(read_batches(file, 0, file.size(), chunk_bytes))
+    assert [batch.size_in_bytes for _, batch in headers] == [len(part) for part in parts]
+    assert [bytes(batch.view) for _, batch in whole] == parts
+    assert [position for position, _ in headers] == [position for position, _ in whole]
+    assert [bytes(read_batch(file, p, header).view) for p, header in headers] == parts
 
 
-@pytest.mark.parametrize(
-    "data", [bytes(100), b"\x01" * 100, new_batch(b"x"), b"", old_message(1)[:-1]]
-)
-def test_other_bytes_are_no_old_messages(data):
-    """Zeros and garbage fail the CRC of the old formats, too."""
+@pytest.mark.parametrize("data", [bytes(100), b"\x01" * 100, old_message(1)[:-1], bytes(20)])
+@pytest.mark.parametrize("read", [read_headers, read_batches])
+def test_other_bytes_are_no_old_messages(data, read):
+    """Zeros, garbage and a message that is cut off are not taken for one."""
     file = file_of(data)
 
-    assert not is_old_message(file, 0, file.size())
+    with pytest.raises(CorruptRecordError):
+        list(read(file, 0, file.size()))
+
+
+def test_damaged_message_of_an_old_format_is_found():
+    """Its CRC-32 is checked as that of a batch is."""
+    data = bytearray(old_message(1))
+    data[-1] ^= 1
+    file = file_of(bytes(data))
+
+    with pytest.raises(CorruptRecordError, match="CRC-32 is"):
+        list(read_batches(file, 0, file.size()))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import struct
-import zlib
 
 import pytest
 from log_world import NOW_MS, LogWorld, new_batch, numbers, read_all, values
 
-from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import CorruptRecordError
@@ -334,7 +332,7 @@ def test_swap_that_was_not_finished_is_undone(written: LogWorld):
     check_serves(written, END)
 
 
-# -- transactions and old formats
+# -- transactions
 
 
 def test_aborted_transactions_are_found_by_the_scan(world: LogWorld):
@@ -356,21 +354,3 @@ def test_aborted_transactions_are_found_by_the_scan(world: LogWorld):
         assert log.segments.active.txn_index.entries() == before
         log.update_high_watermark(log.log_end_offset)
         assert log.last_stable_offset == 6
-
-
-@pytest.mark.parametrize("clean", [False, True])
-def test_log_of_an_old_format_is_left_as_it_is(world: LogWorld, clean):
-    """It is not garbage: nothing is cut, and the partition is not served."""
-    body = struct.pack(">bb", 1, 0) + bytes(8) + struct.pack(">ii", -1, 3) + b"abc"
-    message = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
-    path = world.active_path()
-    world.log(1)
-    world.stop() if clean else world.kill()
-    world.overwrite(path, message)
-    world.start()
-
-    assert world.disk.read_bytes(path) == message
-    assert world.log(1).log_end_offset == 0
-    with pytest.raises(KafkaError) as caught:
-        world.log()
-    assert caught.value.error is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT

@@ -1,0 +1,160 @@
+"""Between the formats: message sets up to batches, and batches down to message sets.
+
+Up, for producers before 0.11 and for old segments: nothing is lost, and what has no timestamp
+keeps none (-1). Down, for their consumers, batch by batch: headers, producer fields and leader
+epochs have no place there, markers of transactions are left out, and magic 0 has no timestamps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.record.batch_builder import build_batch
+from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType
+from ottla.record.legacy import NEWEST_CODEC, LegacyBatch
+from ottla.record.legacy_builder import build_message_set
+from ottla.record.record import CorruptRecordError, Record
+from ottla.record.record_batch import MAGIC, RecordBatch, batches, set_log_append_time
+
+
+class Converted(NamedTuple):
+    """What was made of the batches of a fetch, and how far it goes.
+
+    `next_offset` is the offset behind the last batch that was looked at, also where nothing of it
+    was left. The error is why nothing could be made of the first one.
+    """
+
+    data: bytes | memoryview
+    next_offset: int
+    error: ErrorCode = ErrorCode.NONE
+
+
+# -- up
+
+
+def to_batch(message_set: memoryview) -> bytearray | None:
+    """What a producer sent as a message set, as one batch with offsets from 0; None if empty.
+
+    Raises KafkaError with the code that the producer gets. The batch has the codec of the set.
+    """
+    records: list[Record] = []
+    codec = CompressionType.NONE
+    room = MAX_DECOMPRESSED_BYTES
+    position = 0
+    for entry in batches(message_set):
+        if not isinstance(entry, LegacyBatch):
+            raise CorruptRecordError(f"a batch of magic {entry.magic} inside a message set")
+        entry.verify()
+        _check_producible(entry)
+        position += entry.size_in_bytes
+        found = list(entry.records(max_bytes=room))
+        if entry.compression is not CompressionType.NONE:
+            codec = entry.compression
+            room -= sum(len(record.key or b"") + len(record.value or b"") for record in found)
+        records += found
+    if position != len(message_set):
+        raise CorruptRecordError(
+            f"the message set ends in the middle of a message: {len(message_set) - position} of "
+            f"its {len(message_set)} bytes are left over"
+        )
+    if not records:
+        return None
+    return bytearray(build_batch([(r.timestamp_ms, r.key, r.value, ()) for r in records], codec))
+
+
+def _check_producible(entry: LegacyBatch) -> None:
+    if entry.is_log_append_time:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, "a message says that the broker has set its timestamp"
+        )
+
+
+def up_convert(batch: RecordBatch) -> list[RecordBatch]:
+    """The batches of magic 2 that hold the records of any batch at their offsets.
+
+    They are several where offsets are missing, as compaction leaves it.
+    """
+    if batch.magic >= MAGIC:
+        return [batch]
+    converted = []
+    for run in _consecutive(list(batch.records())):
+        data = bytearray(
+            build_batch(
+                [(r.timestamp_ms, r.key, r.value, ()) for r in run],
+                batch.compression,
+                base_offset=run[0].offset,
+            )
+        )
+        if batch.is_log_append_time:
+            set_log_append_time(data, 0, batch.max_timestamp)
+        converted.append(RecordBatch(data))
+    return converted
+
+
+def _consecutive(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    start = 0
+    for index in range(1, len(records) + 1):
+        if index == len(records) or records[index].offset != records[index - 1].offset + 1:
+            yield records[start:index]
+            start = index
+
+
+# -- down
+
+
+def down_convert(data: memoryview, magic: int, start_offset: int, max_bytes: int) -> Converted:
+    """The stored batches for a reader of message sets up to `magic`, at most `max_bytes` of them.
+
+    The first message comes whole, whatever its size. What already is old enough stays as it is,
+    and a batch that cannot be converted ends the answer before it.
+    """
+    parts: list[bytes | memoryview] = []
+    size = 0
+    next_offset = start_offset
+    try:
+        for batch in batches(data):
+            for part in _down_convert_batch(batch, magic, start_offset):
+                if parts and size + len(part) > max_bytes:
+                    return Converted(b"".join(parts), next_offset)
+                parts.append(part)
+                size += len(part)
+            next_offset = max(next_offset, batch.next_offset)
+    except KafkaError as error:
+        if not parts:
+            return Converted(b"", next_offset, error.error)
+    return Converted(b"".join(parts), next_offset)
+
+
+def _down_convert_batch(
+    batch: RecordBatch, magic: int, start_offset: int
+) -> Iterator[bytes | memoryview]:
+    """The messages of a batch, each of which may be the last one of the answer."""
+    if batch.magic <= magic:
+        yield batch.view
+        return
+    if batch.is_control or batch.last_offset < start_offset:
+        return
+    if batch.compression > NEWEST_CODEC:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"the batch at offset {batch.base_offset} is compressed with "
+            f"{batch.compression.label}, which messages of magic {magic} cannot be",
+        )
+    batch.verify()
+    records = list(batch.records())
+    append_time = batch.is_log_append_time
+    if batch.compression is not CompressionType.NONE:
+        if records:
+            codec = batch.compression
+            yield build_message_set(records, magic, codec, is_log_append_time=append_time)
+        return
+    for record in records:
+        if record.offset >= start_offset:
+            yield build_message_set([record], magic, is_log_append_time=append_time)
+
+
+def needs_down_conversion(data: memoryview, magic: int) -> bool:
+    """Whether a reader of message sets up to `magic` cannot be given these batches as they are."""
+    return any(batch.magic > magic for batch in batches(data))
