@@ -56,11 +56,11 @@ from ottla.runtime.network import USE_SYSTEM_DEFAULT, set_buffer_sizes
 logger = logging.getLogger(__name__)
 
 MAX_EVENTS = 512
-RECEIVE_BYTES = 64 * 1024
+RECEIVE_BYTES = 32 * 1024
 TURN_RECEIVE_BYTES = 8 * RECEIVE_BYTES
 # Of large requests and answers: at most so much per connection and turn, and so much per turn.
 LARGE_FRAME_BYTES = 1024 * 1024
-TURN_LARGE_FRAME_BYTES = 8 * LARGE_FRAME_BYTES
+TURN_LARGE_FRAME_BYTES = 2 * LARGE_FRAME_BYTES
 TURN_LARGE_SENDS = 16
 
 IN = select.EPOLLIN
