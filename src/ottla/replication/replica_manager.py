@@ -237,6 +237,11 @@ class ReplicaManager:
                 results[topic_partition] = DeleteRecordsResult(UNKNOWN_OFFSET, error.error)
         respond(results)
 
+    def shutdown(self) -> None:
+        """Answer everything that waits, with what there is."""
+        self.delayed_produces.complete_all()
+        self.delayed_fetches.complete_all()
+
     def become_leader_or_follower(self, states: Iterable[PartitionState]) -> None:
         """Take over the leadership that the controller gives; logs are created where missing."""
         for state in states:

@@ -173,8 +173,10 @@ class Broker:
 
     async def shutdown(self) -> None:
         """Stop serving, flush the logs and leave the mark of a clean stop."""
-        await self.processor.stop(STOP_TIMEOUT_MS)
+        # Whoever waits is answered first; else the processor would wait for them in turn.
         self.groups.shutdown()
+        self.replica_manager.shutdown()
+        await self.processor.stop(STOP_TIMEOUT_MS)
         self.dynamic_config.stop()
         await self.log_manager.shutdown()
         await self.registry.close()

@@ -272,3 +272,12 @@ def test_a_flush_that_fails_is_no_acknowledgement(manager, runtime):
     runtime.scheduler.advance(0)
 
     assert answers[0][FIRST].error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_shutdown_answers_whoever_waits(manager):
+    """A long poll does not hold the broker's end up."""
+    answers = fetch(manager, 0, max_wait_ms=60_000)
+
+    manager.shutdown()
+
+    assert values(answers[0][FIRST]) == []
