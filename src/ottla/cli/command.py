@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, str]] = {
     "delete-records": "ottla.cli.delete_records:DeleteRecordsCommand",
     "dump-log": "ottla.cli.dump_log.command:DumpLogCommand",
     "broker-api-versions": "ottla.cli.broker_api_versions:BrokerApiVersionsCommand",
+    "zookeeper": "ottla.cli.zookeeper:ZooKeeperCommand",
     "demo": "ottla.cli.demo:DemoCommand",
     "version": "ottla.cli.version:VersionCommand",
 }

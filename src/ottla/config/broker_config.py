@@ -11,6 +11,7 @@ from ottla.config.known_keys import BROKER_NAMES, BROKER_PREFIXES
 from ottla.config.log_config import LogConfig
 from ottla.config.network_config import NetworkConfig
 from ottla.config.rules import at_least
+from ottla.config.zookeeper_config import ZooKeeperConfig
 from ottla.errors import ConfigError
 
 
@@ -88,7 +89,7 @@ class GroupConfig(ConfigTable, group=True):
     )
 
 
-class BrokerConfig(GroupConfig, NetworkConfig, LogConfig):
+class BrokerConfig(GroupConfig, NetworkConfig, ZooKeeperConfig, LogConfig):
     """Everything that a broker is set up with."""
 
     known_to_kafka: ClassVar[Collection[str]] = BROKER_NAMES

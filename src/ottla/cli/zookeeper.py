@@ -1,0 +1,56 @@
+"""`ottla zookeeper`: start a real ZooKeeper server and keep it until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from ottla.cli.broker import broker_settings
+from ottla.cli.command import Command, CommandError
+from ottla.cli.terminal import Terminal
+
+
+class ZooKeeperCommand(Command):
+    """Runs the server with the settings of a property file and of --override."""
+
+    name = "zookeeper"
+    help = "Start a ZooKeeper server (PySpark's own, needs Java) and serve until Ctrl-C."
+    examples = (
+        "ottla zookeeper config/zookeeper.properties",
+        "ottla zookeeper --override clientPort=2182 --override dataDir=/tmp/zookeeper-2",
+    )
+    default_log_level = "WARN"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "file",
+            metavar="ZOOKEEPER.PROPERTIES",
+            nargs="?",
+            help="The property file, with ZooKeeper's own settings.",
+        )
+        parser.add_argument("--config", metavar="FILE", help="The same property file by name.")
+        parser.add_argument(
+            "--override",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            help="A setting that wins over the property file; may be repeated. clientPort=0 "
+            "takes a free port.",
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.cli.zookeeper_server import ZooKeeperServer
+
+        server = ZooKeeperServer(broker_settings(arguments), arguments.log_level)
+        try:
+            server.start()
+            server.wait_until_ready()
+            assert server.process is not None, "the server was started"
+            terminal.print(
+                f"ZooKeeper is ready at {server.host}:{server.port} (process {server.process.pid})"
+            )
+            terminal.out.flush()
+            raise CommandError(f"ZooKeeper ended with status {server.wait()}")
+        except (KeyboardInterrupt, SystemExit):
+            return 0  # told to stop: that is how it ends
+        finally:
+            server.stop()

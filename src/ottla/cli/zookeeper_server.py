@@ -1,0 +1,179 @@
+"""The real ZooKeeper server, from the jars that PySpark brings along, in a child process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from ottla.cli.command import CommandError
+from ottla.cli.four_letter_words import ask
+
+STANDALONE: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
+ENSEMBLE: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+DEFAULTS: Final = {
+    "dataDir": "/tmp/zookeeper",
+    "clientPort": "2181",
+    "admin.enableServer": "false",
+    "4lw.commands.whitelist": "ruok,stat,srvr,mntr,conf,cons,envi,isro,dirs,wchs",
+}
+"""What is in force where the settings do not say otherwise."""
+LOG4J: Final = """\
+status = off
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = [%d] %p %m (%c)%n
+logger.beans.name = root
+logger.beans.level = error
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+"""
+HEAP: Final = "-Xmx512M"
+POLL_S: Final = 0.02
+STOP_TIMEOUT_S: Final = 10.0
+DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
+
+
+def zookeeper_jars() -> Path:
+    """The folder of PySpark's jars; CommandError where there is no ZooKeeper in it."""
+    spec = find_spec("pyspark")
+    for place in (spec.submodule_search_locations or []) if spec is not None else []:
+        folder = Path(place) / "jars"
+        if any(folder.glob("zookeeper-[0-9]*.jar")):
+            return folder
+    raise CommandError(
+        "ZooKeeper's own jars are missing; they come with PySpark: pip install 'ottla[spark]'"
+    )
+
+
+def java() -> Path:
+    """The `java` program; CommandError that says what to install where there is none."""
+    from ottla.pipelines.java import JavaMissingError, require_java
+
+    try:
+        return require_java()
+    except JavaMissingError as error:
+        raise CommandError(str(error)) from error
+
+
+class ZooKeeperServer:
+    """One server: its settings, its process, and whether it serves."""
+
+    def __init__(self, settings: Mapping[str, str], log_level: str = "WARN") -> None:
+        self.settings = DEFAULTS | dict(settings)
+        self.log_level = log_level
+        if self.settings["clientPort"] == "0":
+            self.settings["clientPort"] = str(free_port(self.host))
+        self.process: subprocess.Popen[bytes] | None = None
+        self._folder: str | None = None
+
+    @property
+    def host(self) -> str:
+        """Where the server listens, as far as its own machine is concerned."""
+        address = self.settings.get("clientPortAddress", "")
+        return "127.0.0.1" if address in ("", "0.0.0.0", "::") else address
+
+    @property
+    def port(self) -> int:
+        text = self.settings["clientPort"]
+        if not text.isdigit() or not 0 < int(text) < 1 << 16:
+            raise CommandError(f"clientPort={text}: must be a port")
+        return int(text)
+
+    def start(self) -> None:
+        """Start the process; `wait_until_ready` says when it serves."""
+        command = self._command(java(), zookeeper_jars())
+        with contextlib.closing(socket.socket(_family(self.host))) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.host, self.port))
+            except OSError as error:
+                raise CommandError(
+                    f"cannot listen on {self.host}:{self.port}: {error.strerror}"
+                ) from error
+        # Its words go to stderr: stdout has the one line that says that it is ready.
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno(),
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has no other thread
+            # Ctrl-C comes to the whole process group; the server is to be stopped by us alone.
+            process_group=0,
+        )
+
+    def _command(self, program: Path, jars: Path) -> list[str]:
+        self._folder = tempfile.mkdtemp(prefix="ottla-zookeeper-")
+        path = Path(self._folder) / "zoo.cfg"
+        lines = [f"{key}={value}\n" for key, value in self.settings.items()]
+        path.write_text("".join(lines).replace("\\", "\\\\"), encoding="utf-8")
+        is_ensemble = any(key.startswith("server.") for key in self.settings)
+        log4j = Path(self._folder) / "log4j2.properties"
+        log4j.write_text(LOG4J.format(level=self.log_level), encoding="utf-8")
+        options = os.environ.get("KAFKA_HEAP_OPTS", HEAP).split()
+        options.append(f"-Dlog4j2.configurationFile={log4j}")
+        main_class = ENSEMBLE if is_ensemble else STANDALONE
+        return [str(program), *options, "-cp", f"{jars}/*", main_class, str(path)]
+
+    def wait_until_ready(self) -> None:
+        """Return when the server answers; CommandError when it has ended instead."""
+        assert self.process is not None, "the server was started"
+        while not self.is_serving():
+            status = self.process.poll()
+            if status is not None:
+                raise CommandError(f"ZooKeeper did not start (status {status}): see what it logged")
+            time.sleep(POLL_S)
+
+    def is_serving(self) -> bool:
+        try:
+            return ask(self.host, self.port, "srvr").startswith("Zookeeper version")
+        except OSError:
+            return False
+
+    def wait(self) -> int:
+        """Return when the process has ended, with its status."""
+        assert self.process is not None, "the server was started"
+        return self.process.wait()
+
+    def stop(self) -> None:
+        """End the process in order, and by force if it takes too long."""
+        if self.process is not None and self.process.poll() is None:
+            # A server that was stopped by SIGSTOP would never hear of it.
+            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(signal.SIGCONT)
+            try:
+                self.process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def free_port(host: str) -> int:
+    """A port on which nobody listens now."""
+    with socket.socket(_family(host)) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _die_with_parent() -> None:
+    """In the child, before it becomes the server: nobody shall have to look for it later."""
+    with contextlib.suppress(OSError, AttributeError):  # only Linux can promise this
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)

@@ -1,0 +1,122 @@
+"""The broker's settings for ZooKeeper, under Kafka's names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple
+
+from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
+from ottla.config.config_type import BOOLEAN, INT, PASSWORD, STRING, Password
+from ottla.config.rules import at_least
+from ottla.errors import ConfigError
+
+DEFAULT_PORT: Final = 2181
+
+_SERVER: Final = re.compile(r"(?P<host>[^\s:/\[\],]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?")
+
+
+class ZooKeeperAddress(NamedTuple):
+    """A connect string in its parts: the servers as host:port, and the chroot ("" for none)."""
+
+    servers: tuple[str, ...]
+    chroot: str
+
+
+def parse_connect(key: str, text: str) -> ZooKeeperAddress:
+    """`host1:2181,host2:2181/kafka`; ConfigError where it is not of this form."""
+    hosts, slash, chroot = text.partition("/")
+    servers = []
+    for word in hosts.split(","):
+        match = _SERVER.fullmatch(word.strip())
+        if match is None or not 0 < int(match["port"] or DEFAULT_PORT) < 1 << 16:
+            raise ConfigError(f"{key}={text}: must be as host1:2181,host2:2181/chroot")
+        servers.append(f"{match['host']}:{match['port'] or DEFAULT_PORT}")
+    names = chroot.rstrip("/").split("/") if chroot.rstrip("/") else []
+    if slash and any(name in ("", ".", "..") or "\0" in name for name in names):
+        raise ConfigError(f"{key}={text}: /{chroot} is not a path in ZooKeeper")
+    return ZooKeeperAddress(tuple(servers), "".join(f"/{name}" for name in names))
+
+
+class ZooKeeperConfig(ConfigTable, group=True):
+    """Where the registry is, and how long its sessions last."""
+
+    zookeeper_connect: str | None = config_key(
+        default=None,
+        type=STRING,
+        importance=HIGH,
+        doc=(
+            "The ZooKeeper servers, as host1:2181,host2:2181, and behind them a path under which "
+            "the cluster lives (/kafka), which is created. Without it the broker keeps its "
+            "registry in the first of its log.dirs."
+        ),
+    )
+    zookeeper_session_timeout_ms: int = config_key(
+        default=18000,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How long ZooKeeper may hear nothing of a broker before it takes it for dead.",
+    )
+    zookeeper_connection_timeout_ms: int | None = config_key(
+        default=None,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc=(
+            "How long a broker that starts waits for a ZooKeeper server; without it as long as "
+            "zookeeper.session.timeout.ms."
+        ),
+    )
+    zookeeper_max_in_flight_requests: int = config_key(
+        default=10,
+        type=INT,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How many requests to ZooKeeper may wait for their answers at the same time.",
+    )
+    zookeeper_set_acl: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        importance=HIGH,
+        doc=(
+            "Whether only the brokers may change what they create in ZooKeeper; everybody may "
+            "read it, but for users and brokers' settings. Needs zookeeper.digest.username."
+        ),
+    )
+    zookeeper_digest_username: str | None = config_key(
+        default=None,
+        type=STRING,
+        importance=LOW,
+        doc="Who the broker is to ZooKeeper, in its scheme `digest`. Ottla's own setting.",
+    )
+    zookeeper_digest_password: Password | None = config_key(
+        default=None,
+        type=PASSWORD,
+        importance=LOW,
+        doc="The password of zookeeper.digest.username. Ottla's own setting.",
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        super().complete(values, given)
+        values["zookeeper_connect"] = values["zookeeper_connect"] or None
+        if values["zookeeper_connect"] is not None:
+            parse_connect("zookeeper.connect", values["zookeeper_connect"])
+        username, password = (
+            values["zookeeper_digest_username"],
+            values["zookeeper_digest_password"],
+        )
+        if (username is None) != (password is None):
+            raise ConfigError(
+                "zookeeper.digest.username and zookeeper.digest.password: must be set together"
+            )
+        if username is not None and (not username or ":" in username):
+            raise ConfigError(
+                f"zookeeper.digest.username={username}: must be a name without a colon"
+            )
+        if values["zookeeper_set_acl"] and username is None:
+            raise ConfigError(
+                "zookeeper.set.acl=true: must come with zookeeper.digest.username and "
+                "zookeeper.digest.password, because nodes belong to whoever made them"
+            )
