@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -110,9 +111,10 @@ def _dates(panel: Any) -> None:
 
 
 def _short(label: str) -> str:
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in label)
+    text = text if len(text) <= MAX_LABEL else "…" + text[-MAX_LABEL + 1 :]
     # A dollar sign would start mathematics.
-    text = label.replace("$", r"\$")
-    return text if len(text) <= MAX_LABEL else "…" + text[-MAX_LABEL + 1 :]
+    return text.replace("$", r"\$")
 
 
 def _svg(figure: Any, title: str) -> str:
@@ -120,7 +122,10 @@ def _svg(figure: Any, title: str) -> str:
     from matplotlib import pyplot
 
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata=NO_METADATA, transparent=True)
+    with warnings.catch_warnings():
+        # The browser's fonts write the text; those of matplotlib, which may lack a letter, do not.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format="svg", metadata=NO_METADATA, transparent=True)
     pyplot.close(figure)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]

@@ -1,0 +1,39 @@
+"""Plots as SVG."""
+
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime, timedelta
+from math import isnan
+
+from ottla.pipelines.plots import bars_plot, traffic_plot, with_gaps
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_line_is_broken_where_minutes_are_missing():
+    """Two minutes in a row are joined; an hour without requests is a hole."""
+    minutes = [START, START + timedelta(minutes=1), START + timedelta(hours=1)]
+
+    xs, ys = with_gaps(minutes, [1, 2, 3])
+
+    assert [isnan(y) for y in ys] == [False, False, True, False]
+    assert xs == [*minutes[:2], START + timedelta(minutes=2), minutes[2]]
+
+
+def test_plot_is_well_formed_and_names_no_address():
+    """What stands in the page is one element that refers only to itself."""
+    svg = traffic_plot([START, START + timedelta(minutes=1)], {"requests": [1, 2]})
+
+    root = ET.fromstring(svg)
+    assert root.get("aria-label") == "Traffic per minute"
+    references = [value for node in root.iter() for key, value in node.items() if "href" in key]
+    assert all(value.startswith("#") for value in references)
+    assert "<metadata" not in svg
+    assert "DOCTYPE" not in svg
+
+
+def test_labels_stay_text():
+    """Neither mathematics, nor letters that a font lacks, nor markup change a label."""
+    svg = bars_plot(["$a$ <b>", "\u6f22\u5b57", "/" + "x" * 90], [3, 2, 1], "requests", limit=2)
+
+    texts = [node.text for node in ET.fromstring(svg).iter() if node.tag.endswith("text")]
+    assert {"$a$ <b>", "\u6f22\u5b57", "…" + "x" * 43} <= set(texts)

@@ -1,0 +1,53 @@
+"""A cluster that exists only as numbers, in the place of the admin client."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.clients.admin.descriptions import TopicDescription, TopicPartitionInfo
+from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec
+from ottla.spark import connections
+
+
+class FakeAdmin:
+    """`logs[topic][partition]` is the first offset of the log, and where it ends."""
+
+    def __init__(self):
+        self.logs = {}
+
+    def log(self, topic, *ranges):
+        """Partitions, each from a first offset to an end; timestamps are ten times the offsets."""
+        self.logs[topic] = list(ranges)
+
+    def list_topics(self):
+        return set(self.logs)
+
+    def describe_topics(self, names):
+        return {
+            name: TopicDescription(
+                name,
+                partitions=[TopicPartitionInfo(p, leader=0) for p in range(len(self.logs[name]))],
+            )
+            for name in names
+        }
+
+    def list_offsets(self, timestamps, isolation):
+        assert isolation == "read_uncommitted"
+        return {where: self.offset(where, time) for where, time in timestamps.items()}
+
+    def offset(self, where, timestamp):
+        first, end = self.logs[where.topic][where.partition]
+        if timestamp == OffsetSpec.EARLIEST:
+            return ListOffsetsResult(first, -1)
+        if timestamp == OffsetSpec.LATEST:
+            return ListOffsetsResult(end, -1)
+        found = max(first, -(-timestamp // 10))
+        return ListOffsetsResult(found if found < end else -1, -1)
+
+
+@pytest.fixture
+def admin(monkeypatch):
+    """The fake stands wherever the source asks for an admin client."""
+    fake = FakeAdmin()
+    monkeypatch.setattr(connections, "admin", lambda settings: fake)
+    return fake

@@ -1,0 +1,86 @@
+"""Offsets: their JSON, the ranges of tasks, and the share of each partition in a limited batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.spark.offsets import (
+    OffsetRange,
+    from_json_object,
+    limited,
+    parse_assignment,
+    parse_offsets,
+    split,
+    to_json_object,
+)
+from ottla.structs import TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+A10 = TopicPartition("a", 10)
+
+
+def test_json_is_that_of_the_kafka_source():
+    """Topics with their partitions as text, in the order of their numbers."""
+    offsets = {B0: 5, A10: 7, A1: 2**40, A0: 0}
+
+    written = to_json_object(offsets)
+
+    assert list(written) == ["a", "b"]
+    assert list(written["a"].items()) == [("0", 0), ("1", 2**40), ("10", 7)]
+    assert from_json_object(written) == offsets
+    assert parse_offsets('{"a":{"1":-1},"b":{"0":9}}') == {A1: -1, B0: 9}
+    assert parse_assignment('{"b":[0],"a":[1,0,1]}') == [A0, A1, B0]
+
+
+def test_ranges_without_records_make_no_tasks():
+    """A task costs some 30 ms, also for nothing."""
+    ranges = [OffsetRange(B0, 3, 9), OffsetRange(A0, 4, 4), OffsetRange(A1, 7, 5)]
+
+    assert split(ranges, None) == [OffsetRange(B0, 3, 9)]
+    assert split([], 4) == []
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3, 7, 50])
+def test_split_keeps_every_offset_once(wanted):
+    """However many pieces: together they are the ranges, and none is empty."""
+    ranges = [OffsetRange(A0, 10, 30), OffsetRange(A1, 0, 3), OffsetRange(B0, 5, 6)]
+
+    pieces = split(ranges, wanted)
+
+    assert len(pieces) >= min(wanted, 24)
+    assert all(piece.size for piece in pieces)
+    offsets = [(p.topic_partition, o) for p in pieces for o in range(p.start, p.end)]
+    assert offsets == [(r.topic_partition, o) for r in ranges for o in range(r.start, r.end)]
+
+
+def test_larger_ranges_get_more_pieces():
+    """Pieces are about equally large."""
+    pieces = split([OffsetRange(A0, 0, 900), OffsetRange(A1, 0, 100)], 10)
+
+    assert [piece.size for piece in pieces] == [100] * 10
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10, 99, 100, 101, 1000])
+def test_limited_batches_reach_the_end(limit):
+    """Batch after batch takes no more than the limit, or one per partition, and all get on."""
+    start, end = {A0: 0, A1: 40}, {A0: 7, A1: 41, B0: 92}
+    batches = 0
+    while start != end:
+        stop = limited(start, end, limit)
+        taken = {each: stop[each] - start.get(each, 0) for each in end}
+        assert sum(taken.values()) <= max(limit, len(end))
+        assert all(taken[each] > 0 for each in end if end[each] > start.get(each, 0))
+        start = stop
+        batches += 1
+
+    assert batches <= 100 // limit + 92
+
+
+def test_limit_is_shared_by_what_partitions_hold():
+    """A partition with nine times as much gets nine times as much."""
+    assert limited({A0: 0, A1: 0}, {A0: 900, A1: 100}, 100) == {A0: 90, A1: 10}
+
+
+def test_partition_that_went_back_stays_as_it_is():
+    """A partition that was made anew is not mistaken for one with something to read."""
+    assert limited({A0: 50, A1: 0}, {A0: 5, A1: 100}, 10) == {A0: 5, A1: 10}

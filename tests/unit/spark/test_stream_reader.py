@@ -1,0 +1,103 @@
+"""The stream reader: starts, limits, new and lost partitions; no Spark and no broker."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from ottla.spark.data_loss import DataLossError
+from ottla.spark.options import SourceOptions
+from ottla.spark.stream_reader import OttlaStreamReader
+
+
+def reader(**options):
+    given = {"kafka.bootstrap.servers": "x:1", "subscribe": "a", "startingOffsets": "earliest"}
+    return OttlaStreamReader(SourceOptions.for_stream(given | options))
+
+
+def ranges(partitions):
+    return [(p.piece.topic_partition.partition, p.piece.start, p.piece.end) for p in partitions]
+
+
+def test_start_does_not_move_between_two_questions(admin):
+    """Spark asks twice where a stream begins; both times it hears the same."""
+    admin.log("a", (0, 5))
+    stream = reader(startingOffsets="latest")
+    first = stream.initialOffset()
+    admin.log("a", (0, 9))
+
+    assert first == stream.initialOffset() == {"a": {"0": 5}}
+
+
+def test_read_limit_is_max_offsets_per_trigger(admin):
+    """Spark hands the limit back with every question for the latest offset."""
+    admin.log("a", (0, 90), (0, 10))
+    stream = reader(maxOffsetsPerTrigger="20")
+
+    assert stream.getDefaultReadLimit() == ReadMaxRows(20)
+    assert reader().getDefaultReadLimit() == ReadAllAvailable()
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ReadMaxRows(20)) == {"a": {"0": 18, "1": 2}}
+    assert stream.latestOffset(start, ReadAllAvailable()) == {"a": {"0": 90, "1": 10}}
+    assert stream.reportLatestOffset() == {"a": {"0": 90, "1": 10}}
+
+
+def test_available_now_ends_where_it_was_prepared(admin):
+    """What comes later, new partitions included, is left to the next run."""
+    admin.log("a", (0, 5))
+    stream = reader()
+    stream.prepareForTriggerAvailableNow()
+    admin.log("a", (0, 9), (0, 3))
+
+    end = stream.latestOffset({"a": {"0": 0}}, ReadAllAvailable())
+
+    assert end == {"a": {"0": 5}}
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_new_partitions_are_read_from_their_beginning(admin):
+    """A partition that the start does not know begins at offset 0."""
+    admin.log("a", (0, 5), (0, 3))
+    stream = reader()
+
+    assert ranges(stream.partitions({"a": {"0": 4}}, {"a": {"0": 5, "1": 3}})) == [
+        (0, 4, 5),
+        (1, 0, 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("log", "start", "end", "said", "kept"),
+    [
+        ([(7, 9)], {"0": 4}, {"0": 9}, "offsets 4 to 6 of a-0 are gone", [(0, 7, 9)]),
+        ([(9, 9)], {"0": 4}, {"0": 6}, "offsets 4 to 5 of a-0 are gone", []),
+        ([(0, 2)], {"0": 4}, {"0": 2}, "a-0 went back from offset 4 to 2", []),
+        ([(0, 5)], {"0": 1, "1": 4}, {"0": 5}, "a-1: deleted, maybe with unread", [(0, 1, 5)]),
+        ([(0, 5)], {"0": 1, "1": 4}, {"0": 5, "1": 6}, "offsets 4 to 5 of a-1", [(0, 1, 5)]),
+        ([(0, 5), (2, 3)], {"0": 5}, {"0": 5, "1": 3}, "offsets 0 to 1 of a-1", [(1, 2, 3)]),
+    ],
+)
+def test_lost_data_is_an_error_or_a_warning(admin, caplog, log, start, end, said, kept):
+    """Whatever way records went: named in an error, or in a warning and the rest is read."""
+    admin.log("a", *log)
+
+    with pytest.raises(DataLossError, match=said):
+        reader().partitions({"a": start}, {"a": end})
+    with caplog.at_level(logging.WARNING):
+        found = reader(failOnDataLoss="false").partitions({"a": start}, {"a": end})
+
+    assert said in caplog.text
+    assert ranges(found) == kept
+
+
+def test_reader_travels_to_the_tasks(admin):
+    """Spark pickles the reader and its partitions."""
+    admin.log("a", (0, 5))
+    stream = reader(minPartitions="2")
+    pieces = stream.partitions(stream.initialOffset(), {"a": {"0": 5}})
+
+    assert ranges(pickle.loads(pickle.dumps(pieces))) == [(0, 0, 2), (0, 2, 5)]
+    assert pickle.loads(pickle.dumps(stream)).initialOffset() == {"a": {"0": 0}}
