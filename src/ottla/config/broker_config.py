@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, ClassVar
 
+from ottla.config.cleaner_config import CleanerConfig
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, INT, INT_MAX, LONG, SHORT, STRING
 from ottla.config.known_keys import BROKER_NAMES, BROKER_PREFIXES
@@ -89,7 +90,7 @@ class GroupConfig(ConfigTable, group=True):
     )
 
 
-class BrokerConfig(GroupConfig, NetworkConfig, ZooKeeperConfig, LogConfig):
+class BrokerConfig(GroupConfig, NetworkConfig, ZooKeeperConfig, CleanerConfig, LogConfig):
     """Everything that a broker is set up with."""
 
     known_to_kafka: ClassVar[Collection[str]] = BROKER_NAMES

@@ -62,10 +62,10 @@ BROKER_NAMES: Final = _names(
 )
 
 TOPIC_NAMES: Final = _names(
-    "compression.gzip.level compression.lz4.level compression.zstd.level delete.retention.ms",
+    "compression.gzip.level compression.lz4.level compression.zstd.level",
     "follower.replication.throttled.replicas leader.replication.throttled.replicas",
-    "local.retention.bytes local.retention.ms max.compaction.lag.ms message.downconversion.enable",
-    "message.format.version min.cleanable.dirty.ratio min.compaction.lag.ms preallocate",
+    "local.retention.bytes local.retention.ms message.downconversion.enable",
+    "message.format.version preallocate",
     "remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable",
 )
 

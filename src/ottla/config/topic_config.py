@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, LONG_MAX, STRING
+from ottla.config.config_type import BOOLEAN, DOUBLE, INT, LIST, LONG, LONG_MAX, STRING
 from ottla.config.known_keys import TOPIC_NAMES
-from ottla.config.rules import at_least, each_one_of, one_of
+from ottla.config.rules import at_least, between, each_one_of, one_of
 from ottla.errors import ConfigError
 
 
@@ -31,6 +31,13 @@ class TopicConfig(ConfigTable):
         rule=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         broker_keys=("compression.type",),
         doc="The codec that batches are stored with; producer keeps them as they came.",
+    )
+    delete_retention_ms: int = config_key(
+        default=86400000,
+        type=LONG,
+        rule=at_least(0),
+        broker_keys=("log.cleaner.delete.retention.ms",),
+        doc="How long the record that deletes a key stays after compaction first passed over it.",
     )
     file_delete_delay_ms: int = config_key(
         default=60000,
@@ -59,6 +66,14 @@ class TopicConfig(ConfigTable):
         rule=at_least(0),
         broker_keys=("log.index.interval.bytes",),
         doc="About every so many bytes of log an entry is added to the indexes.",
+    )
+    max_compaction_lag_ms: int = config_key(
+        default=LONG_MAX,
+        type=LONG,
+        rule=at_least(1),
+        broker_keys=("log.cleaner.max.compaction.lag.ms",),
+        doc="A partition is compacted when a record has waited for this long, whatever its share "
+        "of new records.",
     )
     max_message_bytes: int = config_key(
         default=1048588,
@@ -94,6 +109,20 @@ class TopicConfig(ConfigTable):
         rule=at_least(0),
         broker_keys=("log.message.timestamp.after.max.ms",),
         doc="How far a record's timestamp may lie in the future.",
+    )
+    min_cleanable_dirty_ratio: float = config_key(
+        default=0.5,
+        type=DOUBLE,
+        rule=between(0, 1),
+        broker_keys=("log.cleaner.min.cleanable.ratio",),
+        doc="A partition is compacted when more than this share of it is new since the last time.",
+    )
+    min_compaction_lag_ms: int = config_key(
+        default=0,
+        type=LONG,
+        rule=at_least(0),
+        broker_keys=("log.cleaner.min.compaction.lag.ms",),
+        doc="Younger records are not compacted.",
     )
     min_insync_replicas: int = config_key(
         default=1,
@@ -178,6 +207,16 @@ class TopicConfig(ConfigTable):
                 cls.warn_of_unknown(name)
             else:
                 raise ConfigError(f"{name}={value}: there is no topic setting of this name")
+        cls._validate_lags(overrides)
+
+    @classmethod
+    def _validate_lags(cls, overrides: Mapping[str, str | None]) -> None:
+        """No record may have to be compacted before it may be."""
+        least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
+        if least in overrides and most in overrides:
+            lag_ms = cls.keys[least].parse(overrides[least])
+            if lag_ms > cls.keys[most].parse(overrides[most]):
+                raise ConfigError(f"{least}={lag_ms}: must not be above {most}={overrides[most]}")
 
 
 def _broker_default(row: ConfigKey, broker_config: BrokerConfig) -> Any:

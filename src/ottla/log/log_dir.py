@@ -6,6 +6,7 @@ meta.properties                   the broker and the cluster that the directory 
 recovery-point-offset-checkpoint  up to where each log is known to be on disk
 log-start-offset-checkpoint       where each log begins, if not with a segment
 replication-offset-checkpoint     the high watermarks
+cleaner-offset-checkpoint         up to where each log is compacted
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.offset_checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -52,6 +54,7 @@ class LogDir:
     __slots__ = (
         "_lock",
         "_on_failure",
+        "cleaned_offsets",
         "disk",
         "high_watermarks",
         "is_offline",
@@ -71,6 +74,7 @@ class LogDir:
         self.recovery_points = self._checkpoint(RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = self._checkpoint(REPLICATION_OFFSET_CHECKPOINT)
+        self.cleaned_offsets = self._checkpoint(CLEANER_OFFSET_CHECKPOINT)
 
     def __repr__(self) -> str:
         return f"LogDir({self.path!r}{', offline' if self.is_offline else ''})"

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
@@ -36,6 +36,9 @@ from ottla.log.partition_metadata import read_topic_id
 from ottla.log.recovery import LoadedLog, LogSource, load_log
 from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.log.cleaner.log_cleaner import LogCleaner
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +66,7 @@ class LogManager:
         self._unusable: dict[TopicPartition, KafkaError] = {}
         self._timers: list[Timer] = []
         self._writes: dict[str, asyncio.Task[None]] = {}
+        self.cleaner: LogCleaner | None = None
 
     @property
     def live_dirs(self) -> list[LogDir]:
@@ -122,12 +126,18 @@ class LogManager:
             ),
             every(config.producer_id_expiration_check_interval_ms, self.remove_expired_producers),
         ]
+        if config.log_cleaner_enable:
+            from ottla.log.cleaner.log_cleaner import LogCleaner
+
+            self.cleaner = LogCleaner(self)
+            self.cleaner.startup()
 
     async def _load_dir(self, log_dir: LogDir) -> None:
         try:
             is_clean = log_dir.is_clean
             sources = self._find_logs(log_dir, is_clean)
             high_watermarks = log_dir.read_offsets(log_dir.high_watermarks)
+            cleaned_offsets = log_dir.read_offsets(log_dir.cleaned_offsets)
             count = min(self.config.num_recovery_threads_per_data_dir, len(sources)) or 1
             shares = [sources[index::count] for index in range(count)]
             loaded = await asyncio.gather(
@@ -139,6 +149,9 @@ class LogManager:
             return
         for source, result in (entry for share in loaded for entry in share):
             self._add_loaded(log_dir, source, result, high_watermarks)
+            log = self._logs.get(source.topic_partition)
+            if log is not None:
+                log.cleaned_offset = cleaned_offsets.get(source.topic_partition, 0)
         if sources and not is_clean:
             self.checkpoint_recovery_points()
 
@@ -258,6 +271,8 @@ class LogManager:
         unique = f"{self.runtime.random.getrandbits(128):032x}"
         log.delete(log.log_dir.file(deleted_dir_name(topic_partition, unique)))
         logger.info("Deleted %s", log.dir)
+        if log.cleaned_offset:  # or it would be believed of a new log of this name
+            self.checkpoint_cleaned_offsets()
 
     def _remove_later(self, path: str) -> None:
         """Finish a deletion that was under way when the broker stopped."""
@@ -321,6 +336,14 @@ class LogManager:
             offsets = {log.topic_partition: log.high_watermark for log in logs}
             self._write_later(log_dir, log_dir.high_watermarks, offsets)
 
+    def checkpoint_cleaned_offsets(self) -> None:
+        """Write down how far each log is compacted."""
+        for log_dir, logs in self._logs_by_dir():
+            offsets = {
+                log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset
+            }
+            self._write_later(log_dir, log_dir.cleaned_offsets, offsets)
+
     def _logs_by_dir(self) -> list[tuple[LogDir, list[Log]]]:
         by_dir: dict[LogDir, list[Log]] = {log_dir: [] for log_dir in self.live_dirs}
         for log in self._logs.values():
@@ -351,6 +374,8 @@ class LogManager:
         """Flush every log and mark the directories as clean; they can be used by another then."""
         for timer in self._timers:
             timer.cancel()
+        if self.cleaner is not None:
+            await self.cleaner.shutdown()
         for _, logs in self._logs_by_dir():
             for log in logs:
                 await self._flush_for_good(log)

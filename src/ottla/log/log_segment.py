@@ -58,6 +58,7 @@ class LogSegment:
         "recent",
         "roll_jitter_ms",
         "size",
+        "suffix",
         "time_index",
         "txn_index",
     )
@@ -69,6 +70,7 @@ class LogSegment:
             return segment_path(directory, base_offset, suffix)
 
         self._disk = disk
+        self.suffix = ""
         self._file: File | None = None
         self._hints: dict[int, int] = {}
         self._is_index_rebuilt = False
@@ -93,7 +95,7 @@ class LogSegment:
 
     @property
     def path(self) -> str:
-        return segment_path(self.directory, self.base_offset, LOG_SUFFIX)
+        return segment_path(self.directory, self.base_offset, LOG_SUFFIX + self.suffix)
 
     @property
     def file(self) -> File:
@@ -421,7 +423,8 @@ class LogSegment:
 
     def files(self) -> list[str]:
         """The files of the segment that exist."""
-        paths = [segment_path(self.directory, self.base_offset, s) for s in SEGMENT_SUFFIXES]
+        names = [kind + self.suffix for kind in SEGMENT_SUFFIXES]
+        paths = [segment_path(self.directory, self.base_offset, name) for name in names]
         return [path for path in paths if self._disk.exists(path)]
 
     def release_indexes(self) -> None:

@@ -14,7 +14,7 @@ from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObj
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 from cython.cimports.libc.string import memcpy
-from cython.cimports.ottla.record.native_cursor import BufferView, Fields, Reader
+from cython.cimports.ottla.record.native_cursor import BufferView, Fields, Reader, Table
 from cython.cimports.ottla.record.native_kernel import is_at_end, read_next, start_reading
 
 from ottla.record import plain_kernel
@@ -96,12 +96,21 @@ def take_digest(
 
 
 @cython.cfunc
+def open_table(table: cython.pointer(Table), data: bytearray, secret: bytes) -> cython.int:
+    """Set a table to its bytes, which must not be resized while it is in use."""
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
+    table.entries = cython.cast(cython.pointer(cython.ulonglong), PyByteArray_AS_STRING(data))
+    table.slots = len(data) // ENTRY_BYTES
+    memcpy(table.secret, PyBytes_AS_STRING(secret), 16)
+    return 0
+
+
+@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 def find_entry(
-    entries: cython.pointer(cython.ulonglong),
-    slots: cython.ulonglong,
-    secret: cython.pointer(cython.ulonglong),
+    table: cython.pointer(Table),
     key: cython.p_uchar,
     size: cython.Py_ssize_t,
     digest: cython.pointer(cython.ulonglong),
@@ -109,23 +118,15 @@ def find_entry(
     """The entry of a key, or the free one that it would take; its digest goes into `digest`."""
     entry = cython.declare(cython.pointer(cython.ulonglong))
     slot = cython.declare(cython.ulonglong)
-    take_digest(secret, key, size, digest)
-    slot = digest[0] % slots
+    take_digest(table.secret, key, size, digest)
+    slot = digest[0] % table.slots
     while True:
-        entry = entries + 3 * slot
+        entry = table.entries + 3 * slot
         if entry[2] == 0 or (entry[0] == digest[0] and entry[1] == digest[1]):
             return entry
         slot += 1
-        if slot == slots:
+        if slot == table.slots:
             slot = 0
-
-
-@cython.cfunc
-def load_secret(secret: bytes, words: cython.pointer(cython.ulonglong)) -> cython.int:
-    if len(secret) != SECRET_BYTES:
-        raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
-    memcpy(words, PyBytes_AS_STRING(secret), 16)
-    return 0
 
 
 @cython.cfunc
@@ -137,23 +138,21 @@ def refuse(batch, payload) -> cython.int:
 
 def key_digest(key: bytes, secret: bytes) -> bytes:
     """The digest of a key as it stands in the table."""
-    words = cython.declare(cython.ulonglong[2])
+    table = cython.declare(Table)
     digest = cython.declare(cython.ulonglong[2])
-    load_secret(secret, words)
-    take_digest(words, cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), len(key), digest)
+    open_table(cython.address(table), bytearray(), secret)
+    take_digest(table.secret, cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), len(key), digest)
     return cython.cast(cython.p_char, digest)[:16]
 
 
-def last_offset(table: bytearray, secret: bytes, key: bytes):
+def last_offset(table_data: bytearray, secret: bytes, key: bytes):
     """See `plain_compaction.last_offset`."""
-    words = cython.declare(cython.ulonglong[2])
+    table = cython.declare(Table)
     digest = cython.declare(cython.ulonglong[2])
     entry = cython.declare(cython.pointer(cython.ulonglong))
-    load_secret(secret, words)
+    open_table(cython.address(table), table_data, secret)
     entry = find_entry(
-        cython.cast(cython.pointer(cython.ulonglong), PyByteArray_AS_STRING(table)),
-        len(table) // ENTRY_BYTES,
-        words,
+        cython.address(table),
         cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)),
         len(key),
         digest,
@@ -161,41 +160,40 @@ def last_offset(table: bytearray, secret: bytes, key: bytes):
     return cython.cast(cython.longlong, entry[2]) - 1
 
 
-def note_keys(table: bytearray, secret: bytes, room: cython.longlong, batch, payload, start_offset):
+def note_keys(
+    table_data: bytearray,
+    secret: bytes,
+    room: cython.longlong,
+    batch,
+    payload,
+    start_offset: cython.longlong,
+):
     """See `plain_compaction.note_keys`."""
     buffer = cython.declare(BufferView)
     reader = cython.declare(Reader)
     fields = cython.declare(Fields)
-    words = cython.declare(cython.ulonglong[2])
+    table = cython.declare(Table)
     digest = cython.declare(cython.ulonglong[2])
     entry = cython.declare(cython.pointer(cython.ulonglong))
-    entries = cython.declare(
-        cython.pointer(cython.ulonglong),
-        cython.cast(cython.pointer(cython.ulonglong), PyByteArray_AS_STRING(table)),
-    )
-    slots: cython.ulonglong = len(table) // ENTRY_BYTES
-    start: cython.longlong = start_offset
     added: cython.longlong = 0
     is_full: cython.bint = False
-    load_secret(secret, words)
+    open_table(cython.address(table), table_data, secret)
     PyObject_GetBuffer(payload, cython.address(buffer), PyBUF_SIMPLE)
     try:
         start_reading(
             cython.address(reader), batch, cython.cast(cython.p_uchar, buffer.buf), buffer.len
         )
         with cython.nogil:
-            while read_next(cython.address(reader), cython.address(fields)):
-                if fields.key_size < 0 or fields.offset < start:
+            while not is_full and read_next(cython.address(reader), cython.address(fields)):
+                if fields.key_size < 0 or fields.offset < start_offset:
                     continue
-                entry = find_entry(entries, slots, words, fields.key, fields.key_size, digest)
-                if entry[2] == 0:
-                    if added == room:
-                        is_full = True
-                        break
-                    added += 1
+                entry = find_entry(cython.address(table), fields.key, fields.key_size, digest)
+                is_full = entry[2] == 0 and added == room
+                if not is_full:
+                    added += entry[2] == 0
                     entry[0] = digest[0]
                     entry[1] = digest[1]
-                entry[2] = fields.offset + 1
+                    entry[2] = fields.offset + 1
     finally:
         PyBuffer_Release(cython.address(buffer))
     if is_full:
@@ -205,8 +203,24 @@ def note_keys(table: bytearray, secret: bytes, room: cython.longlong, batch, pay
     return added, batch.next_offset
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def is_superfluous(
+    table: cython.pointer(Table), fields: cython.pointer(Fields), keep_tombstones: cython.bint
+) -> cython.bint:
+    """Whether compaction removes a record that lies before the end of the table."""
+    digest = cython.declare(cython.ulonglong[2])
+    entry = cython.declare(cython.pointer(cython.ulonglong))
+    if fields.key_size < 0 or (fields.value_size < 0 and not keep_tombstones):
+        return True
+    entry = find_entry(table, fields.key, fields.key_size, digest)
+    return cython.cast(cython.longlong, entry[2]) - 1 > fields.offset
+
+
 def keep_records(
-    table: bytearray,
+    table_data: bytearray,
     secret: bytes,
     end_offset: cython.longlong,
     batch,
@@ -217,25 +231,15 @@ def keep_records(
     buffer = cython.declare(BufferView)
     reader = cython.declare(Reader)
     fields = cython.declare(Fields)
-    words = cython.declare(cython.ulonglong[2])
-    digest = cython.declare(cython.ulonglong[2])
-    entry = cython.declare(cython.pointer(cython.ulonglong))
-    entries = cython.declare(
-        cython.pointer(cython.ulonglong),
-        cython.cast(cython.pointer(cython.ulonglong), PyByteArray_AS_STRING(table)),
-    )
-    slots: cython.ulonglong = len(table) // ENTRY_BYTES
+    table = cython.declare(Table)
     record = cython.declare(cython.p_uchar)
-    run = cython.declare(cython.p_uchar)
     out = cython.declare(cython.p_uchar)
-    used: cython.Py_ssize_t = 0
     kept: bytearray = bytearray()
     count: cython.longlong = 0
     null_keys: cython.longlong = 0
     max_timestamp: cython.longlong = NO_TIMESTAMP
     has_tombstone: cython.bint = False
-    stays = cython.declare(cython.bint)
-    load_secret(secret, words)
+    open_table(cython.address(table), table_data, secret)
     PyObject_GetBuffer(payload, cython.address(buffer), PyBUF_SIMPLE)
     try:
         PyByteArray_Resize(kept, buffer.len)
@@ -244,38 +248,25 @@ def keep_records(
             cython.address(reader), batch, cython.cast(cython.p_uchar, buffer.buf), buffer.len
         )
         with cython.nogil:
-            # What stays is copied in runs, each when a record that goes ends it.
-            run = record = reader.cursor.at
+            record = reader.cursor.at
             while read_next(cython.address(reader), cython.address(fields)):
-                stays = True
-                if fields.offset < end_offset:
-                    if fields.key_size < 0:
-                        null_keys += 1
-                        stays = False
-                    elif fields.value_size < 0 and not keep_tombstones:
-                        stays = False
-                    else:
-                        entry = find_entry(
-                            entries, slots, words, fields.key, fields.key_size, digest
-                        )
-                        stays = cython.cast(cython.longlong, entry[2]) - 1 <= fields.offset
-                if stays:
+                if fields.offset < end_offset and is_superfluous(
+                    cython.address(table), cython.address(fields), keep_tombstones
+                ):
+                    null_keys += fields.key_size < 0
+                else:
                     if count == 0 or fields.timestamp > max_timestamp:
                         max_timestamp = fields.timestamp
                     has_tombstone = has_tombstone or fields.value_size < 0
                     count += 1
-                else:
-                    memcpy(out + used, run, record - run)
-                    used += record - run
-                    run = reader.cursor.at
+                    memcpy(out, record, reader.cursor.at - record)
+                    out += reader.cursor.at - record
                 record = reader.cursor.at
-            memcpy(out + used, run, record - run)
-            used += record - run
     finally:
         PyBuffer_Release(cython.address(buffer))
     if not is_at_end(cython.address(reader)):
         refuse(batch, payload)
     if count < batch.record_count:
-        PyByteArray_Resize(kept, used)
+        PyByteArray_Resize(kept, out - cython.cast(cython.p_uchar, PyByteArray_AS_STRING(kept)))
         payload = kept
     return KeptRecords(payload, count, max_timestamp, has_tombstone, null_keys)

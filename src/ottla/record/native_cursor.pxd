@@ -35,3 +35,9 @@ cdef struct Fields:
     long long value_size
     unsigned char *headers
     long long header_count
+
+# The table of plain_compaction: entries of three words (two of the digest, one of the offset).
+cdef struct Table:
+    unsigned long long *entries
+    unsigned long long slots
+    unsigned long long secret[2]

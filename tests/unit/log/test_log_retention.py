@@ -60,8 +60,9 @@ def test_oldest_segments_go_while_the_rest_is_large_enough(world: LogWorld):
     assert values(read_all(log)) == numbers(log.log_start_offset, 100)
 
 
-def test_size_and_age_are_no_reason_on_a_compacted_topic(world: LogWorld):
+def test_size_and_age_are_no_reason_on_a_compacted_topic():
     """Only what lies before the log's start is deleted there."""
+    world = LogWorld(**{"log.cleaner.enable": "false"})
     world.configure(cleanup_policy="compact", retention_ms=1, retention_bytes=1)
     world.append_many(60)
     world.runtime.advance(HOUR_MS)

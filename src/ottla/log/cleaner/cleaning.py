@@ -1,0 +1,263 @@
+"""One round of compaction of one log: what it needs, as values, and the work, in small steps.
+
+    segments   [ clean ][ clean ][   dirty   ][ dirty ][ not cleanable yet ][ active ]
+                                 ^ first dirty offset  ^ end offset
+
+First the dirty part is read for the last offset of each of its keys; if they do not all fit into
+the memory, the round ends where they did not. Then every segment up to there, from the first one
+on, is copied without what the map makes superfluous. Neighbours that have become small are copied
+into one segment. A log is never copied as a whole: each group of segments is handed over for the
+swap before the next one is begun.
+
+All of this runs in the background, a step at a time, and touches nothing but its own files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from ottla.config.topic_config import TopicConfig
+from ottla.log.cleaner.batch_filter import NO_HORIZON, BatchFilter, LastRecord
+from ottla.log.cleaner.cleaned_segment import CleanedSegment
+from ottla.log.cleaner.cleaned_transactions import CleanedTransactions
+from ottla.log.cleaner.offset_map import OffsetMap
+from ottla.log.file_batches import read_batches
+from ottla.log.log_files import LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_path
+from ottla.log.log_segment import LogSegment
+from ottla.log.offset_index import MAX_RELATIVE_OFFSET
+from ottla.log.txn_index import AbortedTxn, TransactionIndex
+from ottla.record.record_batch import CorruptRecordError, RecordBatch
+from ottla.runtime import Disk
+
+STEP_BYTES: Final = 1 << 20
+MIN_BUFFER_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSegment:
+    """A segment to be cleaned, as it was when the round began."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    index_bytes: int
+    time_index_bytes: int
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningPlan:
+    """All that a round needs to know of a log and of the settings."""
+
+    disk: Disk
+    directory: str
+    config: TopicConfig
+    sources: Sequence[SourceSegment]
+    first_dirty_offset: int
+    producers: Mapping[int, LastRecord]
+    aborted_later: Sequence[AbortedTxn]
+    now_ms: int
+    secret: bytes
+    dedupe_bytes: int
+    load_factor: float
+    buffer_bytes: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.sources[-1].end_offset
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedGroup:
+    """A segment that is to take the place of some sources, all of them on disk."""
+
+    sources: Sequence[SourceSegment]
+    segment: LogSegment
+    is_last: bool
+
+
+@dataclass(slots=True)
+class CleaningStats:
+    """What a round has done. `end_offset` is the first offset that is still dirty after it."""
+
+    end_offset: int = 0
+    bytes_read: int = 0
+    bytes_mapped: int = 0
+    bytes_written: int = 0
+    record_count: int = 0
+    null_key_count: int = 0
+    map_utilization: float = 0.0
+    next_horizon_ms: int = NO_HORIZON
+
+
+Steps: TypeAlias = Generator[int | CleanedGroup, None, None]
+
+
+@dataclass(slots=True)
+class Cleaning:
+    """A round under way. `steps` gives the bytes that were read and written, or a group to swap."""
+
+    plan: CleaningPlan
+    stats: CleaningStats = field(default_factory=CleaningStats)
+    _pending: int = 0
+
+    def steps(self) -> Steps:
+        """Do the work, as far as the caller goes on with it; closing it leaves no files behind."""
+        plan, stats = self.plan, self.stats
+        aborted = self._aborted_transactions()
+        offsets = OffsetMap.within(
+            plan.dedupe_bytes,
+            plan.load_factor,
+            plan.end_offset - plan.first_dirty_offset,
+            plan.secret,
+            plan.first_dirty_offset,
+        )
+        yield from self._fill(offsets, CleanedTransactions(aborted))
+        stats.end_offset = offsets.end_offset
+        stats.map_utilization = offsets.utilization
+        stats.bytes_mapped = stats.bytes_read
+        transactions = CleanedTransactions(aborted)
+        batch_filter = BatchFilter(
+            offsets, transactions, plan.producers, plan.now_ms, plan.config.delete_retention_ms
+        )
+        sources = [source for source in plan.sources if source.base_offset < stats.end_offset]
+        groups = group_segments(sources, plan.config)
+        for group in groups:
+            is_last = group is groups[-1]
+            yield from self._clean_group(group, is_last, batch_filter, transactions)
+        stats.null_key_count = batch_filter.null_key_count
+        stats.next_horizon_ms = batch_filter.next_horizon_ms
+        stats.record_count = batch_filter.record_count
+
+    def _aborted_transactions(self) -> list[AbortedTxn]:
+        """Those that end in the cleanable segments, and those that end behind them."""
+        plan = self.plan
+        found = list(plan.aborted_later)
+        for source in plan.sources:
+            path = segment_path(plan.directory, source.base_offset, TXN_INDEX_SUFFIX)
+            found += TransactionIndex(plan.disk, path, source.base_offset).entries()
+        return found
+
+    # -- the map
+
+    def _fill(self, offsets: OffsetMap, transactions: CleanedTransactions) -> Iterator[int]:
+        plan = self.plan
+        for source in plan.sources:
+            if source.end_offset <= plan.first_dirty_offset:
+                continue
+            for batch in self._batches(source):
+                if batch.next_offset > plan.first_dirty_offset:
+                    if transactions.is_obsolete(batch) or batch.is_control:
+                        offsets.skip(batch)
+                    elif not offsets.note(batch):
+                        return
+                yield from self._step()
+            # Behind the last batch nothing is left in the segment.
+            offsets.end_offset = source.end_offset
+
+    # -- the copy
+
+    def _clean_group(
+        self,
+        group: Sequence[SourceSegment],
+        is_last: bool,
+        batch_filter: BatchFilter,
+        transactions: CleanedTransactions,
+    ) -> Steps:
+        plan = self.plan
+        cleaned = CleanedSegment(
+            plan.disk,
+            plan.directory,
+            group[0].base_offset,
+            plan.config,
+            max(source.created_ms for source in group),
+            max(plan.buffer_bytes, MIN_BUFFER_BYTES),
+        )
+        try:
+            for batch, ends_group in with_last(self._batches_of(group)):
+                data = batch_filter.filter(batch, ends_group)
+                if data is not None:
+                    cleaned.append(data)
+                    self._pending += len(memoryview(data))
+                    self.stats.bytes_written += len(memoryview(data))
+                for transaction in transactions.still_needed:
+                    cleaned.append_aborted(transaction)
+                transactions.still_needed.clear()
+                yield from self._step()
+            segment = cleaned.finish()
+            plan.disk.fsync_dir(plan.directory)
+        except BaseException:
+            cleaned.discard()
+            raise
+        yield self._pending
+        self._pending = 0
+        yield CleanedGroup(group, segment, is_last)
+
+    def _batches_of(self, group: Sequence[SourceSegment]) -> Iterator[RecordBatch]:
+        for source in group:
+            yield from self._batches(source)
+
+    # -- reading
+
+    def _batches(self, source: SourceSegment) -> Iterator[RecordBatch]:
+        """The batches of a segment, from a file of our own: the loop may close the other one."""
+        plan = self.plan
+        path = segment_path(plan.directory, source.base_offset, LOG_SUFFIX)
+        file = plan.disk.open(path)
+        next_offset = source.base_offset
+        try:
+            chunk_bytes = max(plan.buffer_bytes, MIN_BUFFER_BYTES)
+            for _, batch in read_batches(file, 0, source.size, chunk_bytes):
+                if not next_offset <= batch.base_offset <= batch.last_offset < source.end_offset:
+                    raise CorruptRecordError(
+                        f"{path}: a batch with offsets {batch.base_offset}-{batch.last_offset} "
+                        f"cannot lie between {next_offset} and {source.end_offset}"
+                    )
+                next_offset = batch.next_offset
+                self._pending += batch.size_in_bytes
+                self.stats.bytes_read += batch.size_in_bytes
+                yield batch
+        finally:
+            file.close()
+
+    def _step(self) -> Iterator[int]:
+        if self._pending >= STEP_BYTES:
+            pending, self._pending = self._pending, 0
+            yield pending
+
+
+def with_last(batches: Iterator[RecordBatch]) -> Iterator[tuple[RecordBatch, bool]]:
+    """Each batch, and whether it is the last one."""
+    previous: RecordBatch | None = None
+    for batch in batches:
+        if previous is not None:
+            yield previous, False
+        previous = batch
+    if previous is not None:
+        yield previous, True
+
+
+def group_segments(
+    sources: Sequence[SourceSegment], config: TopicConfig
+) -> list[list[SourceSegment]]:
+    """Neighbours that fit into one segment, by the size of their files and by their offsets."""
+    groups: list[list[SourceSegment]] = []
+    for source in sources:
+        if groups and _fits(groups[-1], source, config):
+            groups[-1].append(source)
+        else:
+            groups.append([source])
+    return groups
+
+
+def _fits(group: Sequence[SourceSegment], source: SourceSegment, config: TopicConfig) -> bool:
+    together = [*group, source]
+    limit = config.segment_index_bytes
+    return (
+        sum(one.size for one in together) <= config.segment_bytes
+        and sum(one.index_bytes for one in together) <= limit
+        and sum(one.time_index_bytes for one in together) <= limit
+        and source.end_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET
+    )

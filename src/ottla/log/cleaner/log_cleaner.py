@@ -1,0 +1,248 @@
+"""Compacts the logs of a broker in the background, a few at a time.
+
+The loop chooses a log and hands over its files and positions as values. The work is done in steps
+of about a megabyte, each a job of its own: between two steps the loop sees whether the log is still
+there and lets I/O be throttled, and no worker thread is held for long. A log whose records cannot
+be read is marked as uncleanable and passed over until the broker is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import partial
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.log.cleaner.batch_filter import LastRecord
+from ottla.log.cleaner.cleaner_metrics import CleanerMetrics
+from ottla.log.cleaner.cleaning import Cleaning, CleaningPlan, SourceSegment, Steps
+from ottla.log.cleaner.segment_swap import CleaningAbortedError, SegmentSwap
+from ottla.log.cleaner.selection import LogToClean, candidates, filthiest
+from ottla.log.cleaner.throttler import Throttler
+from ottla.log.log import Log
+from ottla.log.log_manager import LogManager
+from ottla.record.plain_compaction import SECRET_BYTES
+from ottla.runtime import Timer
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class LogCleaner:
+    """The rounds of compaction that are under way, and those to come."""
+
+    def __init__(self, log_manager: LogManager) -> None:
+        self._logs = log_manager
+        self._runtime = log_manager.runtime
+        self._config: BrokerConfig = log_manager.config
+        self._throttler = Throttler(self._config.log_cleaner_io_max_bytes_per_second)
+        self._under_way: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._horizons: dict[Log, int] = {}
+        self._timer: Timer | None = None
+        self._sleepers: set[asyncio.Future[None]] = set()
+        self._is_stopping = False
+        self.uncleanable: dict[Log, str] = {}
+        self.metrics = CleanerMetrics()
+
+    def startup(self) -> None:
+        """Look for logs to compact, from now on every log.cleaner.backoff.ms."""
+        self._timer = self._runtime.scheduler.call_every(
+            self._config.log_cleaner_backoff_ms, self.clean_filthiest
+        )
+
+    async def shutdown(self) -> None:
+        """Begin no round, and give up those under way; their logs stay as they are."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_stopping = True
+        for sleeper in self._sleepers:
+            _wake(sleeper)
+        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
+    # -- choosing
+
+    def clean_filthiest(self) -> None:
+        """Begin as many rounds as may run at a time, if there are logs that should be compacted."""
+        logs = list(self._logs.all_logs())
+        self._forget_gone(logs)
+        free = self._config.log_cleaner_threads - len(self._under_way)
+        if free <= 0 or self._is_stopping:
+            return
+        logs = [log for log in logs if log.topic_partition not in self._under_way]
+        found = candidates(logs, self.uncleanable, self._runtime.clock.now_ms(), self._horizons)
+        self.metrics.note_candidates(found)
+        while found and free:
+            to_clean = filthiest(found)
+            if to_clean is None:
+                return
+            found.remove(to_clean)
+            free -= 1
+            self._begin(to_clean)
+
+    def _forget_gone(self, logs: list[Log]) -> None:
+        present = set(logs)
+        for known in (self._horizons, self.uncleanable):
+            for log in [log for log in known if log not in present]:
+                del known[log]
+        self.metrics.note_uncleanable(self.uncleanable)
+
+    def _begin(self, to_clean: LogToClean) -> None:
+        topic_partition = to_clean.log.topic_partition
+        task = self._runtime.scheduler.spawn(self._clean(to_clean), f"cleaning {topic_partition}")
+        self._under_way[topic_partition] = task
+
+    # -- a round
+
+    async def _clean(self, to_clean: LogToClean) -> None:
+        log = to_clean.log
+        is_done = False
+        try:
+            await self._run_round(to_clean)
+            is_done = True
+        except CleaningAbortedError as error:
+            logger.info("Compaction was given up: %s", error)
+        except OSError as error:
+            if log.is_available:
+                logger.warning(
+                    "%s", log.log_dir.failed(error, f"compaction of {log.topic_partition}")
+                )
+        except Exception as error:
+            self._mark_uncleanable(log, error)
+        finally:
+            del self._under_way[log.topic_partition]
+        if is_done:
+            self.clean_filthiest()
+
+    def _mark_uncleanable(self, log: Log, error: Exception) -> None:
+        logger.error(
+            "%s cannot be compacted; it is passed over until the next start: %s",
+            log.topic_partition,
+            error,
+            exc_info=error,
+        )
+        self.uncleanable[log] = str(error)
+        self.metrics.note_uncleanable(self.uncleanable)
+
+    async def _run_round(self, to_clean: LogToClean) -> None:
+        log, runtime = to_clean.log, self._runtime
+        began_ms = runtime.clock.monotonic_ms()
+        cleaning = Cleaning(self._plan(to_clean))
+        swap = SegmentSwap(runtime, log, to_clean.segments)
+        steps = cleaning.steps()
+        try:
+            while (step := await runtime.background.run(partial(next, steps, None))) is not None:
+                if isinstance(step, int):
+                    await self._throttle(step)
+                    self._check_going_on(log)
+                else:
+                    await swap.run(step, cleaning.stats.end_offset)
+        except BaseException:
+            await self._leave(steps, swap)
+            raise
+        self._horizons[log] = cleaning.stats.next_horizon_ms
+        self._logs.checkpoint_cleaned_offsets()
+        self.metrics.note_round(cleaning.stats, runtime.clock.monotonic_ms() - began_ms)
+        _report(log, cleaning)
+
+    async def _leave(self, steps: Steps, swap: SegmentSwap) -> None:
+        """Remove what the round has written; a log that changed meanwhile is no damaged one."""
+        with suppress(OSError):
+            await self._runtime.background.run(steps.close)
+        swap.check_rest()
+
+    def _check_going_on(self, log: Log) -> None:
+        if self._is_stopping:
+            raise CleaningAbortedError("the broker stops")
+        if not log.is_available:
+            raise CleaningAbortedError(f"{log.topic_partition} is gone")
+
+    async def _throttle(self, byte_count: int) -> None:
+        runtime = self._runtime
+        delay_ms = self._throttler.delay_ms(byte_count, runtime.clock.monotonic_ms())
+        if delay_ms <= 0:
+            return
+        sleeper = asyncio.get_running_loop().create_future()
+        timer = runtime.scheduler.call_later(delay_ms, partial(_wake, sleeper))
+        self._sleepers.add(sleeper)
+        try:
+            await sleeper
+        finally:
+            timer.cancel()
+            self._sleepers.discard(sleeper)
+
+    def _plan(self, to_clean: LogToClean) -> CleaningPlan:
+        log, config, runtime = to_clean.log, self._config, self._runtime
+        behind = log.segments.items[len(to_clean.segments) :]
+        threads = max(1, config.log_cleaner_threads)
+        return CleaningPlan(
+            disk=runtime.disk,
+            directory=log.dir,
+            config=log.config,
+            sources=_sources(to_clean),
+            first_dirty_offset=to_clean.first_dirty_offset,
+            producers=_last_records(log),
+            aborted_later=[entry for segment in behind for entry in segment.txn_index.entries()],
+            now_ms=runtime.clock.now_ms(),
+            secret=runtime.random.randbytes(SECRET_BYTES),
+            dedupe_bytes=config.log_cleaner_dedupe_buffer_size // threads,
+            load_factor=config.log_cleaner_io_buffer_load_factor,
+            buffer_bytes=config.log_cleaner_io_buffer_size // threads // 2,
+        )
+
+
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
+
+
+def _sources(to_clean: LogToClean) -> list[SourceSegment]:
+    log = to_clean.log
+    return [
+        SourceSegment(
+            segment.base_offset,
+            log.segments.end_offset(index, log.log_end_offset),
+            segment.size,
+            len(segment.offset_index) * segment.offset_index.ENTRY.size,
+            len(segment.time_index) * segment.time_index.ENTRY.size,
+            segment.created_ms,
+        )
+        for index, segment in enumerate(to_clean.segments)
+    ]
+
+
+def _last_records(log: Log) -> dict[int, LastRecord]:
+    """Where the producers that are known end: their state must not be lost."""
+    producers = log.producer_state_manager.producers
+    return {
+        producer_id: LastRecord(
+            state.batches[-1].last_offset if state.batches else None, state.producer_epoch
+        )
+        for producer_id, state in producers.items()
+    }
+
+
+def _report(log: Log, cleaning: Cleaning) -> None:
+    plan, stats = cleaning.plan, cleaning.stats
+    logger.info(
+        "Compacted %s up to offset %d: %d bytes became %d, %d records are left",
+        log.topic_partition,
+        stats.end_offset,
+        stats.bytes_read - stats.bytes_mapped,
+        stats.bytes_written,
+        stats.record_count,
+    )
+    if stats.null_key_count:
+        logger.warning(
+            "%s: %d records without a key were removed by compaction",
+            log.topic_partition,
+            stats.null_key_count,
+        )
+    if stats.end_offset < plan.end_offset:
+        logger.info(
+            "%s: its new keys did not fit into log.cleaner.dedupe.buffer.size=%d; offsets from %d "
+            "on are left for another round",
+            log.topic_partition,
+            plan.dedupe_bytes,
+            stats.end_offset,
+        )

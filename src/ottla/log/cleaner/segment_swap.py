@@ -1,0 +1,104 @@
+"""Putting a cleaned segment into the place of its sources.
+
+    1. `.cleaned` files are written and synced         a crash: they are thrown away
+    2. they are renamed to `.swap`, and that is synced  a crash: the swap is finished at the start
+    3. the sources are renamed to `.deleted`,
+       `.swap` files get their names, and the log
+       gets its new list of segments
+    4. that is synced
+
+Steps 2 and 3 are renames on the loop's thread, and what they wait for runs in the background. The
+log may have changed meanwhile: then the cleaned segment is thrown away, and so is the round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ottla.log.cleaner.cleaned_segment import rename_files
+from ottla.log.cleaner.cleaning import CleanedGroup
+from ottla.log.log import Log
+from ottla.log.log_files import SWAP_SUFFIX
+from ottla.log.log_segment import LogSegment
+from ottla.log.segment_deletion import delete_segments
+from ottla.log.segments import Segments
+from ottla.runtime import Runtime
+
+
+class CleaningAbortedError(Exception):
+    """The log was truncated, shortened or deleted, or the broker stops, while it was cleaned."""
+
+
+class SegmentSwap:
+    """The swaps of one round of compaction of a log."""
+
+    __slots__ = ("_log", "_runtime", "_sizes", "_sources")
+
+    def __init__(self, runtime: Runtime, log: Log, sources: Sequence[LogSegment]) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._sources = {segment.base_offset: segment for segment in sources}
+        self._sizes = {segment.base_offset: segment.size for segment in sources}
+
+    async def run(self, group: CleanedGroup, cleaned_offset: int) -> None:
+        """Swap one group in; the log counts as clean up to an offset once the last one is."""
+        cleaned = group.segment
+        bases = [source.base_offset for source in group.sources]
+        sync = partial(self._runtime.disk.fsync_dir, self._log.dir)
+        try:
+            self._check(bases)
+            self._on_disk(partial(rename_files, self._runtime.disk, cleaned, SWAP_SUFFIX))
+            await self._runtime.background.run(sync)
+            self._check(bases)
+        except BaseException:
+            await self._runtime.background.run(partial(_discard, self._runtime, cleaned))
+            raise
+        self._on_disk(partial(self._replace, group))
+        if group.is_last:
+            self._log.cleaned_offset = cleaned_offset
+        await self._runtime.background.run(sync)
+
+    def check_rest(self) -> None:
+        """CleaningAbortedError if a source that is still to be replaced is not as it was."""
+        self._check(list(self._sizes))
+
+    def _check(self, base_offsets: Sequence[int]) -> None:
+        if not self._log.is_available:
+            raise CleaningAbortedError(f"{self._log.topic_partition} is gone")
+        present = set(map(id, self._log.segments))
+        for base_offset in base_offsets:
+            segment = self._sources[base_offset]
+            if id(segment) not in present or segment.size != self._sizes[base_offset]:
+                raise CleaningAbortedError(
+                    f"segment {base_offset} of {self._log.topic_partition} has changed"
+                )
+
+    def _replace(self, group: CleanedGroup) -> None:
+        log, cleaned = self._log, group.segment
+        gone = [self._sources[source.base_offset] for source in group.sources]
+        for segment in gone:
+            del self._sizes[segment.base_offset]
+        delete_segments(self._runtime, gone, log.config.file_delete_delay_ms)
+        rename_files(self._runtime.disk, cleaned, "")
+        log.segments = _replaced(log.segments, gone, cleaned)
+        bases = {segment.base_offset for segment in gone} - {cleaned.base_offset}
+        log.producer_state_manager.delete_snapshots(bases.__contains__)
+
+    def _on_disk(self, renames: partial[None]) -> None:
+        """Renames that fail half-way leave a log that only a start can mend."""
+        try:
+            renames()
+        except OSError as error:
+            self._log.log_dir.fail(error)
+            raise
+
+
+def _replaced(segments: Segments, gone: Sequence[LogSegment], cleaned: LogSegment) -> Segments:
+    kept, _ = segments.split(lambda segment: segment not in gone)
+    return Segments(sorted([*kept, cleaned], key=lambda segment: segment.base_offset))
+
+
+def _discard(runtime: Runtime, cleaned: LogSegment) -> None:
+    for path in cleaned.files():
+        runtime.disk.unlink(path)
