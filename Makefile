@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 KERNEL := $(wildcard src/ottla/record/kernel*.py)
 
-.PHONY: help demo test lint types tidy unit property system bench soak lock clean
+.PHONY: help demo test lint types tidy unit property system peers bench soak lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1|/' | column -t -s '|'
@@ -45,6 +45,9 @@ property: $(READY)  ## hypothesis, and parity with independent implementations
 system: $(READY)  ## real clients, real processes, real Spark, the README as written
 	$(VENV)/bin/pytest tests/clients tests/system
 
+peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)
+	$(VENV)/bin/pytest tests/peers -rs
+
 bench: $(READY)  ## every benchmark beside its peer or the machine's own limit
 	$(PY) -m benchmarks
 
@@ -54,4 +57,4 @@ lock: $(READY)  ## rewrite requirements.lock from pyproject.toml
 	  --extra test --extra fast --extra spark pyproject.toml -o requirements.lock
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) build demo-output spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers build demo-output spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,48 @@
+"""Peers of other languages: fetched into `.peers/` by their package clients, run on loopback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.testing.broker_process import BrokerProcess
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from downloads import kafka_jars  # noqa: E402
+from kafka_tools import KafkaTools  # noqa: E402
+
+
+def pytest_collection_modifyitems(items):
+    """A peer is a JVM or a compiled program, and the first run fetches it: give it time."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session", params=["3.9", "4.1"])
+def tools(request):
+    """The tools of Apache Kafka, in each version that is pinned here."""
+    return KafkaTools(request.param, kafka_jars(request.param))
+
+
+@pytest.fixture(scope="module")
+def start_module_broker(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., BrokerProcess]]:
+    """Starts brokers that the tests of a module share."""
+    started: list[BrokerProcess] = []
+
+    def start(data_dir: Path | None = None, **overrides: str | int) -> BrokerProcess:
+        folder = data_dir or tmp_path_factory.mktemp("module") / "data"
+        started.append(BrokerProcess(folder, **overrides))
+        return started[-1].start()
+
+    yield start
+    for process in started:
+        if process.process is not None:
+            process.kill()

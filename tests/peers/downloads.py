@@ -1,0 +1,73 @@
+"""Fetches the pinned peers with the package clients of their languages, once, into `.peers/`.
+
+What is fetched is named by the files beside this one (pom.xml, go.mod, package-lock.json); a change
+of those fetches again. A missing tool skips the tests that need it, and says what to install.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CACHE = HERE.parents[1] / ".peers"
+FETCH_SECONDS = 600
+
+
+def require(program: str, hint: str) -> str:
+    """The path of a program, or a skipped test."""
+    path = shutil.which(program)
+    if path is None:
+        pytest.skip(f"{program} is missing: install {hint}")
+    return path
+
+
+def run(command: list[str], **options: object) -> None:
+    """Run a package client or a compiler; its words are shown when it fails."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False, **options
+    )
+    assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}"
+
+
+def made_from(sources: Iterable[Path], target: Path, make: Callable[[Path], None]) -> Path:
+    """The folder that `make` fills from the sources: kept until one of them changes."""
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sorted(sources)))
+    stamp = target / ".made-from"
+    if not stamp.exists() or stamp.read_text() != digest.hexdigest():
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        make(target)
+        stamp.write_text(digest.hexdigest())
+    return target
+
+
+def kafka_jars(version: str) -> Path:
+    """The folder with the jars of Apache Kafka and of all that it needs."""
+    require("java", "a Java runtime, 17 or newer")
+    maven = require("mvn", "Maven")
+    pom = HERE / "java" / f"kafka-{version}" / "pom.xml"
+
+    def fetch(target: Path) -> None:
+        repository = f"-Dmaven.repo.local={CACHE / 'm2'}"
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+        run([maven, "-q", "-B", repository, "-f", str(pom), *goal])
+
+    return made_from([pom], CACHE / f"kafka-{version}", fetch)
+
+
+def compiled_java(version: str) -> Path:
+    """The folder with the classes of `java/*.java`, compiled against that version's clients."""
+    compiler = require("javac", "a Java development kit, 17 or newer")
+    jars = kafka_jars(version)
+    sources = sorted((HERE / "java").glob("*.java"))
+
+    def compile_to(target: Path) -> None:
+        run([compiler, "-cp", f"{jars}/*", "-d", str(target), *map(str, sources)])
+
+    return made_from(sources, CACHE / f"classes-{version}", compile_to)

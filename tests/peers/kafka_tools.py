@@ -1,0 +1,69 @@
+"""Apache Kafka's own command line tools, each run in a JVM of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from zipfile import ZipFile
+
+TOOL_SECONDS = 90
+
+# Small, short-lived JVMs: the second compiler would only cost time.
+JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+# Classes have moved from the broker's jar to the tools' jar over time.
+CLASSES = {
+    "broker-api-versions": "BrokerApiVersionsCommand",
+    "configs": "ConfigCommand",
+    "console-consumer": "ConsoleConsumer",
+    "console-producer": "ConsoleProducer",
+    "consumer-groups": "ConsumerGroupCommand",
+    "consumer-perf-test": "ConsumerPerformance",
+    "delete-records": "DeleteRecordsCommand",
+    "dump-log": "DumpLogSegments",
+    "get-offsets": "GetOffsetShell",
+    "producer-perf-test": "ProducerPerformance",
+    "server-start": "Kafka",
+    "storage": "StorageTool",
+    "topics": "TopicCommand",
+    "transactions": "TransactionsCommand",
+}
+
+
+class KafkaTools:
+    """The tools of one version of Apache Kafka."""
+
+    def __init__(self, version: str, jars: Path) -> None:
+        self.version = version
+        self.jars = jars
+        self._classes = self._find_classes()
+
+    def _find_classes(self) -> dict[str, str]:
+        stems = {stem: tool for tool, stem in CLASSES.items()}
+        found = {}
+        for jar in [*self.jars.glob("kafka_2*.jar"), *self.jars.glob("kafka-tools-[0-9]*.jar")]:
+            with ZipFile(jar) as archive:
+                for name in archive.namelist():
+                    stem = name.rpartition("/")[2].removesuffix(".class")
+                    if stem in stems:
+                        found[stems[stem]] = name.removesuffix(".class").replace("/", ".")
+        return found
+
+    def command(self, tool: str, *arguments: str, options: tuple[str, ...] = JVM_OPTIONS):
+        """The command line that runs a tool."""
+        path = f"{self.jars}/*"
+        return ["java", *options, "-cp", path, self._classes[tool], *arguments]
+
+    def run(self, tool: str, *arguments: str, stdin: str = "", status: int = 0) -> str:
+        """What a tool prints; it must end with that status, and in time."""
+        done = subprocess.run(
+            self.command(tool, *arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TOOL_SECONDS,
+            check=False,
+        )
+        said = f"{tool} {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == status, said
+        return done.stdout

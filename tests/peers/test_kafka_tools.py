@@ -1,0 +1,164 @@
+"""Apache Kafka's command line tools do against Ottla what they do against Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+COUNT = 50
+
+
+@pytest.fixture
+def kafka(tools, broker):
+    """Runs a tool against the broker; what it printed."""
+
+    def run(tool, *arguments, **options):
+        server = ("--bootstrap-server", broker.bootstrap_servers)
+        return tools.run(tool, *server, *arguments, **options)
+
+    return run
+
+
+@pytest.fixture
+def topic(kafka, tools, unique):
+    name = unique(f"tools-{tools.version}-").replace(".", "-")
+    kafka("topics", "--create", "--topic", name, "--partitions", "3")
+    return name
+
+
+def produce(kafka, topic, codec="none", count=COUNT):
+    """Type keyed records with headers into the console producer."""
+    lines = "".join(f"codec:{codec}\tkey-{n % 7}\t{codec} {n:04d}\n" for n in range(count))
+    keys = ("--property", "parse.key=true", "--property", "parse.headers=true")
+    kafka("console-producer", "--topic", topic, "--compression-codec", codec, *keys, stdin=lines)
+    return sorted(lines.splitlines())
+
+
+def consume(kafka, topic, group, count):
+    """What the console consumer prints of so many records, in a group."""
+    shown = ("--property", "print.key=true", "--property", "print.headers=true")
+    limits = ("--max-messages", str(count), "--timeout-ms", "30000", "--from-beginning")
+    return kafka("console-consumer", "--topic", topic, "--group", group, *limits, *shown)
+
+
+def committed(kafka, group):
+    """Current offset and lag by partition, as `--describe` shows them."""
+    rows = [
+        line.split()
+        for line in kafka("consumer-groups", "--describe", "--group", group).splitlines()
+    ]
+    return {int(row[2]): (int(row[3]), int(row[5])) for row in rows if row[:1] == [group]}
+
+
+def offsets(kafka, topic, *arguments):
+    """What get-offsets prints, by partition."""
+    lines = kafka("get-offsets", "--topic", topic, *arguments).split()
+    return {int(line.split(":")[1]): int(line.split(":")[2]) for line in lines}
+
+
+def test_topics_are_created_described_widened_listed_and_deleted(kafka, unique):
+    """Every verb of kafka-topics, with a setting, and the error of a topic that exists."""
+    name = unique("life").replace(".", "-")
+    setting = ("--config", "retention.ms=3600000")
+    assert "Created topic" in kafka(
+        "topics", "--create", "--topic", name, "--partitions", "2", *setting
+    )
+    again = kafka("topics", "--create", "--topic", name, status=1)
+    kafka("topics", "--alter", "--topic", name, "--partitions", "5")
+    described = kafka("topics", "--describe", "--topic", name)
+    assert "exists" in again
+    assert "PartitionCount: 5" in described
+    assert "retention.ms=3600000" in described
+    assert re.search(r"TopicId: [\w-]{22}\b", described)
+    assert len(re.findall(r"Leader: 0\s+Replicas: 0\s+Isr: 0", described)) == 5
+    assert name in kafka("topics", "--list").split()
+    kafka("topics", "--delete", "--topic", name)
+    assert name not in kafka("topics", "--list").split()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_console_records_come_back(kafka, topic, codec):
+    """Keys, values and headers typed into the producer are what the consumer prints."""
+    sent = produce(kafka, topic, codec)
+
+    assert sorted(consume(kafka, topic, topic, COUNT).splitlines()) == sent
+
+
+def test_groups_are_described_reset_and_deleted(kafka, topic):
+    """Offsets and lag of a group, its reset to the start, another reading, and its end."""
+    sent = produce(kafka, topic)
+    consume(kafka, topic, topic, COUNT)
+    ends = offsets(kafka, topic)
+
+    assert sum(ends.values()) == COUNT
+    described = committed(kafka, topic)
+    assert described == {
+        partition: (end, 0) for partition, end in ends.items() if partition in described
+    }
+    assert sum(end for end, _ in described.values()) == COUNT
+    assert topic in kafka("consumer-groups", "--list").split()
+    assert "Empty" in kafka("consumer-groups", "--describe", "--group", topic, "--state")
+
+    reset = ("--reset-offsets", "--group", topic, "--topic", topic, "--to-earliest", "--execute")
+    kafka("consumer-groups", *reset)
+    assert committed(kafka, topic) == {partition: (0, end) for partition, end in ends.items()}
+    assert sorted(consume(kafka, topic, topic, COUNT).splitlines()) == sent
+
+    deleted = kafka("consumer-groups", "--delete", "--group", topic)
+    assert "was successful" in deleted
+    assert topic not in kafka("consumer-groups", "--list").split()
+
+
+def test_settings_are_altered_and_described(kafka, topic):
+    """A topic's override is shown with the broker's default behind it, and is removed again."""
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    kafka("configs", *entity, "--alter", "--add-config", "max.message.bytes=2000000")
+    described = kafka("configs", *entity, "--describe")
+    assert "max.message.bytes=2000000" in described
+    assert "DEFAULT_CONFIG:message.max.bytes=1048588" in described
+    kafka("configs", *entity, "--alter", "--delete-config", "max.message.bytes")
+    assert "max.message.bytes" not in kafka("configs", *entity, "--describe")
+    broker = ("--entity-type", "brokers", "--entity-name", "0")
+    assert "log.segment.bytes=1073741824" in kafka("configs", *broker, "--describe", "--all")
+
+
+def test_records_are_deleted_and_offsets_looked_up(kafka, topic, tmp_path):
+    """Both ends, the largest timestamp and a time; the log start after delete-records."""
+    produce(kafka, topic)
+    ends = offsets(kafka, topic)
+    partition = max(ends, key=ends.__getitem__)
+    wanted = [{"topic": topic, "partition": partition, "offset": 3}]
+    plan = tmp_path / "delete.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": wanted}))
+
+    done = kafka("delete-records", "--offset-json-file", str(plan))
+
+    assert f"partition: {topic}-{partition}\tlow_watermark: 3" in done
+    starts = offsets(kafka, topic, "--time", "-2")
+    assert starts == {**dict.fromkeys(ends, 0), partition: 3}
+    newest = offsets(kafka, topic, "--time", "-3")
+    assert all(0 <= newest[index] < end for index, end in ends.items() if end)
+    assert offsets(kafka, topic, "--time", "1000")[partition] == 3
+
+
+def test_api_versions_are_understood(kafka):
+    """The tool names every API that it knows, and can use the ones that Ottla serves."""
+    shown = kafka("broker-api-versions")
+
+    assert re.search(r"Produce\(0\): \d+ to \d+ \[usable: \d+\]", shown)
+    assert re.search(r"Fetch\(1\): \d+ to \d+ \[usable: \d+\]", shown)
+
+
+def test_the_performance_tools_run(kafka, tools, broker, topic):
+    """A hundred thousand records in and out."""
+    count = 100_000
+    size = ("--record-size", "100", "--throughput", "-1", "--num-records", str(count))
+    servers = ("--producer-props", f"bootstrap.servers={broker.bootstrap_servers}")
+    produced = tools.run("producer-perf-test", "--topic", topic, *size, *servers)
+    consumed = kafka("consumer-perf-test", "--topic", topic, "--messages", str(count))
+
+    assert f"{count} records sent" in produced
+    assert int(consumed.splitlines()[-1].split(", ")[4]) == count
