@@ -157,4 +157,7 @@ def _down_convert_batch(
 
 def needs_down_conversion(data: memoryview, magic: int) -> bool:
     """Whether a reader of message sets up to `magic` cannot be given these batches as they are."""
-    return any(batch.magic > magic for batch in batches(data))
+    try:
+        return any(batch.magic > magic for batch in batches(data))
+    except CorruptRecordError:
+        return True  # the conversion says what is wrong
