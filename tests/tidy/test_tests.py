@@ -39,9 +39,7 @@ def test_each_test_has_its_sentence():
 def test_no_test_sleeps():
     """Waiting is done on a condition with a limit, never by sleeping and hoping."""
     assert not [
-        f"{source.name}:{node.lineno} {node.name}"
-        for source, node in every_test()
-        if sleeps(node)
+        f"{source.name}:{node.lineno} {node.name}" for source, node in every_test() if sleeps(node)
     ]
 
 
