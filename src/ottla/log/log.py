@@ -90,7 +90,8 @@ class Log:
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = self.log_start_offset
         self.is_deleted = False
-        self.cleaned_offset = 0  # what lies before has been compacted
+        # What lies before has been compacted.
+        self.cleaned_offset = min(loaded.source.cleaned_offset, loaded.log_end_offset)
         self._flusher = LogFlusher(runtime, self, loaded.recovery_point)
         self.on_flushed: Callable[[], object] = lambda: None
         self.update_config(loaded.source.config)

@@ -137,7 +137,6 @@ class LogManager:
             is_clean = log_dir.is_clean
             sources = self._find_logs(log_dir, is_clean)
             high_watermarks = log_dir.read_offsets(log_dir.high_watermarks)
-            cleaned_offsets = log_dir.read_offsets(log_dir.cleaned_offsets)
             count = min(self.config.num_recovery_threads_per_data_dir, len(sources)) or 1
             shares = [sources[index::count] for index in range(count)]
             loaded = await asyncio.gather(
@@ -149,15 +148,13 @@ class LogManager:
             return
         for source, result in (entry for share in loaded for entry in share):
             self._add_loaded(log_dir, source, result, high_watermarks)
-            log = self._logs.get(source.topic_partition)
-            if log is not None:
-                log.cleaned_offset = cleaned_offsets.get(source.topic_partition, 0)
         if sources and not is_clean:
             self.checkpoint_recovery_points()
 
     def _find_logs(self, log_dir: LogDir, is_clean: bool) -> list[LogSource]:
         recovery_points = log_dir.read_offsets(log_dir.recovery_points)
         start_offsets = log_dir.read_offsets(log_dir.log_start_offsets)
+        cleaned_offsets = log_dir.read_offsets(log_dir.cleaned_offsets)
         sources: list[LogSource] = []
         for name in self.runtime.disk.list_dir(log_dir.path):
             path = log_dir.file(name)
@@ -168,6 +165,7 @@ class LogManager:
                 source = self._source(log_dir, topic_partition, is_clean)
                 source.recovery_point = recovery_points.get(topic_partition, 0)
                 source.log_start_offset = start_offsets.get(topic_partition, 0)
+                source.cleaned_offset = cleaned_offsets.get(topic_partition, 0)
                 sources.append(source)
             elif name.endswith(DELETE_DIR_SUFFIX):
                 self._remove_later(path)

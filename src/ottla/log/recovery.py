@@ -55,6 +55,7 @@ class LogSource:
     is_clean: bool = False
     recovery_point: int = 0
     log_start_offset: int = 0
+    cleaned_offset: int = 0
 
 
 @dataclass(slots=True)
@@ -286,10 +287,8 @@ class _LogLoader:
         restore_producers(self.producers, Segments(self.segments), self.end_offset)
         size = sum(segment.size for segment in unflushed)
         for index, segment in enumerate(unflushed):
-            if (
-                segment.base_offset > self.end_offset
-                and "compact" not in self.source.config.cleanup_policy
-            ):
+            if self.end_offset < segment.base_offset > self.source.cleaned_offset:
+                # Compaction may leave a gap before a segment, but only where it has been.
                 self.repairs.append(
                     f"offsets from {self.end_offset} to {segment.base_offset - 1} are gone"
                 )

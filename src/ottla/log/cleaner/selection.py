@@ -1,8 +1,8 @@
 """Which log is compacted next: the one with the largest share of new records, or with old ones.
 
 Only whole segments are cleanable, and of those never the active one, never one with records that
-are not committed or belong to an open transaction, and none with a record that is younger than
-min.compaction.lag.ms.
+are not committed, not flushed or of an open transaction, and none with a record that is younger
+than min.compaction.lag.ms.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def _first_dirty_offset(log: Log) -> int:
 def _cleanable_segments(log: Log, first_dirty_offset: int, now_ms: int) -> tuple[LogSegment, ...]:
     """Those from the first one on that may be touched."""
     segments = log.segments
-    limit = log.last_stable_offset
+    # A record that supersedes others must not be lost after them when the power goes.
+    limit = min(log.last_stable_offset, log.recovery_point)
     youngest_ms = now_ms - log.config.min_compaction_lag_ms
     count = 0
     for index, segment in enumerate(segments.items[:-1]):

@@ -1,0 +1,122 @@
+"""The end of the process, or of the power, between any two calls to the disk (F17, F45)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from cleaner_world import CleanerWorld
+
+from ottla.errors import KafkaError
+
+OPERATIONS = ["open", "pwrite", "truncate", "rename", "unlink", "replace", "fsync", "fsync_dir"]
+KEYS = 4
+FOREVER = 1_000_000
+
+Entry = tuple[bytes, bytes | None]
+
+
+@dataclass
+class History:
+    """What was appended, by offset, and how far it was known to be on disk."""
+
+    entries: list[Entry] = field(default_factory=list)
+    flushed: int = 0
+
+    def state(self, end: int) -> dict[bytes, bytes]:
+        """The last value of each key before an offset, without the deleted ones."""
+        last = dict(self.entries[:end])
+        return {key: value for key, value in last.items() if value is not None}
+
+
+def live(world: CleanerWorld, history: History) -> None:
+    """Three times: write and overwrite keys, delete some, compact."""
+    for turn in range(3):
+        for number in range(14):
+            key = b"%d" % (number * (turn + 1) % KEYS)
+            value = None if number % 7 == 5 else b"%d-%d" % (turn, number)
+            world.put((key, value))
+            history.entries.append((key, value))
+        world.roll()
+        history.flushed = world.log().recovery_point
+        world.clean()
+        world.manager.checkpoint_recovery_points()
+        world.runtime.advance(6000)
+
+
+def live_until_the_disk_dies(operation: str, skip: int) -> tuple[CleanerWorld, History, bool]:
+    """A world whose disk has stopped working at a call; whether it came so far."""
+    world = CleanerWorld()
+    world.log().flush()
+    world.runtime.scheduler.run_ready()
+    history = History()
+    faults = [
+        world.disk.fail(name, times=FOREVER, skip=skip if name == operation else FOREVER)
+        for name in OPERATIONS
+    ]
+    faults[OPERATIONS.index(operation)].times = FOREVER
+    try:
+        live(world, history)
+    except KafkaError:
+        pass  # an append or a roll was refused: the disk is dead
+    died = any(fault.times < FOREVER for fault in faults)
+    world.runtime.advance(10_000)
+    world.disk.faults.clear()
+    return world, history, died
+
+
+def check(world: CleanerWorld, history: History) -> None:
+    """Every record is at its old place, and together they are the last values."""
+    log = world.log()
+    log.update_high_watermark(log.log_end_offset)
+    pairs = world.pairs()
+    assert not world.leftovers()
+    assert [(offset, *history.entries[offset]) for offset, _, _ in pairs] == pairs
+    state = {key: value for _, key, value in pairs}
+    live_state = {key: value for key, value in state.items() if value is not None}
+    assert live_state == history.state(log.log_end_offset)
+
+
+def goes_on(world: CleanerWorld, history: History) -> None:
+    """More can be appended and compacted."""
+    for number in range(6):
+        entry = (b"%d" % (number % 2), b"new-%d" % number)
+        world.put(entry)
+        del history.entries[world.log().log_end_offset - 1 :]
+        history.entries.append(entry)
+    world.roll_and_clean()
+    assert world.log().cleaned_offset == world.log().log_end_offset
+    check(world, history)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_compaction_survives_the_end_of_the_process_at_any_call(operation):
+    """Nothing is lost or comes back, no offset changes, and the next round does the rest."""
+    skip, died = 0, True
+    while died:
+        world, history, died = live_until_the_disk_dies(operation, skip)
+        world.restart()
+        assert world.log().log_end_offset >= len(history.entries)
+        check(world, history)
+        goes_on(world, history)
+        skip += 1
+
+    assert skip > 1
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_compaction_survives_a_power_loss_at_any_call(operation):
+    """What was flushed is there, as a value or by a later one of its key that is there as well."""
+    skip, died = 0, True
+    chance = random.Random(operation)
+    while died:
+        world, history, died = live_until_the_disk_dies(operation, skip)
+        world.disk.crash(chance if skip % 2 else None)
+        world.restart()
+        assert world.log().log_end_offset >= history.flushed
+        check(world, history)
+        goes_on(world, history)
+        skip += 1
+
+    assert skip > 1
