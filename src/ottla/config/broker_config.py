@@ -12,6 +12,7 @@ from ottla.config.known_keys import BROKER_NAMES, BROKER_PREFIXES
 from ottla.config.log_config import LogConfig
 from ottla.config.network_config import NetworkConfig
 from ottla.config.rules import at_least
+from ottla.config.transaction_config import TransactionConfig
 from ottla.config.zookeeper_config import ZooKeeperConfig
 from ottla.errors import ConfigError
 
@@ -90,7 +91,9 @@ class GroupConfig(ConfigTable, group=True):
     )
 
 
-class BrokerConfig(GroupConfig, NetworkConfig, ZooKeeperConfig, CleanerConfig, LogConfig):
+class BrokerConfig(
+    GroupConfig, TransactionConfig, NetworkConfig, ZooKeeperConfig, CleanerConfig, LogConfig
+):
     """Everything that a broker is set up with."""
 
     known_to_kafka: ClassVar[Collection[str]] = BROKER_NAMES

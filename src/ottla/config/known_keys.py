@@ -47,7 +47,7 @@ BROKER_NAMES: Final = _names(
     "controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms",
     "create.topic.policy.class.name delete.records.purgatory.purge.interval.requests",
     "early.start.listeners eligible.leader.replicas.enable",
-    "fetch.purgatory.purge.interval.requests log.preallocate transactional.id.expiration.ms",
+    "fetch.purgatory.purge.interval.requests log.preallocate",
     "producer.purgatory.purge.interval.requests",
     "follower.replication.throttled.rate initial.broker.registration.timeout.ms",
     "inter.broker.protocol.version kafka.metrics.polling.interval.secs kafka.metrics.reporters",

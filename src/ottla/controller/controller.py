@@ -19,11 +19,11 @@ from ottla.controller.controller_context import ControllerContext, TopicContext
 from ottla.controller.election import elect_leader, initial_state
 from ottla.controller.entity_configs import TOPICS, EntityConfigs
 from ottla.controller.new_topic import (
+    INTERNAL_TOPICS,
     CreatedTopic,
     MorePartitions,
     NewTopic,
     check_new_topic,
-    offsets_topic,
     plan_assignment,
 )
 from ottla.controller.topic_assignment import (
@@ -50,7 +50,7 @@ from ottla.registry.tree import (
 )
 from ottla.registry.znodes import decode_epoch, encode_controller, encode_epoch
 from ottla.runtime import Runtime
-from ottla.structs import NO_LEADER, NO_UUID, OFFSETS_TOPIC, Node, PartitionState, TopicPartition
+from ottla.structs import NO_LEADER, NO_UUID, Node, PartitionState, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -216,14 +216,14 @@ class Controller:
     async def auto_create_topic(self, name: str) -> None:
         """Create a topic that somebody uses, with the broker's defaults, if it is not there yet.
 
-        The offsets topic comes into being in this way only.
+        The topics of the coordinators come into being in this way only.
         """
         async with self._turn:
             self._require_active()
             if name in self.context.topics:
                 return
-            if name == OFFSETS_TOPIC:
-                topic = offsets_topic(self.config, self.context.brokers)
+            if name in INTERNAL_TOPICS:
+                topic = INTERNAL_TOPICS[name](self.config, self.context.brokers)
             else:
                 refuse_internal(name, "created")
                 topic = NewTopic(name)

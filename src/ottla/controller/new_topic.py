@@ -13,7 +13,7 @@ from ottla.controller.chance import Chance
 from ottla.controller.topic_assignment import Assignment, assign_new_topic, check_assignment
 from ottla.controller.topic_names import refuse_collision, validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import OFFSETS_TOPIC
+from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 BROKER_DEFAULT: Final = -1
 """As a number of partitions or replicas: what the broker is configured with (KIP-464)."""
@@ -59,6 +59,32 @@ def offsets_topic(config: BrokerConfig, live_brokers: Collection[int]) -> NewTop
             "segment.bytes": str(config.offsets_topic_segment_bytes),
         },
     )
+
+
+def transactions_topic(config: BrokerConfig, live_brokers: Collection[int]) -> NewTopic:
+    """`__transaction_state` as the broker makes it; a small cluster gets fewer replicas."""
+    replication_factor = min(config.transaction_state_log_replication_factor, len(live_brokers))
+    return NewTopic(
+        TRANSACTIONS_TOPIC,
+        config.transaction_state_log_num_partitions,
+        replication_factor,
+        config={
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(
+                min(config.transaction_state_log_min_isr, replication_factor)
+            ),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+INTERNAL_TOPICS: Final = {
+    OFFSETS_TOPIC: offsets_topic,
+    TRANSACTIONS_TOPIC: transactions_topic,
+}
+"""How each of the brokers' own topics is made."""
 
 
 def check_new_topic(topic: NewTopic, existing: Collection[str]) -> None:

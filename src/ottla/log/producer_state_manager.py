@@ -169,12 +169,13 @@ class ProducerStateManager:
         Coordinators do not number their batches: they write each once, and the epoch decides.
         """
         state = self.producers.get(batch.producer_id)
-        if state is None:
-            return
-        if batch.producer_epoch < state.producer_epoch:
+        if state is not None and batch.producer_epoch < state.producer_epoch:
             raise self._fenced(batch, state)
-        ending = _end_of_transaction(batch) if batch.is_control else None
-        if ending is not None and ending.coordinator_epoch < state.coordinator_epoch:
+        if not batch.is_control:
+            self._check_transaction(batch, state)
+            return
+        ending = _end_of_transaction(batch)
+        if state and ending and ending.coordinator_epoch < state.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"{self.topic_partition}: a marker for producer {batch.producer_id} has "

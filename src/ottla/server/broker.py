@@ -11,7 +11,6 @@ import gc
 import logging
 import signal
 from collections.abc import Iterable
-from functools import partial
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
@@ -25,7 +24,6 @@ from ottla.controller.broker_registration import (
 )
 from ottla.controller.controller import Controller
 from ottla.controller.topic_names import validate_topic_name
-from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.log.log_manager import LogManager
 from ottla.network.config import NetworkConfig
@@ -35,23 +33,21 @@ from ottla.registry.embedded import EmbeddedRegistry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime, real_runtime
 from ottla.server.apis import ApiFamily, Apis
-from ottla.server.coordinator_log import TopicLog
+from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.api_versions import ApiVersionsHandler
 from ottla.server.handlers.configs import ConfigsHandler
 from ottla.server.handlers.fetch import FetchHandler
-from ottla.server.handlers.group import GroupHandlers
 from ottla.server.handlers.leader_epoch import LeaderEpochHandler
 from ottla.server.handlers.list_offsets import ListOffsetsHandler
 from ottla.server.handlers.metadata import MetadataHandler
-from ottla.server.handlers.offsets import OffsetHandlers
 from ottla.server.handlers.produce import ProduceHandler
-from ottla.server.handlers.producer_ids import ProducerIdHandlers
 from ottla.server.handlers.topics import TopicsHandler
+from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import OFFSETS_TOPIC, Node
+from ottla.structs import Node
 from ottla.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -103,21 +99,22 @@ class Broker:
     async def _join_cluster(self) -> None:
         """Register, become the controller, learn who leads what, and say what is served."""
         config, runtime = self.config, self.runtime
-        log = TopicLog(
+        self.coordinators = coordinators = Coordinators(
+            runtime,
+            config,
             self.replica_manager,
             self.cache,
-            OFFSETS_TOPIC,
-            config.offsets_topic_num_partitions,
-            config.offsets_commit_timeout_ms,
+            ProducerIdManager(self.registry, self.broker_id),
         )
-        self.groups = GroupCoordinator(runtime, config, log)
-        channel = LocalBrokerChannel(self.replica_manager, self.cache, self.groups)
+        channel = LocalBrokerChannel(
+            self.replica_manager, self.cache, coordinators.groups, coordinators.transactions
+        )
         self.controller = Controller(runtime, self.registry, config, channel, self.broker_id)
         for family in self._families():
             self.apis.register(family)
         self.dynamic_config.on_topic_change(self.log_manager.update_topic_config)
         self.dynamic_config.on_broker_change(self.log_manager.update_all_configs)
-        self.groups.startup()
+        coordinators.startup()
         await register_broker(
             self.registry,
             self.broker_id,
@@ -128,15 +125,15 @@ class Broker:
         await self.controller.startup()
 
     def _families(self) -> Iterable[ApiFamily]:
-        controller, cache, groups = self.controller, self.cache, self.groups
+        controller, cache = self.controller, self.cache
         runtime, config, replica_manager = self.runtime, self.config, self.replica_manager
         sessions = FetchSessionCache(
             runtime, config.max_incremental_fetch_session_cache_slots, cache.topic_name
         )
-        create_offsets_topic = partial(controller.auto_create_topic, OFFSETS_TOPIC)
+        transactional = TransactionalProduce(replica_manager, self.coordinators.verifier)
         return (
             ApiVersionsHandler(self.apis.supported),
-            ProduceHandler(replica_manager),
+            ProduceHandler(replica_manager, transactional),
             FetchHandler(replica_manager, sessions, config.fetch_max_bytes),
             ListOffsetsHandler(replica_manager),
             LeaderEpochHandler(replica_manager),
@@ -148,9 +145,7 @@ class Broker:
             ),
             TopicsHandler(runtime, controller, replica_manager, self.dynamic_config),
             ConfigsHandler(self.dynamic_config, cache),
-            GroupHandlers(groups, cache, runtime.scheduler, create_offsets_topic),
-            OffsetHandlers(groups, runtime.clock, cache.contains),
-            ProducerIdHandlers(ProducerIdManager(self.registry, self.broker_id)),
+            *self.coordinators.families(controller.auto_create_topic),
         )
 
     def _listen(self) -> None:
@@ -174,7 +169,7 @@ class Broker:
     async def shutdown(self) -> None:
         """Stop serving, flush the logs and leave the mark of a clean stop."""
         # Whoever waits is answered first; else the processor would wait for them in turn.
-        self.groups.shutdown()
+        self.coordinators.shutdown()
         self.replica_manager.shutdown()
         await self.processor.stop(STOP_TIMEOUT_MS)
         self.dynamic_config.stop()

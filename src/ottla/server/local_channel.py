@@ -1,40 +1,100 @@
-"""The controller's requests to the broker that it lives in, as plain calls."""
+"""Requests of the controller and of coordinators to the broker that they live in, as calls."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.transaction.marker_channel import OnWritten, TxnMarker
+from ottla.coordinator.transaction.marker_writer import MarkerWriter
+from ottla.coordinator.transaction.transaction_coordinator import (
+    TransactionCoordinator,
+    TxnProducer,
+)
+from ottla.coordinator.transaction.transaction_verifier import OnVerified
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import OFFSETS_TOPIC, Node, PartitionState, TopicPartition
+from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Node, PartitionState, TopicPartition
+
+
+class Coordinator(Protocol):
+    """Whoever keeps its state in the partitions of an internal topic."""
+
+    def on_election(self, partition: int) -> None: ...
+
+    def on_resignation(self, partition: int) -> None: ...
+
+
+class LocalMarkerChannel:
+    """Writes the markers of transactions into partitions of this broker, which has them all."""
+
+    def __init__(self, writer: MarkerWriter, cache: MetadataCache) -> None:
+        self.writer = writer
+        self.cache = cache
+
+    @property
+    def is_ready(self) -> bool:
+        return self.cache.topic(TRANSACTIONS_TOPIC) is not None
+
+    def exists(self, topic_partition: TopicPartition) -> bool:
+        return self.cache.contains(topic_partition)
+
+    def write_markers(
+        self, marker: TxnMarker, partitions: Collection[TopicPartition], on_written: OnWritten
+    ) -> None:
+        self.writer.write(marker, partitions, on_written)
+
+
+class LocalVerification:
+    """Asks this broker's own coordinator whether partitions are in a transaction."""
+
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
+        self.coordinator = coordinator
+
+    def __call__(
+        self,
+        producer: TxnProducer,
+        partitions: Collection[TopicPartition],
+        on_answer: OnVerified,
+    ) -> None:
+        on_answer(self.coordinator.verify_partitions(producer, partitions))
 
 
 class LocalBrokerChannel:
     """Carries LeaderAndIsr, StopReplica and UpdateMetadata out on this broker, at once."""
 
     def __init__(
-        self, replica_manager: ReplicaManager, cache: MetadataCache, groups: GroupCoordinator
+        self,
+        replica_manager: ReplicaManager,
+        cache: MetadataCache,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
     ) -> None:
         self.replica_manager = replica_manager
         self.cache = cache
+        self.coordinators: Mapping[str, Coordinator] = {
+            OFFSETS_TOPIC: groups,
+            TRANSACTIONS_TOPIC: transactions,
+        }
         self.groups = groups
 
     def leader_and_isr(self, broker_id: int, states: Sequence[PartitionState]) -> None:
         self.replica_manager.become_leader_or_follower(states)
         for state in states:
             topic, partition = state.topic_partition
-            if topic == OFFSETS_TOPIC and state.leader == broker_id:
-                self.groups.on_election(partition)
-            elif topic == OFFSETS_TOPIC:
-                self.groups.on_resignation(partition)
+            coordinator = self.coordinators.get(topic)
+            if coordinator is not None and state.leader == broker_id:
+                coordinator.on_election(partition)
+            elif coordinator is not None:
+                coordinator.on_resignation(partition)
 
     def stop_replica(
         self, broker_id: int, partitions: Sequence[TopicPartition], delete: bool
     ) -> None:
         for topic, partition in partitions:
-            if topic == OFFSETS_TOPIC:
-                self.groups.on_resignation(partition)
+            if topic in self.coordinators:
+                self.coordinators[topic].on_resignation(partition)
         self.replica_manager.stop_replica(partitions, delete)
 
     def update_metadata(

@@ -138,8 +138,21 @@ def test_offsets_topic_is_compacted_and_as_replicated_as_it_can_be(world):
         "compression.type": "producer",
         "segment.bytes": "104857600",
     }
-    with pytest.raises(KafkaError, match="internal"):
-        world.run(world.controller.auto_create_topic("__transaction_state"))
+
+
+def test_transactions_topic_is_safe_as_far_as_the_cluster_allows(world):
+    """Two in-sync replicas are wanted, of one that there can be."""
+    world.run(world.controller.auto_create_topic("__transaction_state"))
+    config = json.loads(world.data("/config/topics/__transaction_state"))["config"]
+
+    assert len(world.controller.context.topics["__transaction_state"].assignment) == 50
+    assert config == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "1",
+        "segment.bytes": "104857600",
+        "unclean.leader.election.enable": "false",
+    }
 
 
 def test_topics_are_there_after_a_crash_in_a_new_epoch(world):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from ottla.coordinator.group.group import GroupMetadata, GroupState
@@ -18,6 +18,7 @@ from ottla.protocol.group import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from ottla.structs import TopicPartition
 
 CLASSIC_GROUP_TYPE: Final = "classic"
 
@@ -70,6 +71,32 @@ class GroupAdministration:
             respond(DeleteGroupsResponse())
         for group_id in group_ids:
             self._delete(group_id, on_result)
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        respond: Callable[[ErrorCode, Mapping[TopicPartition, ErrorCode]], object],
+    ) -> None:
+        """Only of topics that no member reads; a group whose members do not say so keeps all."""
+        error = self._availability(group_id, may_be_empty=True)
+        group = self._manager.group(group_id)
+        if not error and group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif not error and group is not None and group.members and group.subscribed_topics is None:
+            error = ErrorCode.NON_EMPTY_GROUP
+        if error or group is None:
+            respond(error, {})
+            return
+        topics = group.subscribed_topics if group.members else None
+        read = {p for p in partitions if p.topic in (topics or ())}
+        errors = dict.fromkeys(partitions, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+        unread = [partition for partition in partitions if partition not in read]
+
+        def on_stored(error: ErrorCode) -> None:
+            respond(ErrorCode.NONE, {**errors, **dict.fromkeys(unread, error)})
+
+        self._manager.delete_offsets(group, unread, on_stored)
 
     def _describe(self, group_id: str) -> DescribedGroup:
         error = self._availability(group_id, may_be_empty=True)

@@ -201,6 +201,45 @@ class GroupCoordinator:
         else:
             self._commits.commit(group_id, committer, offsets, on_committed)
 
+    def commit_offsets_in_transaction(
+        self,
+        group_id: str,
+        committer: Committer,
+        producer: tuple[int, int],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        on_committed: OnCommitted,
+    ) -> None:
+        """Keep offsets that count once the transaction of a producer (id, epoch) is committed."""
+        error = self.availability(group_id)
+        if error:
+            on_committed(dict.fromkeys(offsets, error))
+        else:
+            self._commits.commit_in_transaction(
+                group_id, committer, producer, offsets, on_committed
+            )
+
+    def on_transaction_ended(self, partition: int, producer_id: int, commit: bool) -> None:
+        """The end of a producer's transaction is in a partition of the offsets topic."""
+        self.manager.end_transaction(partition, producer_id, commit)
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        respond: Callable[[ErrorCode, Mapping[TopicPartition, ErrorCode]], object],
+    ) -> None:
+        """Forget committed offsets of topics that the group does not read (KIP-496)."""
+        self._administration.delete_offsets(group_id, partitions, respond)
+
+    def unstable_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """Those whose offset an open transaction may change (KIP-447)."""
+        group = self.manager.group(group_id)
+        if group is None or not group.offsets.has_pending:
+            return frozenset()
+        return frozenset(filter(group.offsets.is_unstable, partitions))
+
     def fetch_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None
     ) -> tuple[ErrorCode, Mapping[TopicPartition, OffsetAndMetadata | None]]:

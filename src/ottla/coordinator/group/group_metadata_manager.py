@@ -62,6 +62,8 @@ class GroupMetadataManager:
         self._groups: dict[str, GroupMetadata] = {}
         self._loaded: set[int] = set()
         self._loading: dict[int, PartitionLoader] = {}
+        # (partition, producer id) -> groups with offsets in the producer's open transaction.
+        self._transactions: dict[tuple[int, int], set[str]] = {}
 
     def availability(self, group_id: str) -> ErrorCode:
         """NONE if this broker can answer for the group now, else what to tell the client."""
@@ -131,11 +133,48 @@ class GroupMetadataManager:
                 group.offsets.complete(sequence, offsets)
             on_stored(STORE_OFFSETS_ERRORS.get(error, error))
 
+        self._append_offsets(group, offsets, BatchBuilder(), on_done)
+
+    def store_offsets_in_transaction(
+        self,
+        group: GroupMetadata,
+        producer: tuple[int, int],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        on_stored: OnStored,
+    ) -> None:
+        """Write offsets that count once the transaction of a producer (id, epoch) is committed."""
+        if not offsets:
+            on_stored(ErrorCode.NONE)
+            return
+        producer_id, producer_epoch = producer
+        sequence = group.offsets.prepare_in_transaction(producer_id, offsets)
+        partition = self.log.partition_for(group.group_id)
+        self._transactions.setdefault((partition, producer_id), set()).add(group.group_id)
+
+        def on_done(error: ErrorCode) -> None:
+            if error:
+                group.offsets.give_up_in_transaction(producer_id, sequence, offsets)
+            on_stored(STORE_OFFSETS_ERRORS.get(error, error))
+
+        # The log knows a producer's transaction by its batches. Their numbers do not matter here.
         builder = BatchBuilder()
-        now_ms = self._clock.now_ms()
-        for partition, value in offsets.items():
-            builder.append(now_ms, offset_key(group.group_id, partition), offset_value(value))
-        self._append(group, builder, on_done)
+        builder.set_producer_state(producer_id, producer_epoch, 0, True)
+        self._append_offsets(group, offsets, builder, on_done)
+
+    def end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
+        """The end of a producer's transaction is in the log of the partition."""
+        for group_id in self._transactions.pop((partition, producer_id), ()):
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.offsets.end_transaction(producer_id, commit)
+                self.forget_if_unused(group)
+
+    def delete_offsets(
+        self, group: GroupMetadata, partitions: Iterable[TopicPartition], on_stored: OnStored
+    ) -> None:
+        """Forget what was committed for partitions, and the group if nothing else is left."""
+        known = [partition for partition in partitions if partition in group.offsets]
+        self._drop_offsets(group, known, on_stored)
 
     def delete_group(self, group: GroupMetadata, on_stored: OnStored) -> None:
         """Delete a group without members, with all its offsets."""
@@ -160,7 +199,7 @@ class GroupMetadataManager:
     def drop_topics(self, topics: Collection[str]) -> None:
         """The topics were deleted: one that is made again under the same name begins anew."""
         for group in list(self._groups.values()):
-            gone = [key for key in group.offsets.all() if key.topic in topics]
+            gone = group.offsets.remove_topics(topics)
             if gone:
                 self._drop_offsets(group, gone)
 
@@ -183,6 +222,8 @@ class GroupMetadataManager:
         ]
         for group in gone:
             del self._groups[group.group_id]
+        for key in [key for key in self._transactions if key[0] == partition]:
+            del self._transactions[key]
         return gone
 
     def _load_step(
@@ -211,6 +252,9 @@ class GroupMetadataManager:
         groups = list(loader.groups(self._clock.now_ms()))
         for group in groups:
             self._groups[group.group_id] = group
+            for producer_id in group.offsets.open_transactions:
+                key = loader.partition, producer_id
+                self._transactions.setdefault(key, set()).add(group.group_id)
         if loader.record_count:
             logger.info(
                 "Offsets partition %d is loaded: %d groups from %d records",
@@ -237,7 +281,12 @@ class GroupMetadataManager:
             )
         return []
 
-    def _drop_offsets(self, group: GroupMetadata, partitions: list[TopicPartition]) -> None:
+    def _drop_offsets(
+        self,
+        group: GroupMetadata,
+        partitions: list[TopicPartition],
+        on_stored: OnStored = lambda error: None,
+    ) -> None:
         group.offsets.remove(partitions)
         keys = [offset_key(group.group_id, partition) for partition in partitions]
         is_over = (
@@ -251,7 +300,7 @@ class GroupMetadataManager:
             if group.generation_id > 0:
                 keys.append(group_key(group.group_id))
             self._forget(group)
-        self._append_tombstones(group, keys, lambda error: None)
+        self._append_tombstones(group, keys, on_stored)
 
     def _append_tombstones(
         self, group: GroupMetadata, keys: list[bytes], on_stored: OnStored
@@ -286,6 +335,18 @@ class GroupMetadataManager:
         for key in keys:
             builder.append(now_ms, key, None)
         return builder
+
+    def _append_offsets(
+        self,
+        group: GroupMetadata,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        builder: BatchBuilder,
+        on_done: OnStored,
+    ) -> None:
+        now_ms = self._clock.now_ms()
+        for partition, value in offsets.items():
+            builder.append(now_ms, offset_key(group.group_id, partition), offset_value(value))
+        self._append(group, builder, on_done)
 
     def _append(self, group: GroupMetadata, builder: BatchBuilder, on_done: OnStored) -> None:
         self.log.append(self.log.partition_for(group.group_id), builder.build(), on_done)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
@@ -74,6 +74,38 @@ class OffsetCommits:
             self._store(group, offsets, on_committed)
         self._manager.forget_if_unused(group)
 
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        committer: Committer,
+        producer: tuple[int, int],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        on_committed: OnCommitted,
+    ) -> None:
+        """Store offsets that count with the transaction of a producer (id, epoch), or none.
+
+        A producer that names no member is an old one, which is fenced by its epoch alone (KIP-447).
+        """
+        group = self._manager.group(group_id)
+        if group is None:
+            if committer.generation_id >= 0:
+                on_committed(dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION))
+                return
+            group = self._manager.get_or_create_group(group_id)
+        is_empty = committer.generation_id < 0 and group.is_in(GroupState.EMPTY)
+        if not is_empty and committer.claims_membership:
+            error = check_generation(group, committer)
+        else:
+            error = ErrorCode.NONE
+        if error:
+            on_committed(dict.fromkeys(offsets, error))
+        else:
+            fitting = {p: value for p, value in offsets.items() if self._fits(value)}
+            self._manager.store_offsets_in_transaction(
+                group, producer, fitting, self._with_misfits(offsets, fitting, on_committed)
+            )
+        self._manager.forget_if_unused(group)
+
     def fetch(
         self, group_id: str, partitions: Sequence[TopicPartition] | None
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
@@ -90,11 +122,9 @@ class OffsetCommits:
             return ErrorCode.NONE
         if not committer.claims_membership:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = check_member(group, committer.member_id, committer.group_instance_id)
+        error = check_generation(group, committer)
         if error:
             return error
-        if committer.generation_id != group.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
         self._rebalancer.sessions.restart(group, group.members[committer.member_id])
         if group.is_in(GroupState.COMPLETING_REBALANCE):
             # The sender knows the new generation, but not yet which partitions are its own.
@@ -108,13 +138,32 @@ class OffsetCommits:
         on_committed: OnCommitted,
     ) -> None:
         fitting = {p: value for p, value in offsets.items() if self._fits(value)}
+        self._manager.store_offsets(
+            group, fitting, self._with_misfits(offsets, fitting, on_committed)
+        )
+
+    def _with_misfits(
+        self,
+        offsets: Iterable[TopicPartition],
+        fitting: Iterable[TopicPartition],
+        on_committed: OnCommitted,
+    ) -> Callable[[ErrorCode], object]:
+        """Those with too long a note fail alone; the others share what becomes of the batch."""
 
         def on_stored(error: ErrorCode) -> None:
             results = dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
             results.update(dict.fromkeys(fitting, error))
             on_committed(results)
 
-        self._manager.store_offsets(group, fitting, on_stored)
+        return on_stored
 
     def _fits(self, value: OffsetAndMetadata) -> bool:
         return len(value.metadata.encode("utf-8", "surrogatepass")) <= self._metadata_max_bytes
+
+
+def check_generation(group: GroupMetadata, committer: Committer) -> ErrorCode:
+    """Whether the committer is a member of the group as it is now."""
+    error = check_member(group, committer.member_id, committer.group_instance_id)
+    if not error and committer.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error

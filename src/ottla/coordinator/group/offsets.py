@@ -34,12 +34,14 @@ class GroupOffsets:
 
     A commit is prepared before it is written to the log and completed when all in-sync replicas
     have it. Commits may complete in another order than they were written; the later written one
-    stays, as it will when the log is read again.
+    stays, as it will when the log is read again. Offsets of a transaction are kept apart by their
+    producer until it ends, and until then nobody knows which offset counts (KIP-447).
     """
 
     def __init__(self) -> None:
         self._applied: dict[TopicPartition, _Applied] = {}
         self._pending: dict[TopicPartition, int] = {}
+        self._transactions: dict[int, dict[TopicPartition, _Applied]] = {}
         self._sequence = 0
 
     def __len__(self) -> int:
@@ -50,8 +52,17 @@ class GroupOffsets:
 
     @property
     def has_pending(self) -> bool:
-        """Whether a commit is still on its way into the log."""
-        return bool(self._pending)
+        """Whether a commit is on its way into the log, or waits for the end of a transaction."""
+        return bool(self._pending or self._transactions)
+
+    @property
+    def open_transactions(self) -> Collection[int]:
+        """The producers whose open transactions have offsets of this group."""
+        return self._transactions.keys()
+
+    def is_unstable(self, partition: TopicPartition) -> bool:
+        """Whether an open transaction may change the partition's offset."""
+        return any(partition in offsets for offsets in self._transactions.values())
 
     def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """The committed offset of a partition."""
@@ -88,10 +99,49 @@ class GroupOffsets:
             if self._pending.get(partition) == sequence:
                 del self._pending[partition]
 
+    # -- transactions
+
+    def prepare_in_transaction(
+        self, producer_id: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> int:
+        """Begin a commit that counts when the producer's transaction does; returns its number."""
+        self._sequence += 1
+        waiting = self._transactions.setdefault(producer_id, {})
+        for partition, value in offsets.items():
+            waiting[partition] = _Applied(self._sequence, value)
+        return self._sequence
+
+    def give_up_in_transaction(
+        self, producer_id: int, sequence: int, partitions: Iterable[TopicPartition]
+    ) -> None:
+        """The commit did not get into the log."""
+        waiting = self._transactions.get(producer_id, {})
+        for partition in partitions:
+            if partition in waiting and waiting[partition].sequence == sequence:
+                del waiting[partition]
+        if not waiting:
+            self._transactions.pop(producer_id, None)
+
+    def end_transaction(self, producer_id: int, commit: bool) -> None:
+        """The producer's marker is in the log: its offsets count, or are forgotten."""
+        for partition, waiting in self._transactions.pop(producer_id, {}).items():
+            applied = self._applied.get(partition)
+            if commit and (applied is None or applied.sequence < waiting.sequence):
+                self._applied[partition] = waiting
+
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget offsets that were deleted or have expired."""
         for partition in partitions:
             self._applied.pop(partition, None)
+
+    def remove_topics(self, topics: Collection[str]) -> list[TopicPartition]:
+        """Forget all offsets of topics that are gone, and say which counted."""
+        for waiting in self._transactions.values():
+            for partition in [key for key in waiting if key.topic in topics]:
+                del waiting[partition]
+        gone = [partition for partition in self._applied if partition.topic in topics]
+        self.remove(gone)
+        return gone
 
     def expired(
         self,
@@ -112,5 +162,6 @@ class GroupOffsets:
             for partition, applied in self._applied.items()
             if partition.topic not in subscribed_topics
             and partition not in self._pending
+            and not self.is_unstable(partition)
             and is_expired(applied.value)
         ]

@@ -24,7 +24,8 @@ class PartitionLoader:
     """Collects the last value of each key, a step at a time, so that the broker stays responsive.
 
     A record that cannot be read is logged and left out: the other groups of the partition must not
-    suffer from it. Offsets of a transaction count once its commit marker has been read.
+    suffer from it. Offsets of a transaction count once its commit marker has been read, at the
+    place where they were written, so that a later plain commit stays.
     """
 
     def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
@@ -33,6 +34,8 @@ class PartitionLoader:
         self._batches = (batch for buffer in source for batch in batches(buffer))
         self._groups: dict[str, bytes] = {}
         self._offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        # Where the record was that said it; of a deletion as well.
+        self._places: dict[tuple[str, TopicPartition], int] = {}
         self._open_transactions: dict[int, list[Record]] = {}
 
     def step(self) -> bool:
@@ -46,10 +49,23 @@ class PartitionLoader:
 
     def groups(self, now_ms: int) -> Iterator[GroupMetadata]:
         """The groups of the partition, with their offsets."""
-        for group_id in dict.fromkeys((*self._groups, *self._offsets)):
+        waiting = self._waiting()
+        for group_id in dict.fromkeys((*self._groups, *self._offsets, *waiting)):
             group = self._group(group_id, now_ms)
             group.offsets.load(self._offsets.get(group_id, {}))
+            for producer_id, offsets in waiting.get(group_id, {}).items():
+                group.offsets.prepare_in_transaction(producer_id, offsets)
             yield group
+
+    def _waiting(self) -> dict[str, dict[int, dict[TopicPartition, OffsetAndMetadata]]]:
+        """By group and producer, the offsets in transactions that have no end yet."""
+        found: dict[str, dict[int, dict[TopicPartition, OffsetAndMetadata]]] = {}
+        for producer_id, records in self._open_transactions.items():
+            inner = PartitionLoader(self.partition, iter(()))
+            inner._apply(records)
+            for group_id, offsets in inner._offsets.items():
+                found.setdefault(group_id, {})[producer_id] = offsets
+        return found
 
     def _group(self, group_id: str, now_ms: int) -> GroupMetadata:
         data = self._groups.get(group_id)
@@ -103,7 +119,10 @@ class PartitionLoader:
         elif isinstance(key, GroupMetadataKey):
             self._apply_group(key.group, record.value)
         else:
-            self._apply_offset(key.group, TopicPartition(key.topic, key.partition), record.value)
+            partition = TopicPartition(key.topic, key.partition)
+            if self._places.get((key.group, partition), -1) <= record.offset:
+                self._places[key.group, partition] = record.offset
+                self._apply_offset(key.group, partition, record.value)
 
     def _apply_group(self, group_id: str, value: bytes | None) -> None:
         if value is None:

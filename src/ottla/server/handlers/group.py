@@ -1,32 +1,25 @@
-"""The classic group protocol, all versions up to Kafka 3.9: FindCoordinator (10) v0-6, JoinGroup
-(11) v0-9, Heartbeat (12) v0-4, LeaveGroup (13) v0-5, SyncGroup (14) v0-5, DescribeGroups (15)
-v0-5, ListGroups (16) v0-5, DeleteGroups (42) v0-2.
+"""The classic group protocol, all versions up to Kafka 3.9: JoinGroup (11) v0-9, Heartbeat (12)
+v0-4, LeaveGroup (13) v0-5, SyncGroup (14) v0-5, DescribeGroups (15) v0-5, ListGroups (16) v0-5,
+DeleteGroups (42) v0-2.
 
 What the versions differ in is settled here, as far as it is a matter of fields; the coordinator
 itself only needs the version where a JoinGroup means something else (v4, v9).
-Left out: coordinators of transactional ids and of share groups, which do not exist yet.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.member import ClientContext
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.network.request import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.group import (
-    KEY_TYPE_GROUP,
-    KEY_TYPE_TRANSACTION,
-    Coordinator,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -39,15 +32,8 @@ from ottla.protocol.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from ottla.runtime import Scheduler
 from ottla.server.apis import Handler
-from ottla.server.handlers.producer_ids import TRANSACTIONS_REFUSED
-from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import OFFSETS_TOPIC, Node
 
-logger = logging.getLogger(__name__)
-
-FIND_COORDINATORS_VERSION: Final = 4
 NULLABLE_PROTOCOL_NAME_VERSION: Final = 7
 LEAVE_SEVERAL_VERSION: Final = 3
 SYNC_NAMES_PROTOCOL_VERSION: Final = 5
@@ -55,28 +41,15 @@ SYNC_NAMES_PROTOCOL_VERSION: Final = 5
 # READ, DELETE and DESCRIBE, as bits by the code of the operation; without ACLs all are allowed.
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 
-NO_NODE: Final = Node(-1, "", -1)
-
 
 class GroupHandlers:
-    """Brings requests to the group coordinator, and clients to the right broker."""
+    """Brings requests to the group coordinator."""
 
-    def __init__(
-        self,
-        coordinator: GroupCoordinator,
-        metadata_cache: MetadataCache,
-        scheduler: Scheduler,
-        create_offsets_topic: Callable[[], Awaitable[object]],
-    ) -> None:
+    def __init__(self, coordinator: GroupCoordinator) -> None:
         self.coordinator = coordinator
-        self.metadata_cache = metadata_cache
-        self.scheduler = scheduler
-        self.create_offsets_topic = create_offsets_topic
-        self._is_creating = False
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
-            ApiKey.FIND_COORDINATOR: self.handle_find_coordinator,
             ApiKey.JOIN_GROUP: self.handle_join_group,
             ApiKey.SYNC_GROUP: self.handle_sync_group,
             ApiKey.HEARTBEAT: self.handle_heartbeat,
@@ -85,25 +58,6 @@ class GroupHandlers:
             ApiKey.LIST_GROUPS: self.handle_list_groups,
             ApiKey.DELETE_GROUPS: self.handle_delete_groups,
         }
-
-    def handle_find_coordinator(
-        self, context: RequestContext, body: FindCoordinatorRequest
-    ) -> FindCoordinatorResponse:
-        if context.api_version >= FIND_COORDINATORS_VERSION:
-            return FindCoordinatorResponse(
-                coordinators=[
-                    self._find_coordinator(context, body.key_type, key)
-                    for key in body.coordinator_keys
-                ]
-            )
-        found = self._find_coordinator(context, body.key_type, body.key)
-        return FindCoordinatorResponse(
-            error_code=found.error_code,
-            error_message=found.error_message,
-            node_id=found.node_id,
-            host=found.host,
-            port=found.port,
-        )
 
     def handle_join_group(self, context: RequestContext, body: JoinGroupRequest) -> None:
         def respond(answer: JoinGroupResponse) -> None:
@@ -158,59 +112,3 @@ class GroupHandlers:
 
     def handle_delete_groups(self, context: RequestContext, body: DeleteGroupsRequest) -> None:
         self.coordinator.delete_groups(body, context.respond)
-
-    def _find_coordinator(self, context: RequestContext, key_type: int, key: str) -> Coordinator:
-        if key_type == KEY_TYPE_TRANSACTION:
-            return _not_found(
-                key, TRANSACTIONS_REFUSED, "This broker does not coordinate transactions yet."
-            )
-        if key_type != KEY_TYPE_GROUP:
-            return _not_found(
-                key, ErrorCode.INVALID_REQUEST, f"The key type {key_type} is not known."
-            )
-        node = self._leader(self.coordinator.partition_for(key), context.listener_name)
-        if node is None:
-            return _not_found(
-                key,
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"The topic {OFFSETS_TOPIC} has no leader for the group yet.",
-            )
-        return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port)
-
-    def _leader(self, partition: int, listener_name: str) -> Node | None:
-        """The leader of a partition of the offsets topic, which is created if it is missing."""
-        topic = self.metadata_cache.topic(OFFSETS_TOPIC)
-        if topic is None:
-            self._begin_to_create_offsets_topic()
-            return None
-        state = topic.partitions.get(partition)
-        if state is None:
-            return None
-        brokers = self.metadata_cache.alive_brokers(listener_name)
-        return next((broker for broker in brokers if broker.id == state.leader), None)
-
-    def _begin_to_create_offsets_topic(self) -> None:
-        if not self._is_creating:
-            self._is_creating = True
-            self.scheduler.spawn(self._create_offsets_topic(), name="create offsets topic")
-
-    async def _create_offsets_topic(self) -> None:
-        try:
-            await self.create_offsets_topic()
-        except KafkaError as error:
-            if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                logger.error("The topic %s could not be created: %s", OFFSETS_TOPIC, error)
-        finally:
-            self._is_creating = False
-
-
-def _not_found(key: str, error: ErrorCode, message: str) -> Coordinator:
-    node = NO_NODE
-    return Coordinator(
-        key=key,
-        node_id=node.id,
-        host=node.host,
-        port=node.port,
-        error_code=error,
-        error_message=message,
-    )

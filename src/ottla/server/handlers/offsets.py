@@ -1,15 +1,15 @@
-"""OffsetCommit (8) v0-9 and OffsetFetch (9) v0-9: how far the consumers of a group have got.
+"""OffsetCommit (8) v0-9, OffsetFetch (9) v0-9 and OffsetDelete (47) v0: how far a group has got.
 
 Version notes, commit: v0 was kept in ZooKeeper and is kept like the others here; v1 may bring its
 own timestamp; v2-4 its own retention time, which then decides about expiry alone; v6 leader epoch.
 Fetch: v0-1 have no error but the partitions'; v2 null topics ask for all; v8 several groups.
-`require_stable` (v7) is always met: there are no offsets in open transactions yet.
+With `require_stable` (v7) the offsets in open transactions are UNSTABLE_OFFSET_COMMIT (KIP-447).
 Left out: member epochs (v9, KIP-848), which only groups of the new protocol have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
@@ -24,6 +24,10 @@ from ottla.protocol.offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -66,6 +70,7 @@ class OffsetHandlers:
         return {
             ApiKey.OFFSET_COMMIT: self.handle_offset_commit,
             ApiKey.OFFSET_FETCH: self.handle_offset_fetch,
+            ApiKey.OFFSET_DELETE: self.handle_offset_delete,
         }
 
     def handle_offset_commit(self, context: RequestContext, body: OffsetCommitRequest) -> None:
@@ -95,21 +100,38 @@ class OffsetHandlers:
         self, context: RequestContext, body: OffsetFetchRequest
     ) -> OffsetFetchResponse:
         if context.api_version >= FETCH_GROUPS_VERSION:
-            return OffsetFetchResponse(groups=[self._fetch_group(group) for group in body.groups])
+            stable = body.require_stable
+            return OffsetFetchResponse(
+                groups=[self._fetch_group(group, stable) for group in body.groups]
+            )
         error, fetched = self._fetch(body.group_id, body.topics)
         if error and context.api_version >= TOP_LEVEL_ERROR_VERSION:
             return OffsetFetchResponse(error_code=error)
         if error:
             fetched = dict.fromkeys(_partitions(body.topics or ()))
+        unstable = self._unstable(body.group_id, fetched, body.require_stable)
         return OffsetFetchResponse(
             topics=[
                 OffsetFetchResponseTopic(
                     name=name,
-                    partitions=_fetched(OffsetFetchResponsePartition, partitions, error),
+                    partitions=_fetched(OffsetFetchResponsePartition, partitions, unstable, error),
                 )
                 for name, partitions in _by_topic(fetched).items()
             ]
         )
+
+    def handle_offset_delete(self, context: RequestContext, body: OffsetDeleteRequest) -> None:
+        partitions = [
+            TopicPartition(topic.name, partition.partition_index)
+            for topic in body.topics
+            for partition in topic.partitions
+        ]
+
+        def respond(error: ErrorCode, errors: Errors) -> None:
+            topics = [] if error else _deleted(body, errors)
+            context.respond(OffsetDeleteResponse(error_code=error, topics=topics))
+
+        self.coordinator.delete_offsets(body.group_id, partitions, respond)
 
     def _offset(
         self, body: OffsetCommitRequest, partition: OffsetCommitRequestPartition
@@ -125,19 +147,29 @@ class OffsetHandlers:
             expire_timestamp_ms=now_ms + retention_ms if retention_ms >= 0 else None,
         )
 
-    def _fetch_group(self, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def _fetch_group(
+        self, group: OffsetFetchRequestGroup, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
         error, fetched = self._fetch(group.group_id, group.topics)
+        unstable = self._unstable(group.group_id, fetched, require_stable)
         return OffsetFetchResponseGroup(
             group_id=group.group_id,
             error_code=error,
             topics=[
                 OffsetFetchResponseTopics(
                     name=name,
-                    partitions=_fetched(OffsetFetchResponsePartitions, partitions),
+                    partitions=_fetched(OffsetFetchResponsePartitions, partitions, unstable),
                 )
                 for name, partitions in _by_topic(fetched).items()
             ],
         )
+
+    def _unstable(
+        self, group_id: str, partitions: Iterable[TopicPartition], require_stable: bool
+    ) -> Collection[TopicPartition]:
+        if not require_stable:
+            return ()
+        return self.coordinator.unstable_offsets(group_id, partitions)
 
     def _fetch(
         self,
@@ -187,17 +219,39 @@ def _by_topic(fetched: Fetched) -> dict[str, Fetched]:
 def _fetched(
     partition_class: type[ResponsePartition],
     partitions: Fetched,
+    unstable: Collection[TopicPartition] = (),
     error: ErrorCode = ErrorCode.NONE,
 ) -> list[ResponsePartition]:
-    """What was committed, or -1 without an error."""
+    """What was committed, or -1 without an error; neither where it may yet change."""
     nothing = OffsetAndMetadata(INVALID_OFFSET)
-    return [
-        partition_class(
-            partition_index=partition.partition,
-            committed_offset=(value or nothing).offset,
-            committed_leader_epoch=(value or nothing).leader_epoch,
-            metadata=(value or nothing).metadata,
-            error_code=error,
+    lines = []
+    for partition, value in partitions.items():
+        is_unstable = partition in unstable
+        known = nothing if is_unstable or value is None else value
+        lines.append(
+            partition_class(
+                partition_index=partition.partition,
+                committed_offset=known.offset,
+                committed_leader_epoch=known.leader_epoch,
+                metadata=known.metadata,
+                error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else error,
+            )
         )
-        for partition, value in partitions.items()
+    return lines
+
+
+def _deleted(body: OffsetDeleteRequest, errors: Errors) -> list[OffsetDeleteResponseTopic]:
+    """One result for each partition of the request, in its order."""
+    return [
+        OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetDeleteResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=errors[TopicPartition(topic.name, partition.partition_index)],
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in body.topics
     ]

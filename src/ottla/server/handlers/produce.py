@@ -33,6 +33,7 @@ from ottla.replication.exchange import (
 )
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.apis import Handler
+from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.structs import TopicPartition
 
 MIN_VERSION = 3
@@ -46,8 +47,11 @@ CODEC_MASK = 0x07
 class ProduceHandler:
     """Appends through the replica manager."""
 
-    def __init__(self, replica_manager: ReplicaManager) -> None:
+    def __init__(
+        self, replica_manager: ReplicaManager, transactional: TransactionalProduce
+    ) -> None:
         self.replica_manager = replica_manager
+        self.transactional = transactional
 
     def apis(self) -> Mapping[ApiKey, tuple[Handler, int, int]]:
         return {ApiKey.PRODUCE: (self.handle_produce, MIN_VERSION, MAX_VERSION)}
@@ -68,17 +72,16 @@ class ProduceHandler:
         def respond(appended: AppendResults) -> None:
             answer(context, body, {**refused, **appended} if refused else appended)
 
-        self.replica_manager.append_records(body.timeout_ms, body.acks, entries, respond)
+        if body.transactional_id is None:
+            self.replica_manager.append_records(body.timeout_ms, body.acks, entries, respond)
+        else:
+            self.transactional.append(body, context.api_version, entries, respond)
 
 
 def refuse_request(body: ProduceRequest) -> PartitionAppendResult | None:
     """Why nothing of the request can be appended, if so."""
     if body.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
         return PartitionAppendResult(ErrorCode.INVALID_REQUIRED_ACKS)
-    if body.transactional_id is not None:
-        return PartitionAppendResult(
-            ErrorCode.INVALID_TXN_STATE, error_message="this broker has no transactions"
-        )
     return None
 
 

@@ -24,9 +24,10 @@ def batch(*records, **header):
     return memoryview(build_batch(records, **header))
 
 
-def transaction(*records):
+def transaction(*records, base_offset=0):
     """Records of the producer 7 in its transaction."""
-    return batch(*records, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    header = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    return batch(*records, base_offset=base_offset, **header)
 
 
 def marker(key):
@@ -65,12 +66,27 @@ def test_deleted_group_keeps_later_offsets():
 
 
 def test_offsets_of_a_transaction_count_when_it_commits():
-    """They take effect at the marker, in the order of the markers."""
-    pending = transaction(commit(T0, 9))
+    """At the place where they were written: what was committed after that stays."""
+    pending = transaction(commit(T0, 9), base_offset=10)
+    earlier, later = batch(commit(T0, 5)), batch(commit(T0, 7), base_offset=11)
 
-    assert load(pending) == {}
+    assert load(pending) == {"g": {}}
     assert load(pending, marker(ABORT)) == {}
-    assert load(pending, batch(commit(T0, 5)), marker(COMMIT)) == {"g": {T0: 9}}
+    assert load(earlier, pending, marker(COMMIT)) == {"g": {T0: 9}}
+    assert load(earlier, pending, later, marker(COMMIT)) == {"g": {T0: 7}}
+
+
+def test_offsets_of_an_open_transaction_wait_for_its_end():
+    """The coordinator that comes after learns of the end and knows what it is about."""
+    loader = PartitionLoader(0, iter([batch(commit(T0, 5)), transaction(commit(T0, 9))]))
+    assert not loader.step()
+    (group,) = loader.groups(now_ms=0)
+
+    assert group.offsets.is_unstable(T0)
+    assert group.offsets.get(T0).offset == 5
+    group.offsets.end_transaction(7, commit=True)
+    assert group.offsets.get(T0).offset == 9
+    assert not group.offsets.is_unstable(T0)
 
 
 def test_records_of_other_kinds_are_passed_over():

@@ -3,11 +3,10 @@
 import pytest
 from group_world import COMPLETING, EMPTY, STABLE, Reply, World
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.protocol.group import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
-    FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -18,10 +17,6 @@ from ottla.protocol.group import (
 )
 from ottla.protocol.message import encode
 from ottla.server.handlers.group import GroupHandlers
-from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import NO_UUID, LeaderAndIsr, Node, PartitionState, TopicPartition
-
-TRANSACTION_KEY, SHARE_KEY = 1, 2
 
 
 class Context:
@@ -41,33 +36,11 @@ class Context:
 
 
 class Broker:
-    """The handlers over a coordinator, in a cluster whose offsets topic may not exist yet."""
+    """The handlers over a coordinator."""
 
     def __init__(self):
         self.world = World(group_initial_rebalance_delay_ms=0)
-        self.cache = MetadataCache("cluster")
-        self.creations = 0
-        self.creation_error = None
-        self.handlers = GroupHandlers(
-            self.world.coordinator, self.cache, self.world.runtime.scheduler, self.create
-        )
-
-    async def create(self):
-        self.creations += 1
-        if self.creation_error is not None:
-            raise self.creation_error
-        self.lead(1)
-
-    def lead(self, broker_id):
-        """The offsets topic exists and is led by this broker."""
-        state = PartitionState(
-            TopicPartition("__consumer_offsets", 0),
-            NO_UUID,
-            1,
-            LeaderAndIsr(broker_id, 0, (1,)),
-            (1,),
-        )
-        self.cache.update([state], [Node(1, "host", 9092)])
+        self.handlers = GroupHandlers(self.world.coordinator)
 
     def call(self, body, version):
         """The answer to a request, None while it is open."""
@@ -88,79 +61,11 @@ class Broker:
         self.world.advance(0)
         return context.reply.value
 
-    def find(self, version, key="g", key_type=0):
-        """The coordinator of one key, asked for in the form of the version."""
-        if version < 4:
-            return self.call(FindCoordinatorRequest(key=key, key_type=key_type), version)
-        body = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
-        (coordinator,) = self.call(body, version).coordinators
-        assert coordinator.key == key
-        return coordinator
-
 
 @pytest.fixture
 def broker():
-    """A broker with an empty offsets topic that it leads."""
-    broker = Broker()
-    broker.lead(1)
-    return broker
-
-
-@pytest.mark.parametrize("version", range(7))
-def test_coordinator_is_the_leader_of_the_groups_partition(broker, version):
-    """Old versions ask for one key, since version 4 for several."""
-    found = broker.find(version)
-
-    assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "host", 9092)
-
-
-@pytest.mark.parametrize("version", range(7))
-def test_offsets_topic_is_created_when_it_is_first_needed(version):
-    """Until it has a leader there is no coordinator; one creation is enough."""
-    broker = Broker()
-    missing = [broker.find(version), broker.find(version)]
-    assert {found.error_code for found in missing} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    assert (missing[0].node_id, missing[0].host, missing[0].port) == (-1, "", -1)
-    broker.world.advance(0)
-
-    assert broker.creations == 1
-    assert broker.find(version).node_id == 1
-
-
-def test_failed_creation_is_logged_and_tried_again(caplog):
-    """The next client that asks has another try."""
-    broker = Broker()
-    broker.creation_error = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "too few brokers")
-    broker.find(3)
-    broker.world.advance(0)
-    assert "too few brokers" in caplog.text
-    broker.creation_error = None
-    broker.find(3)
-    broker.world.advance(0)
-
-    assert broker.find(3).node_id == 1
-
-
-def test_partition_without_a_live_leader_has_no_coordinator(broker):
-    """The client has to ask again."""
-    broker.lead(2)
-
-    assert broker.find(3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert broker.creations == 0
-
-
-@pytest.mark.parametrize("version", range(1, 7))
-def test_transactions_are_refused_in_words(broker, version):
-    """Clients give up at once, and say why."""
-    refused = broker.find(version, key_type=TRANSACTION_KEY)
-
-    assert not ErrorCode.of(refused.error_code).retriable
-    assert "transactions" in refused.error_message
-
-
-def test_unknown_kinds_of_keys_are_refused(broker):
-    """Share groups have no coordinator here."""
-    assert broker.find(6, key_type=SHARE_KEY).error_code == ErrorCode.INVALID_REQUEST
+    """A broker with an empty offsets topic."""
+    return Broker()
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -278,5 +183,5 @@ def test_delete_answers_in_every_version(broker, version):
 
 
 def test_every_group_api_has_a_handler(broker):
-    """The table of the family has the eight APIs of classic groups."""
-    assert sorted(broker.handlers.apis()) == [10, 11, 12, 13, 14, 15, 16, 42]
+    """The table of the family has the seven APIs of classic groups."""
+    assert sorted(broker.handlers.apis()) == [11, 12, 13, 14, 15, 16, 42]

@@ -206,6 +206,6 @@ def test_retention_time_of_versions_2_to_4_is_kept(broker):
     assert broker.stored().expire_timestamp_ms is None
 
 
-def test_both_apis_have_handlers(broker):
+def test_all_apis_have_handlers(broker):
     """The table of the family has OffsetCommit and OffsetFetch."""
-    assert sorted(broker.handlers.apis()) == [8, 9]
+    assert sorted(broker.handlers.apis()) == [8, 9, 47]

@@ -28,7 +28,7 @@ class Context:
 
 def call(body, version=0, ids=None):
     """The answer, which must have bytes in the version of the request."""
-    coroutine = ProducerIdHandlers(ids or Ids()).handle_init_producer_id(Context(), body)
+    coroutine = ProducerIdHandlers(ids or Ids(), None).handle_init_producer_id(Context(), body)
     with pytest.raises(StopIteration) as stopped:
         coroutine.send(None)
     encode(stopped.value.value, version)
@@ -58,14 +58,6 @@ def test_id_without_epoch_is_refused(fields):
     answer = call(InitProducerIdRequest(**fields), 3)
 
     assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
-
-
-def test_transactional_id_is_refused_for_good():
-    """Clients must not try again and again while transactions are not built."""
-    error = ErrorCode.of(call(InitProducerIdRequest(transactional_id="t")).error_code)
-
-    assert error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert not error.retriable
 
 
 def test_empty_transactional_id_is_not_one():

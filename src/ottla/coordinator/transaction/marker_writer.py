@@ -1,0 +1,61 @@
+"""Writes the markers of transactions into the partitions that this broker leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from ottla.coordinator.transaction.marker_channel import OnWritten, TxnMarker
+from ottla.log.log_validator import AppendOrigin
+from ottla.record.control_record import (
+    ControlRecordType,
+    EndTransactionMarker,
+    build_end_transaction_marker,
+)
+from ottla.replication.exchange import ACKS_ALL, PartitionAppendResult
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.runtime import Clock
+from ottla.structs import OFFSETS_TOPIC, TopicPartition
+
+APPEND_TIMEOUT_MS: Final = 30_000
+
+# Called with a partition of the offsets topic, the producer id, and whether it was a commit.
+OnOffsetsEnded = Callable[[int, int, bool], object]
+
+
+class MarkerWriter:
+    """Appends markers, and tells the group coordinator of those that are about its offsets."""
+
+    def __init__(
+        self, clock: Clock, replica_manager: ReplicaManager, on_offsets_ended: OnOffsetsEnded
+    ) -> None:
+        self._clock = clock
+        self._replica_manager = replica_manager
+        self._on_offsets_ended = on_offsets_ended
+
+    def write(
+        self, marker: TxnMarker, partitions: Collection[TopicPartition], on_written: OnWritten
+    ) -> None:
+        """Append the marker to each partition; answered once all in-sync replicas have it."""
+        type_ = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
+        batch = build_end_transaction_marker(
+            EndTransactionMarker(type_, marker.coordinator_epoch),
+            self._clock.now_ms(),
+            marker.producer_id,
+            marker.producer_epoch,
+        )
+
+        def respond(results: Mapping[TopicPartition, PartitionAppendResult]) -> None:
+            for topic_partition, result in results.items():
+                if topic_partition.topic == OFFSETS_TOPIC and not result.error:
+                    partition = topic_partition.partition
+                    self._on_offsets_ended(partition, marker.producer_id, marker.is_commit)
+            on_written({tp: result.error for tp, result in results.items()})
+
+        self._replica_manager.append_records(
+            APPEND_TIMEOUT_MS,
+            ACKS_ALL,
+            {tp: memoryview(bytearray(batch)) for tp in partitions},
+            respond,
+            origin=AppendOrigin.COORDINATOR,
+        )

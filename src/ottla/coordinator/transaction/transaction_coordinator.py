@@ -1,0 +1,346 @@
+"""The coordinator of transactions: who may write under a transactional id, and how it ends.
+
+A transaction is decided when its PrepareCommit or PrepareAbort is in the log; then each partition
+gets a marker, and then the id is free for the next one. Whoever has not the id's present epoch has
+been fenced, and changes nothing.
+
+State x request, for the producer with the present epoch (KIP-98):
+
+                    InitProducerId          AddPartitionsToTxn       EndTxn
+    Empty           next epoch              Ongoing                  INVALID_TXN_STATE
+    Ongoing         aborts, CONCURRENT      added                    Prepare...
+    Prepare...      CONCURRENT              CONCURRENT               CONCURRENT, INVALID_TXN_STATE
+    Complete...     next epoch              Ongoing                  NONE, INVALID_TXN_STATE
+    pending         CONCURRENT              CONCURRENT               CONCURRENT
+
+EndTxn gets the last answer of a line when it wants the other outcome than the one that is decided.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import NamedTuple, Protocol
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.coordinator_log import CoordinatorLog
+from ottla.coordinator.transaction.marker_channel import MarkerChannel
+from ottla.coordinator.transaction.marker_sender import MarkerSender
+from ottla.coordinator.transaction.transaction_metadata import (
+    ENDING,
+    NO_SESSION,
+    Transaction,
+    TransactionMetadata,
+    TransactionState,
+)
+from ottla.coordinator.transaction.transaction_state_manager import (
+    OnStored,
+    TransactionStateManager,
+)
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime import Runtime, Timer
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class TxnProducer(NamedTuple):
+    """Who asks: the id, and the producer id and epoch that it has.
+
+    `session` numbers the connections of a broker in the order in which they were opened.
+    """
+
+    transactional_id: str
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    session: int = NO_SESSION
+
+
+class ProducerIds(Protocol):
+    """Gives out producer ids that nobody has had."""
+
+    async def generate_producer_id(self) -> int: ...
+
+
+OnInitialized = Callable[[ErrorCode, int, int], object]
+
+
+class TransactionCoordinator:
+    """Answers for the ids whose partition of `__transaction_state` this broker leads."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        log: CoordinatorLog,
+        producer_ids: ProducerIds,
+        channel: MarkerChannel,
+    ) -> None:
+        self.manager = TransactionStateManager(runtime, log)
+        self._clock = runtime.clock
+        self._scheduler = runtime.scheduler
+        self._config = config
+        self._producer_ids = producer_ids
+        self._markers = MarkerSender(runtime, self.manager, channel)
+        self._timers: list[Timer] = []
+        self._is_active = False
+
+    def startup(self) -> None:
+        """Begin to answer, to abort what takes too long, and to forget what nobody uses."""
+        config, every = self._config, self._scheduler.call_every
+        self._is_active = True
+        self._timers = [
+            every(
+                config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+                self.abort_timed_out,
+            ),
+            every(
+                config.transaction_remove_expired_transaction_cleanup_interval_ms,
+                self.remove_expired,
+            ),
+        ]
+
+    def shutdown(self) -> None:
+        """Answer nothing any more; what is decided goes on when the ids are loaded again."""
+        self._is_active = False
+        for timer in self._timers:
+            timer.cancel()
+        for partition in range(self.manager.log.partition_count):
+            self.manager.unload(partition)
+
+    def on_election(self, partition: int) -> None:
+        """This broker leads the partition now: read its ids, and end what was about to end."""
+        self.manager.load(partition, self._on_loaded)
+
+    def on_resignation(self, partition: int) -> None:
+        """Another broker leads the partition now."""
+        self.manager.unload(partition)
+
+    def partition_for(self, transactional_id: str) -> int:
+        """The partition of the log whose leader coordinates the id."""
+        return self.manager.log.partition_for(transactional_id)
+
+    def availability(self, transactional_id: str) -> ErrorCode:
+        """NONE if this broker can answer for the id now, else what to tell the client."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        if not self._is_active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self.manager.availability(transactional_id)
+
+    # -- who may write
+
+    async def init_producer_id(
+        self, producer: TxnProducer, timeout_ms: int, respond: OnInitialized
+    ) -> None:
+        """Give the sender the next epoch, which fences every other; an open transaction goes first.
+
+        A producer that names the id and epoch it has must be the last one that got one (KIP-360).
+        """
+        error = self.availability(producer.transactional_id)
+        if not error and not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+            error = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        if error:
+            respond(error, NO_PRODUCER_ID, NO_EPOCH)
+            return
+        known = self.manager.get(producer.transactional_id)
+        new_producer_id = NO_PRODUCER_ID
+        if known is None or known.current.is_epoch_exhausted:
+            new_producer_id = await self._producer_ids.generate_producer_id()
+        try:
+            self._init_producer_id(producer, timeout_ms, new_producer_id, respond)
+        except KafkaError as refusal:
+            respond(refusal.error, NO_PRODUCER_ID, NO_EPOCH)
+
+    def _init_producer_id(
+        self,
+        producer: TxnProducer,
+        timeout_ms: int,
+        new_producer_id: int,
+        respond: OnInitialized,
+    ) -> None:
+        error = self.availability(producer.transactional_id)
+        if error:
+            raise KafkaError(error)
+        metadata = self.manager.get(producer.transactional_id)
+        if metadata is None:
+            first = Transaction(new_producer_id, NO_EPOCH, timeout_ms)
+            metadata = self.manager.add(TransactionMetadata(producer.transactional_id, first))
+        present = metadata.current
+        _check_may_init(present, producer)
+        if metadata.is_pending or present.state in ENDING:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if present.state is TransactionState.ONGOING:
+            self._abort_and_fence(
+                metadata,
+                lambda error: respond(
+                    error or ErrorCode.CONCURRENT_TRANSACTIONS, NO_PRODUCER_ID, NO_EPOCH
+                ),
+            )
+            return
+        expected = producer.producer_epoch if producer.producer_id != NO_PRODUCER_ID else None
+        following = self._next_producer(present, timeout_ms, expected, new_producer_id)
+        metadata.session = producer.session
+
+        def on_stored(error: ErrorCode) -> None:
+            if error:
+                respond(error, NO_PRODUCER_ID, NO_EPOCH)
+            else:
+                respond(error, following.producer_id, following.producer_epoch)
+
+        self.manager.store(metadata, following, on_stored)
+
+    def _next_producer(
+        self, present: Transaction, timeout_ms: int, expected: int | None, new_producer_id: int
+    ) -> Transaction:
+        now_ms = self._clock.now_ms()
+        if not present.is_epoch_exhausted or expected == present.last_producer_epoch != NO_EPOCH:
+            return present.with_next_epoch(timeout_ms, expected, now_ms)
+        if new_producer_id == NO_PRODUCER_ID:  # the epochs ran out while something was waited for
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return present.with_producer_id(new_producer_id, timeout_ms, expected, now_ms)
+
+    # -- what belongs to a transaction
+
+    def add_partitions(
+        self,
+        producer: TxnProducer,
+        partitions: Collection[TopicPartition],
+        respond: Callable[[ErrorCode], object],
+    ) -> None:
+        """Take partitions into the sender's transaction, which begins with the first ones."""
+        error, metadata = self._find(producer)
+        if metadata is None:
+            respond(error)
+            return
+        present = metadata.current
+        added = frozenset(partitions)
+        if present.state is TransactionState.ONGOING and added <= present.partitions:
+            respond(ErrorCode.NONE)
+            return
+        self.manager.store(metadata, present.with_partitions(added, self._clock.now_ms()), respond)
+
+    def verify_partitions(
+        self, producer: TxnProducer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether partitions belong to the sender's open transaction (KIP-890)."""
+        error, metadata = self._find(producer)
+        if metadata is None:
+            return dict.fromkeys(partitions, error)
+        known = metadata.current.partitions
+        return {
+            tp: ErrorCode.NONE if tp in known else ErrorCode.INVALID_TXN_STATE for tp in partitions
+        }
+
+    def _find(self, producer: TxnProducer) -> tuple[ErrorCode, TransactionMetadata | None]:
+        """The sender's id, if it may go on with a transaction now."""
+        error, metadata = self._identify(producer)
+        if metadata is None:
+            return error, None
+        if metadata.is_pending or metadata.current.state in ENDING:
+            return ErrorCode.CONCURRENT_TRANSACTIONS, None
+        return ErrorCode.NONE, metadata
+
+    def _identify(self, producer: TxnProducer) -> tuple[ErrorCode, TransactionMetadata | None]:
+        """The sender's id, if the sender is the producer that has it now.
+
+        A frame of a connection that the producer has given up for a newer one comes too late: it
+        belongs to what the producer did then, and must not touch what it is doing now.
+        """
+        error = self.availability(producer.transactional_id)
+        if error:
+            return error, None
+        metadata = self.manager.get(producer.transactional_id)
+        if metadata is None or metadata.current.producer_id != producer.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
+        if metadata.current.producer_epoch != producer.producer_epoch:
+            return ErrorCode.PRODUCER_FENCED, None
+        if producer.session != NO_SESSION:
+            if producer.session < metadata.session:
+                return ErrorCode.NOT_COORDINATOR, None
+            metadata.session = producer.session
+        return ErrorCode.NONE, metadata
+
+    # -- how it ends
+
+    def end_transaction(
+        self, producer: TxnProducer, commit: bool, respond: Callable[[ErrorCode], object]
+    ) -> None:
+        """Commit or abort; answered when that is decided, which is before the markers are out."""
+        error, metadata = self._identify(producer)
+        if metadata is None:
+            respond(error)
+            return
+        state = metadata.current.state
+        if metadata.is_pending:
+            respond(ErrorCode.CONCURRENT_TRANSACTIONS)
+        elif state is TransactionState.ONGOING:
+            self._end(metadata, metadata.current, commit, respond)
+        elif state is TransactionState.EMPTY or metadata.current.is_commit is not commit:
+            respond(ErrorCode.INVALID_TXN_STATE)
+        elif state in ENDING:
+            respond(ErrorCode.CONCURRENT_TRANSACTIONS)
+        else:
+            respond(ErrorCode.NONE)  # asked before, and the answer was lost
+
+    def _end(
+        self,
+        metadata: TransactionMetadata,
+        ongoing: Transaction,
+        commit: bool,
+        on_decided: OnStored,
+    ) -> None:
+        def on_stored(error: ErrorCode) -> None:
+            on_decided(error)
+            if not error:
+                self._markers.send(metadata)
+
+        self.manager.store(
+            metadata, ongoing.ended(commit=commit, now_ms=self._clock.now_ms()), on_stored
+        )
+
+    def _abort_and_fence(self, metadata: TransactionMetadata, on_decided: OnStored) -> None:
+        """Abort on the broker's own account: the producer that had the epoch has lost it."""
+        fenced = metadata.prepare(metadata.current.fenced(is_raised=metadata.is_fence_raised))
+
+        def on_stored(error: ErrorCode) -> None:
+            if error:
+                # Whoever has the epoch is refused from now on, though it is not yet in the log.
+                metadata.current = metadata.current._replace(producer_epoch=fenced.producer_epoch)
+                metadata.is_fence_raised = True
+            on_decided(error)
+
+        self._end(metadata, fenced, False, on_stored)
+
+    def abort_timed_out(self) -> None:
+        """Abort the transactions that have been open for longer than their producers asked for."""
+        for metadata in self.manager.timed_out():
+            logger.info("%s is aborted: its time is over", metadata)
+            self._abort_and_fence(metadata, lambda error: None)
+
+    def remove_expired(self) -> None:
+        """Forget the ids that nobody has used for transactional.id.expiration.ms."""
+        count = self.manager.expire(self._config.transactional_id_expiration_ms)
+        if count:
+            logger.info("%d transactional ids have expired", count)
+
+    def _on_loaded(self, metadata: TransactionMetadata) -> None:
+        if metadata.current.state in ENDING:
+            logger.info("%s goes on from %s", metadata, metadata.current.state.title)
+            self._markers.send(metadata)
+
+
+def _check_may_init(present: Transaction, producer: TxnProducer) -> None:
+    """Whether the producer id that the sender names, if any, is the one that the id has or had."""
+    if producer.producer_id in (NO_PRODUCER_ID, present.producer_id):
+        return
+    if present.producer_epoch == NO_EPOCH:
+        return
+    if producer.producer_id == present.previous_producer_id:
+        epoch = producer.producer_epoch
+        if Transaction(NO_PRODUCER_ID, epoch, 0).is_epoch_exhausted:
+            return
+    raise KafkaError(
+        ErrorCode.PRODUCER_FENCED,
+        f"{producer} is not the last producer of the id, which has {present.producer_id}",
+    )

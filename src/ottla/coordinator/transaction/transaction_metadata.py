@@ -1,0 +1,219 @@
+"""A transactional id: who may write under it now, and what has become of its last transaction.
+
+`NEXT_STATES` says which state may follow which, and `TransactionMetadata.prepare` is the only place
+that asks it.
+
+    Empty -----------> Ongoing            the first partition is added
+    Ongoing ---------> Ongoing            another one is
+    Ongoing ---------> PrepareCommit      EndTxn: from here on the outcome is decided
+    Ongoing ---------> PrepareAbort       the same, or a newer producer, or the time is over
+    Ongoing ---------> PrepareEpochFence  the broker itself aborts: first nobody may write any more
+    PrepareEpochFence> PrepareAbort
+    PrepareCommit ---> CompleteCommit     all partitions have their marker
+    PrepareAbort ----> CompleteAbort
+    Complete... -----> Ongoing, Empty     the next transaction; a new producer
+    Empty, Complete... > Dead             nobody has used the id for long
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+NO_TIMESTAMP: Final = -1
+# One below the largest int16: the last raise is left to the coordinator, which needs it to fence.
+LAST_EPOCH: Final = 2**15 - 2
+
+
+class TransactionState(IntEnum):
+    """The states of a transactional id, with the numbers that the log keeps them under."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def title(self) -> str:
+        """The name that administrators see, such as PrepareCommit."""
+        return self.name.title().replace("_", "")
+
+
+S = TransactionState
+NEXT_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
+    S.EMPTY: frozenset({S.EMPTY, S.ONGOING, S.DEAD}),
+    S.ONGOING: frozenset({S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT, S.PREPARE_EPOCH_FENCE}),
+    S.PREPARE_COMMIT: frozenset({S.COMPLETE_COMMIT}),
+    S.PREPARE_ABORT: frozenset({S.COMPLETE_ABORT}),
+    S.COMPLETE_COMMIT: frozenset({S.EMPTY, S.ONGOING, S.DEAD}),
+    S.COMPLETE_ABORT: frozenset({S.EMPTY, S.ONGOING, S.DEAD}),
+    S.DEAD: frozenset(),
+    S.PREPARE_EPOCH_FENCE: frozenset({S.PREPARE_ABORT}),
+}
+IDLE: Final = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
+ENDING: Final = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})
+
+
+class Transaction(NamedTuple):
+    """All that is kept of a transactional id in one state of it, as one record of the log."""
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIMESTAMP
+    updated_ms: int = NO_TIMESTAMP
+    last_producer_epoch: int = NO_EPOCH
+    previous_producer_id: int = NO_PRODUCER_ID
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        return self.producer_epoch >= LAST_EPOCH
+
+    @property
+    def is_commit(self) -> bool:
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+    def is_timed_out(self, now_ms: int) -> bool:
+        """Whether it has been open for longer than its producer asked for."""
+        return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
+
+    # -- what it becomes
+
+    def with_partitions(self, partitions: frozenset[TopicPartition], now_ms: int) -> Transaction:
+        """Open, with these partitions as well."""
+        is_new = self.state is not TransactionState.ONGOING
+        return self._replace(
+            state=TransactionState.ONGOING,
+            partitions=partitions if is_new else self.partitions | partitions,
+            start_ms=now_ms if is_new else self.start_ms,
+            updated_ms=now_ms,
+        )
+
+    def with_next_epoch(
+        self, timeout_ms: int, expected_epoch: int | None, now_ms: int
+    ) -> Transaction:
+        """For a producer that begins: it alone may write from now on (KIP-360).
+
+        A producer that names the epoch it has gets the next one; if it names the one before, it has
+        asked already and has not heard the answer. Any other has been fenced.
+        """
+        epoch, last_epoch = self.producer_epoch + 1, NO_EPOCH
+        if expected_epoch is not None and self.producer_epoch != NO_EPOCH:
+            if expected_epoch == self.producer_epoch:
+                last_epoch = self.producer_epoch
+            elif expected_epoch == self.last_producer_epoch:
+                epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
+            else:
+                raise KafkaError(
+                    ErrorCode.PRODUCER_FENCED,
+                    f"the producer has epoch {expected_epoch}, the id {self.producer_epoch}",
+                )
+        return self._begun(self.producer_id, epoch, last_epoch, timeout_ms, now_ms)
+
+    def with_producer_id(
+        self, producer_id: int, timeout_ms: int, expected_epoch: int | None, now_ms: int
+    ) -> Transaction:
+        """The same when no epoch is left: it goes on under another producer id."""
+        last_epoch = NO_EPOCH if expected_epoch is None else self.producer_epoch
+        begun = self._begun(producer_id, 0, last_epoch, timeout_ms, now_ms)
+        return begun._replace(previous_producer_id=self.producer_id)
+
+    def _begun(
+        self, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
+    ) -> Transaction:
+        return self._replace(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            timeout_ms=timeout_ms,
+            state=TransactionState.EMPTY,
+            partitions=frozenset(),
+            start_ms=NO_TIMESTAMP,
+            updated_ms=now_ms,
+        )
+
+    def fenced(self, *, is_raised: bool) -> Transaction:
+        """Nobody may write any more, not even who holds the present epoch."""
+        return self._replace(
+            state=TransactionState.PREPARE_EPOCH_FENCE,
+            producer_epoch=self.producer_epoch + (0 if is_raised else 1),
+            last_producer_epoch=NO_EPOCH,
+        )
+
+    def ended(self, *, commit: bool, now_ms: int) -> Transaction:
+        """Decided; the markers have yet to be written."""
+        state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+        return self._replace(state=state, updated_ms=now_ms)
+
+    def completed(self, now_ms: int) -> Transaction:
+        """All markers are written."""
+        commit = self.state is TransactionState.PREPARE_COMMIT
+        state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+        return self._replace(state=state, partitions=frozenset(), updated_ms=now_ms)
+
+    def dead(self, now_ms: int) -> Transaction:
+        """Forgotten."""
+        return self._replace(state=TransactionState.DEAD, updated_ms=now_ms)
+
+
+class TransactionMetadata:
+    """A transactional id in memory: what it is, and what it is about to become.
+
+    Invariant: `current` is what the log holds; it changes when the log has the record of `pending`.
+    While something is pending nothing else may begin, except that a fence goes on to an abort.
+    """
+
+    __slots__ = ("current", "is_fence_raised", "pending", "session", "transactional_id")
+
+    def __init__(self, transactional_id: str, current: Transaction) -> None:
+        self.transactional_id = transactional_id
+        self.current = current
+        self.pending: Transaction | None = None
+        # The epoch was raised for a fence that then could not be written: once is enough.
+        self.is_fence_raised = False
+        # The latest connection that has asked for something under this id.
+        self.session = NO_SESSION
+
+    def __repr__(self) -> str:
+        return f"TransactionMetadata({self.transactional_id!r}, {self.current})"
+
+    @property
+    def is_pending(self) -> bool:
+        return self.pending is not None
+
+    def prepare(self, following: Transaction) -> Transaction:
+        """Begin to become `following`; only the ways of `NEXT_STATES` are open."""
+        present = self.current if self.pending is None else self.pending
+        may_go_on = self.pending is None or (
+            self.pending.state is TransactionState.PREPARE_EPOCH_FENCE
+        )
+        assert may_go_on, f"{self.transactional_id} is to become {self.pending} already"
+        assert following.state in NEXT_STATES[present.state], (
+            f"{self.transactional_id} cannot go from {present} to {following}"
+        )
+        self.pending = following
+        return following
+
+    def complete(self, prepared: Transaction) -> None:
+        """The log has it."""
+        assert self.pending is prepared, f"{self.transactional_id} was to become {self.pending}"
+        self.current, self.pending = prepared, None
+        self.is_fence_raised = False
+
+    def give_up(self, prepared: Transaction) -> None:
+        """The log could not take it: everything stays as it was."""
+        if self.pending is prepared:
+            self.pending = None
+
+
+NO_SESSION: Final = -1

@@ -1,0 +1,85 @@
+"""Transactional ids as records of `__transaction_state`, with Kafka's keys and values.
+
+Version 0 is written, as Kafka does up to transaction.version 1. A record without a value forgets
+its id.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.coordinator.transaction.transaction_metadata import Transaction, TransactionState
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.protocol.transaction_state import (
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+)
+from ottla.record.batch_builder import build_batch
+from ottla.structs import TopicPartition
+
+KEY_VERSION: Final = 0
+VALUE_VERSION: Final = 0
+
+
+def transaction_batch(transactional_id: str, transaction: Transaction, now_ms: int) -> bytes:
+    """The batch that says what an id is now; a dead one is forgotten."""
+    key = encode_versioned(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
+    is_dead = transaction.state is TransactionState.DEAD
+    value = None if is_dead else encode_versioned(_stored(transaction), VALUE_VERSION)
+    return build_batch([(now_ms, key, value, ())])
+
+
+def read_transactional_id(key: bytes) -> str | None:
+    """The id that a record is about; None if its key is of a newer kind."""
+    if int.from_bytes(key[:2], "big", signed=True) not in TransactionLogKey.versions:
+        return None
+    return decode_versioned(TransactionLogKey, key).transactional_id
+
+
+def read_transaction(value: bytes) -> Transaction:
+    """What a record says of its id; CORRUPT_MESSAGE if no coordinator can have written it."""
+    stored = decode_versioned(TransactionLogValue, value)
+    try:
+        state = TransactionState(stored.transaction_status)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"{stored.transaction_status} is no state of a transaction"
+        ) from None
+    return Transaction(
+        producer_id=stored.producer_id,
+        producer_epoch=stored.producer_epoch,
+        timeout_ms=stored.transaction_timeout_ms,
+        state=state,
+        partitions=frozenset(
+            TopicPartition(topic.topic, partition)
+            for topic in stored.transaction_partitions or ()
+            for partition in topic.partition_ids
+        ),
+        start_ms=stored.transaction_start_timestamp_ms,
+        updated_ms=stored.transaction_last_update_timestamp_ms,
+        previous_producer_id=stored.previous_producer_id,
+    )
+
+
+def _stored(transaction: Transaction) -> TransactionLogValue:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(transaction.partitions):
+        topics.setdefault(topic, []).append(partition)
+    # Kafka has null where no transaction can be open.
+    is_empty = transaction.state is TransactionState.EMPTY
+    return TransactionLogValue(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=int(transaction.state),
+        transaction_partitions=None
+        if is_empty
+        else [
+            PartitionsSchema(topic=topic, partition_ids=partitions)
+            for topic, partitions in topics.items()
+        ],
+        transaction_last_update_timestamp_ms=transaction.updated_ms,
+        transaction_start_timestamp_ms=transaction.start_ms,
+    )

@@ -1,0 +1,183 @@
+"""All transactional ids of this broker: a cache in memory over `__transaction_state`.
+
+A partition is loaded when this broker becomes its leader, and its ids are refused with
+COORDINATOR_LOAD_IN_PROGRESS until that is done. An id changes when the change is in the log on all
+in-sync replicas, so that nobody is told what a crash could take back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from ottla.coordinator.coordinator_log import CoordinatorLog
+from ottla.coordinator.transaction.transaction_loader import TransactionLoader
+from ottla.coordinator.transaction.transaction_metadata import (
+    IDLE,
+    Transaction,
+    TransactionMetadata,
+    TransactionState,
+)
+from ottla.coordinator.transaction.transaction_records import transaction_batch
+from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+OnStored = Callable[[ErrorCode], object]
+
+# What a failed write of the log means to a producer.
+STORE_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class TransactionStateManager:
+    """The ids of the partitions that are loaded here, and the way into the log and back."""
+
+    def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
+        self.log = log
+        self._clock = runtime.clock
+        self._scheduler = runtime.scheduler
+        self._loaded: dict[int, dict[str, TransactionMetadata]] = {}
+        self._loading: dict[int, TransactionLoader] = {}
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loading)
+
+    def availability(self, transactional_id: str) -> ErrorCode:
+        """NONE if this broker can answer for the id now, else what to tell the client."""
+        partition = self.log.partition_for(transactional_id)
+        if partition in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE if partition in self._loaded else ErrorCode.NOT_COORDINATOR
+
+    def get(self, transactional_id: str) -> TransactionMetadata | None:
+        """The id, if it is known here."""
+        cache = self._loaded.get(self.log.partition_for(transactional_id), {})
+        return cache.get(transactional_id)
+
+    def add(self, metadata: TransactionMetadata) -> TransactionMetadata:
+        """Take in an id that is new; its partition is loaded."""
+        partition = self.log.partition_for(metadata.transactional_id)
+        return self._loaded[partition].setdefault(metadata.transactional_id, metadata)
+
+    def all(self) -> Iterator[TransactionMetadata]:
+        """Every id that is known here; it may be changed meanwhile."""
+        for cache in list(self._loaded.values()):
+            yield from list(cache.values())
+
+    def coordinator_epoch(self, metadata: TransactionMetadata) -> int:
+        """The epoch that markers carry, so that those of a former coordinator are refused."""
+        return self.log.leader_epoch(self.log.partition_for(metadata.transactional_id))
+
+    def is_current(self, metadata: TransactionMetadata) -> bool:
+        """Whether this broker still coordinates the id, and since it was loaded has not stopped."""
+        return self.get(metadata.transactional_id) is metadata
+
+    def store(
+        self, metadata: TransactionMetadata, following: Transaction, on_stored: OnStored
+    ) -> None:
+        """Write what the id is to become; it becomes that before `on_stored` hears of it."""
+        prepared = metadata.prepare(following)
+
+        def on_done(error: ErrorCode) -> None:
+            if not self.is_current(metadata):
+                error = error or ErrorCode.NOT_COORDINATOR
+            if error:
+                metadata.give_up(prepared)
+                logger.info("%s stays %s: %s", metadata, metadata.current, error.name)
+            else:
+                metadata.complete(prepared)
+                if prepared.state is TransactionState.DEAD:
+                    self._forget(metadata)
+            on_stored(STORE_ERRORS.get(error, error))
+
+        partition = self.log.partition_for(metadata.transactional_id)
+        batch = transaction_batch(metadata.transactional_id, prepared, self._clock.now_ms())
+        self.log.append(partition, batch, on_done)
+
+    def timed_out(self) -> Iterable[TransactionMetadata]:
+        """The ids whose transaction has been open for too long."""
+        now_ms = self._clock.now_ms()
+        return (m for m in self.all() if not m.is_pending and m.current.is_timed_out(now_ms))
+
+    def expire(self, expiration_ms: int) -> int:
+        """Forget the ids that nobody has used for so long."""
+        limit_ms = self._clock.now_ms() - expiration_ms
+        expired = [
+            metadata
+            for metadata in self.all()
+            if not metadata.is_pending
+            and metadata.current.state in IDLE
+            and metadata.current.updated_ms <= limit_ms
+        ]
+        for metadata in expired:
+            dead = metadata.current.dead(self._clock.now_ms())
+            self.store(metadata, dead, lambda error: None)
+        return len(expired)
+
+    # -- partitions come and go
+
+    def load(self, partition: int, on_loaded: Callable[[TransactionMetadata], object]) -> None:
+        """This broker leads the partition now: read its ids, which goes on in steps."""
+        if partition in self._loaded or partition in self._loading:
+            return
+        loader = TransactionLoader(partition, self.log.read(partition))
+        self._loading[partition] = loader
+        self._scheduler.call_soon(lambda: self._load_step(loader, on_loaded))
+
+    def unload(self, partition: int) -> None:
+        """Another broker leads the partition now."""
+        self._loading.pop(partition, None)
+        self._loaded.pop(partition, None)
+
+    def _load_step(
+        self, loader: TransactionLoader, on_loaded: Callable[[TransactionMetadata], object]
+    ) -> None:
+        if self._loading.get(loader.partition) is not loader:
+            return
+        try:
+            has_more = loader.step()
+        except (KafkaError, OSError):
+            logger.exception(
+                "Transaction partition %d cannot be read, its ids are refused", loader.partition
+            )
+            del self._loading[loader.partition]
+            return
+        if has_more:
+            self._scheduler.call_soon(lambda: self._load_step(loader, on_loaded))
+        else:
+            self._finish_loading(loader, on_loaded)
+
+    def _finish_loading(
+        self, loader: TransactionLoader, on_loaded: Callable[[TransactionMetadata], object]
+    ) -> None:
+        del self._loading[loader.partition]
+        loaded = {
+            transactional_id: TransactionMetadata(transactional_id, transaction)
+            for transactional_id, transaction in loader.transactions()
+        }
+        self._loaded[loader.partition] = loaded
+        if loaded:
+            logger.info(
+                "Transaction partition %d is loaded: %d ids from %d records",
+                loader.partition,
+                len(loaded),
+                loader.record_count,
+            )
+        for metadata in list(loaded.values()):
+            on_loaded(metadata)
+
+    def _forget(self, metadata: TransactionMetadata) -> None:
+        partition = self.log.partition_for(metadata.transactional_id)
+        self._loaded.get(partition, {}).pop(metadata.transactional_id, None)

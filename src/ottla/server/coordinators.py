@@ -1,0 +1,102 @@
+"""The coordinators of groups and of transactions, put together with their logs and handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.transaction.marker_writer import APPEND_TIMEOUT_MS, MarkerWriter
+from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
+from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
+from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.runtime import Runtime
+from ottla.server.apis import ApiFamily
+from ottla.server.coordinator_log import TopicLog
+from ottla.server.handlers.find_coordinator import FindCoordinatorHandler, KeyType
+from ottla.server.handlers.group import GroupHandlers
+from ottla.server.handlers.offsets import OffsetHandlers
+from ottla.server.handlers.producer_ids import ProducerIdHandlers
+from ottla.server.handlers.transaction_views import TransactionViewHandlers
+from ottla.server.handlers.transactions import TransactionHandlers
+from ottla.server.local_channel import LocalMarkerChannel, LocalVerification
+from ottla.server.metadata_cache import MetadataCache
+from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+
+class Coordinators:
+    """Both coordinators of one broker. They know of each other what this module says, no more."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        replica_manager: ReplicaManager,
+        cache: MetadataCache,
+        producer_ids: ProducerIdManager,
+    ) -> None:
+        self.runtime = runtime
+        self.replica_manager = replica_manager
+        self.cache = cache
+        self.producer_ids = producer_ids
+        offsets_log = TopicLog(
+            replica_manager,
+            cache,
+            OFFSETS_TOPIC,
+            config.offsets_topic_num_partitions,
+            config.offsets_commit_timeout_ms,
+        )
+        transactions_log = TopicLog(
+            replica_manager,
+            cache,
+            TRANSACTIONS_TOPIC,
+            config.transaction_state_log_num_partitions,
+            APPEND_TIMEOUT_MS,
+        )
+        self.groups = GroupCoordinator(runtime, config, offsets_log)
+        self.markers = MarkerWriter(
+            runtime.clock, replica_manager, self.groups.on_transaction_ended
+        )
+        self.transactions = TransactionCoordinator(
+            runtime,
+            config,
+            transactions_log,
+            producer_ids,
+            LocalMarkerChannel(self.markers, cache),
+        )
+        self.verifier = TransactionVerifier(replica_manager, LocalVerification(self.transactions))
+
+    def startup(self) -> None:
+        """Begin to answer."""
+        self.groups.startup()
+        self.transactions.startup()
+
+    def shutdown(self) -> None:
+        """Answer nothing any more."""
+        self.transactions.shutdown()
+        self.groups.shutdown()
+
+    def families(self, create_topic: Callable[[str], Awaitable[object]]) -> Iterable[ApiFamily]:
+        """The handlers that bring requests here."""
+        runtime, groups, transactions = self.runtime, self.groups, self.transactions
+        key_types = {
+            KEY_TYPE_GROUP: KeyType(OFFSETS_TOPIC, groups.partition_for, may_be_empty=True),
+            KEY_TYPE_TRANSACTION: KeyType(TRANSACTIONS_TOPIC, transactions.partition_for),
+        }
+        return (
+            FindCoordinatorHandler(key_types, self.cache, runtime.scheduler, create_topic),
+            GroupHandlers(groups),
+            OffsetHandlers(groups, runtime.clock, self.cache.contains),
+            ProducerIdHandlers(self.producer_ids, transactions),
+            TransactionHandlers(
+                transactions,
+                groups,
+                self.verifier,
+                self.markers,
+                runtime.clock,
+                self.cache.contains,
+            ),
+            TransactionViewHandlers(transactions, self.replica_manager, runtime.clock),
+        )

@@ -1,0 +1,361 @@
+"""Transactions: AddPartitionsToTxn (24) v0-5, AddOffsetsToTxn (25) v0-4, EndTxn (26) v0-4,
+WriteTxnMarkers (27) v0-1 and TxnOffsetCommit (28) v0-4.
+
+Version notes: AddPartitionsToTxn v4 is for brokers, which verify or add for several transactions
+(KIP-890). v2 of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn have PRODUCER_FENCED in the place of
+INVALID_PRODUCER_EPOCH (KIP-588). TxnOffsetCommit v3 names the member that commits (KIP-447).
+Left out: EndTxn v5 and TxnOffsetCommit v5, with which a client follows transaction.version 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.group.offset_commits import Committer
+from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.transaction.marker_channel import TxnMarker
+from ottla.coordinator.transaction.marker_writer import MarkerWriter
+from ottla.coordinator.transaction.transaction_coordinator import (
+    TransactionCoordinator,
+    TxnProducer,
+)
+from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
+from ottla.errors import ErrorCode
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.runtime import Clock
+from ottla.server.apis import Handler
+from ottla.server.handlers.producer_ids import session_of
+from ottla.structs import OFFSETS_TOPIC, TopicPartition
+
+BROKERS_VERSION: Final = 4
+ABORTABLE_VERSION: Final = 5
+PRODUCER_FENCED_VERSION: Final = 2
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+# What the coordinator of the transaction says, in the words of the group's.
+OFFSET_COMMIT_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+}
+
+
+class TransactionHandlers:
+    """Brings requests to the transaction coordinator, and offsets to the group coordinator."""
+
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        groups: GroupCoordinator,
+        verifier: TransactionVerifier,
+        markers: MarkerWriter,
+        clock: Clock,
+        partition_exists: Callable[[TopicPartition], bool],
+    ) -> None:
+        self.coordinator = coordinator
+        self.groups = groups
+        self.verifier = verifier
+        self.markers = markers
+        self.clock = clock
+        self.partition_exists = partition_exists
+
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.ADD_PARTITIONS_TO_TXN: self.handle_add_partitions_to_txn,
+            ApiKey.ADD_OFFSETS_TO_TXN: self.handle_add_offsets_to_txn,
+            ApiKey.END_TXN: self.handle_end_txn,
+            ApiKey.WRITE_TXN_MARKERS: self.handle_write_txn_markers,
+            ApiKey.TXN_OFFSET_COMMIT: self.handle_txn_offset_commit,
+        }
+
+    # -- partitions
+
+    def handle_add_partitions_to_txn(
+        self, context: RequestContext, body: AddPartitionsToTxnRequest
+    ) -> None:
+        if context.api_version >= BROKERS_VERSION:
+            self._add_for_brokers(context, body)
+            return
+        producer = TxnProducer(
+            body.v3_and_below_transactional_id,
+            body.v3_and_below_producer_id,
+            body.v3_and_below_producer_epoch,
+            session_of(context),
+        )
+
+        def respond(errors: Errors) -> None:
+            told = {tp: old_error(error, context) for tp, error in errors.items()}
+            topics = partition_results(body.v3_and_below_topics, told)
+            context.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics))
+
+        self._add(producer, partitions_of(body.v3_and_below_topics), respond)
+
+    def _add_for_brokers(self, context: RequestContext, body: AddPartitionsToTxnRequest) -> None:
+        results: dict[str, AddPartitionsToTxnResult] = {}
+
+        def on_result(asked: AddPartitionsToTxnTransaction, errors: Errors) -> None:
+            if asked.verify_only and context.api_version >= ABORTABLE_VERSION:
+                errors = {tp: abortable(error) for tp, error in errors.items()}
+            results[asked.transactional_id] = AddPartitionsToTxnResult(
+                transactional_id=asked.transactional_id,
+                topic_results=partition_results(asked.topics, errors),
+            )
+            if len(results) == len(asked_for):
+                context.respond(
+                    AddPartitionsToTxnResponse(results_by_transaction=list(results.values()))
+                )
+
+        asked_for = {asked.transactional_id: asked for asked in body.transactions}
+        if not asked_for:
+            context.respond(AddPartitionsToTxnResponse())
+        for asked in asked_for.values():
+            self._add_or_verify(asked, on_result)
+
+    def _add_or_verify(
+        self,
+        asked: AddPartitionsToTxnTransaction,
+        on_result: Callable[[AddPartitionsToTxnTransaction, Errors], object],
+    ) -> None:
+        producer = TxnProducer(asked.transactional_id, asked.producer_id, asked.producer_epoch)
+        partitions = partitions_of(asked.topics)
+        if asked.verify_only:
+            on_result(asked, self.coordinator.verify_partitions(producer, partitions))
+        else:
+            self._add(producer, partitions, lambda errors: on_result(asked, errors))
+
+    def _add(
+        self,
+        producer: TxnProducer,
+        partitions: list[TopicPartition],
+        respond: Callable[[Errors], object],
+    ) -> None:
+        """All of the partitions, or none if one does not exist."""
+        unknown = [tp for tp in partitions if not self.partition_exists(tp)]
+        if unknown:
+            errors = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            errors.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            respond(errors)
+            return
+        self.coordinator.add_partitions(
+            producer, partitions, lambda error: respond(dict.fromkeys(partitions, error))
+        )
+
+    def handle_add_offsets_to_txn(
+        self, context: RequestContext, body: AddOffsetsToTxnRequest
+    ) -> None:
+        producer = TxnProducer(
+            body.transactional_id, body.producer_id, body.producer_epoch, session_of(context)
+        )
+        partition = TopicPartition(OFFSETS_TOPIC, self.groups.partition_for(body.group_id))
+        self.coordinator.add_partitions(
+            producer,
+            [partition],
+            lambda error: context.respond(
+                AddOffsetsToTxnResponse(error_code=old_error(error, context))
+            ),
+        )
+
+    # -- the end
+
+    def handle_end_txn(self, context: RequestContext, body: EndTxnRequest) -> None:
+        producer = TxnProducer(
+            body.transactional_id, body.producer_id, body.producer_epoch, session_of(context)
+        )
+        self.coordinator.end_transaction(
+            producer,
+            body.committed,
+            lambda error: context.respond(EndTxnResponse(error_code=old_error(error, context))),
+        )
+
+    def handle_write_txn_markers(
+        self, context: RequestContext, body: WriteTxnMarkersRequest
+    ) -> None:
+        results: dict[int, WritableTxnMarkerResult] = {}
+
+        def on_written(number: int, marker: WritableTxnMarker, errors: Errors) -> None:
+            results[number] = marker_result(marker, errors)
+            if len(results) == len(body.markers):
+                markers = [results[number] for number in range(len(results))]
+                context.respond(WriteTxnMarkersResponse(markers=markers))
+
+        if not body.markers:
+            context.respond(WriteTxnMarkersResponse())
+        for number, marker in enumerate(body.markers):
+            self._write_marker(marker, partial(on_written, number, marker))
+
+    def _write_marker(
+        self, marker: WritableTxnMarker, on_written: Callable[[Errors], object]
+    ) -> None:
+        partitions = [
+            TopicPartition(topic.name, index)
+            for topic in marker.topics
+            for index in topic.partition_indexes
+        ]
+        self.markers.write(
+            TxnMarker(
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.transaction_result,
+                marker.coordinator_epoch,
+            ),
+            partitions,
+            on_written,
+        )
+
+    # -- offsets
+
+    def handle_txn_offset_commit(
+        self, context: RequestContext, body: TxnOffsetCommitRequest
+    ) -> None:
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        unknown: dict[TopicPartition, ErrorCode] = {}
+        for topic in body.topics:
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if not self.partition_exists(topic_partition):
+                    unknown[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    continue
+                offsets[topic_partition] = OffsetAndMetadata(
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
+                    self.clock.now_ms(),
+                )
+
+        def respond(errors: Errors) -> None:
+            context.respond(offset_commit_response(body, {**errors, **unknown}))
+
+        if offsets:
+            self._commit_offsets(body, offsets, respond)
+        else:
+            respond({})
+
+    def _commit_offsets(
+        self,
+        body: TxnOffsetCommitRequest,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        respond: Callable[[Errors], object],
+    ) -> None:
+        error = self.groups.availability(body.group_id)
+        if error:
+            respond(dict.fromkeys(offsets, error))
+            return
+        producer = TxnProducer(body.transactional_id, body.producer_id, body.producer_epoch)
+        partition = TopicPartition(OFFSETS_TOPIC, self.groups.partition_for(body.group_id))
+
+        def on_verified(errors: Errors) -> None:
+            for error in errors.values():
+                respond(dict.fromkeys(offsets, OFFSET_COMMIT_ERRORS.get(error, error)))
+                return
+            committer = Committer(body.member_id, body.generation_id, body.group_instance_id)
+            self.groups.commit_offsets_in_transaction(
+                body.group_id,
+                committer,
+                (body.producer_id, body.producer_epoch),
+                offsets,
+                respond,
+            )
+
+        self.verifier.verify(producer, [partition], on_verified)
+
+
+def old_error(error: ErrorCode, context: RequestContext) -> ErrorCode:
+    """Clients before KIP-588 know only one word for having been fenced."""
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def abortable(error: ErrorCode) -> ErrorCode:
+    """Newer clients may abort the transaction, and go on, where older ones have to give up."""
+    return ErrorCode.TRANSACTION_ABORTABLE if error is ErrorCode.INVALID_TXN_STATE else error
+
+
+def partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def partition_results(
+    topics: Iterable[AddPartitionsToTxnTopic], errors: Errors
+) -> list[AddPartitionsToTxnTopicResult]:
+    """One result for each partition of the request, in its order."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=errors[TopicPartition(topic.name, index)],
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def marker_result(marker: WritableTxnMarker, errors: Errors) -> WritableTxnMarkerResult:
+    """One result for each partition that the marker was for."""
+    return WritableTxnMarkerResult(
+        producer_id=marker.producer_id,
+        topics=[
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(
+                        partition_index=index,
+                        error_code=errors[TopicPartition(topic.name, index)],
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in marker.topics
+        ],
+    )
+
+
+def offset_commit_response(body: TxnOffsetCommitRequest, errors: Errors) -> TxnOffsetCommitResponse:
+    """One result for each partition of the request, in its order."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=errors[TopicPartition(topic.name, partition.partition_index)],
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in body.topics
+        ]
+    )
