@@ -184,7 +184,7 @@ def test_demo_of_a_real_log(needs_java, tmp_path):
     printed = run_demo(output, "--log", str(LOG))
 
     assert printed[-1] == "demo: 10000 events in, 10000 read by the pipeline, 0 lost, 0 duplicated"
-    assert "9,999 parsed + 1 dead letters = 10,000 rows" in printed
+    assert "9,999 parsed + 1 malformed = 10,000 rows; 1 in web-traffic.dead-letter" in printed
     for name, expected in figures.expected().items():
         assert rows(output, name) == expected, name
     malformed = table(output, "malformed").to_pylist()

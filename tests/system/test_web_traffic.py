@@ -117,6 +117,7 @@ def test_interrupted_stream_is_complete_after_a_restart(spark, broker, unique, t
     assert sizes == {1: 4, 2: 3}
     assert (counts.in_topic, counts.rows, counts.distinct) == (len(lines),) * 3
     assert (counts.malformed, counts.lost, counts.duplicated) == (3, 0, 0)
+    assert counts.unreported == 0
 
 
 def test_reconciliation_sees_what_is_lost_and_what_is_twice(spark, broker, unique, tmp_path):
@@ -135,6 +136,7 @@ def test_reconciliation_sees_what_is_lost_and_what_is_twice(spark, broker, uniqu
     counts = pipeline.reconcile()
 
     assert (counts.in_topic, counts.rows, counts.lost, counts.duplicated) == (10, 9, 3, 2)
+    assert (counts.malformed, counts.dead_letters, counts.unreported) == (9, 0, 9)
 
 
 def test_dead_letters_tell_where_they_come_from(spark, broker, unique, tmp_path):

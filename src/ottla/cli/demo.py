@@ -273,10 +273,13 @@ class Demo:
         for name, table in tables.items():
             self._terminal.print(f"\n{name} ({len(table.rows):,} rows)")
             self._terminal.print(table.as_text(PRINTED_ROWS))
+        from ottla.pipelines.web_traffic.dead_letters import dead_letter_topic
+
         parsed = counts.rows - counts.malformed
         self._terminal.print(
             f"\nreport: {self._output / REPORT}\n"
-            f"{parsed:,} parsed + {counts.malformed:,} dead letters = {counts.rows:,} rows"
+            f"{parsed:,} parsed + {counts.malformed:,} malformed = {counts.rows:,} rows; "
+            f"{counts.dead_letters:,} in {dead_letter_topic(TOPIC)}"
         )
         # What was acknowledged must be in the topic, and in the table; once.
         lost = published - counts.in_topic + counts.lost
@@ -284,7 +287,7 @@ class Demo:
             f"demo: {published} events in, {counts.rows} read by the pipeline, "
             f"{lost} lost, {counts.duplicated} duplicated"
         )
-        return int(lost != 0 or counts.duplicated != 0)
+        return int(any((lost, counts.duplicated, counts.unreported)))
 
 
 def clear_output(output: Path) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Threads do not follow into a forked process: a client belongs to the process that made it.
 Key: TypeAlias = tuple[int, frozenset[tuple[str, str]]]
 CLIENT_ID = "ottla-spark"
+# A task reads one partition from one end to the other: larger answers mean fewer round trips.
+READER_SETTINGS = {"client.id": CLIENT_ID, "max.partition.fetch.bytes": str(4 * 1024 * 1024)}
 
 _admins: dict[Key, Admin] = {}
 _readers: dict[Key, PartitionReader] = {}
@@ -38,7 +40,7 @@ def partition_reader(settings: Mapping[str, str]) -> PartitionReader:
 
     key = _key(settings)
     if key not in _readers:
-        _readers[key] = PartitionReader({"client.id": CLIENT_ID, **settings})
+        _readers[key] = PartitionReader({**READER_SETTINGS, **settings})
     return _readers[key]
 
 

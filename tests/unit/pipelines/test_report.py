@@ -61,7 +61,9 @@ def run(pages=(), minutes=(), lost=0):
         "crawlers_by_rate": Table(("client", "peak"), [{"client": HOSTILE, "peak": 77}] * some),
         "malformed": Table(("problem", "raw"), [{"problem": "p", "raw": b"<b>\xff"}] * some),
     }
-    counts = Reconciliation(in_topic=10, rows=10 - lost, distinct=10 - lost, malformed=1)
+    counts = Reconciliation(
+        in_topic=10, rows=10 - lost, distinct=10 - lost, malformed=1, dead_letters=1
+    )
     return Run("A source", 10, counts, 30, tables, [("one step", 1.25)], "versions")
 
 

@@ -41,6 +41,12 @@ class Reconciliation:
     rows: int
     distinct: int
     malformed: int
+    dead_letters: int
+
+    @property
+    def unreported(self) -> int:
+        """Lines that did not parse and are not in the dead-letter topic either."""
+        return max(0, self.malformed - self.dead_letters)
 
     @property
     def lost(self) -> int:
@@ -96,7 +102,8 @@ class WebTrafficPipeline:
             .collect()
         )
         in_topic = records_in(self.bootstrap_servers, self.topic)
-        return Reconciliation(in_topic, row["rows"], row["distinct"], row["malformed"])
+        letters = records_in(self.bootstrap_servers, dead_letter_topic(self.topic))
+        return Reconciliation(in_topic, row["rows"], row["distinct"], row["malformed"], letters)
 
     def events(self) -> DataFrame:
         """All batches that were written."""
