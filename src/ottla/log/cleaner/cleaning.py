@@ -31,7 +31,9 @@ from ottla.log.txn_index import AbortedTxn, TransactionIndex
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Disk
 
+# After so much a step ends and the loop gets its turn. A batch costs time whatever its size is.
 STEP_BYTES: Final = 1 << 20
+BATCH_COST_BYTES: Final = 4096
 MIN_BUFFER_BYTES: Final = 4096
 
 
@@ -102,6 +104,7 @@ class Cleaning:
     plan: CleaningPlan
     stats: CleaningStats = field(default_factory=CleaningStats)
     _pending: int = 0
+    _work: int = 0
 
     def steps(self) -> Steps:
         """Do the work, as far as the caller goes on with it; closing it leaves no files behind."""
@@ -191,8 +194,7 @@ class Cleaning:
         except BaseException:
             cleaned.discard()
             raise
-        yield self._pending
-        self._pending = 0
+        yield self._take_pending()
         yield CleanedGroup(group, segment, is_last)
 
     def _batches_of(self, group: Sequence[SourceSegment]) -> Iterator[RecordBatch]:
@@ -223,9 +225,13 @@ class Cleaning:
             file.close()
 
     def _step(self) -> Iterator[int]:
-        if self._pending >= STEP_BYTES:
-            pending, self._pending = self._pending, 0
-            yield pending
+        self._work += BATCH_COST_BYTES
+        if self._pending + self._work >= STEP_BYTES:
+            yield self._take_pending()
+
+    def _take_pending(self) -> int:
+        pending, self._pending, self._work = self._pending, 0, 0
+        return pending
 
 
 def with_last(batches: Iterator[RecordBatch]) -> Iterator[tuple[RecordBatch, bool]]:

@@ -37,7 +37,7 @@ class LogCleaner:
         self._runtime = log_manager.runtime
         self._config: BrokerConfig = log_manager.config
         self._throttler = Throttler(self._config.log_cleaner_io_max_bytes_per_second)
-        self._under_way: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._under_way: dict[TopicPartition, asyncio.Task[bool]] = {}
         self._horizons: dict[Log, int] = {}
         self._timer: Timer | None = None
         self._sleepers: set[asyncio.Future[None]] = set()
@@ -51,6 +51,11 @@ class LogCleaner:
             self._config.log_cleaner_backoff_ms, self.clean_filthiest
         )
 
+    async def finish(self) -> None:
+        """Wait until no round is under way."""
+        while self._under_way:
+            await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
     async def shutdown(self) -> None:
         """Begin no round, and give up those under way; their logs stay as they are."""
         if self._timer is not None:
@@ -58,7 +63,7 @@ class LogCleaner:
         self._is_stopping = True
         for sleeper in self._sleepers:
             _wake(sleeper)
-        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        await self.finish()
 
     # -- choosing
 
@@ -91,15 +96,22 @@ class LogCleaner:
         topic_partition = to_clean.log.topic_partition
         task = self._runtime.scheduler.spawn(self._clean(to_clean), f"cleaning {topic_partition}")
         self._under_way[topic_partition] = task
+        task.add_done_callback(partial(self._ended, topic_partition))
+
+    def _ended(self, topic_partition: TopicPartition, task: asyncio.Task[bool]) -> None:
+        """After a round that went well there may be more to do; else that waits for the timer."""
+        del self._under_way[topic_partition]
+        if not task.cancelled() and task.result():
+            self.clean_filthiest()
 
     # -- a round
 
-    async def _clean(self, to_clean: LogToClean) -> None:
+    async def _clean(self, to_clean: LogToClean) -> bool:
+        """Run a round, and say whether it went well."""
         log = to_clean.log
-        is_done = False
         try:
             await self._run_round(to_clean)
-            is_done = True
+            return True
         except CleaningAbortedError as error:
             logger.info("Compaction was given up: %s", error)
         except OSError as error:
@@ -109,10 +121,7 @@ class LogCleaner:
                 )
         except Exception as error:
             self._mark_uncleanable(log, error)
-        finally:
-            del self._under_way[log.topic_partition]
-        if is_done:
-            self.clean_filthiest()
+        return False
 
     def _mark_uncleanable(self, log: Log, error: Exception) -> None:
         logger.error(
