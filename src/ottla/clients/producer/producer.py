@@ -228,7 +228,9 @@ def checked_headers(headers: HeadersLike) -> Headers:
     for name, value in pairs:
         if not isinstance(name, str):
             raise KafkaError(ErrorCode.INVALID_RECORD, f"header key {name!r}: must be a str")
-        checked.append((name, None if value is None else to_bytes(f"header {name}", value)))
+        if value is not None and type(value) is not bytes:
+            value = to_bytes(f"header {name}", value)
+        checked.append((name, value))
     return tuple(checked)
 
 
