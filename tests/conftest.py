@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.pipelines.java import JavaMissingError, require_java
 from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.zookeeper_process import ZooKeeperProcess
 
 _names = itertools.count()
 
@@ -37,6 +39,39 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     assert process.stop() == 0, f"the shared broker ended badly:\n{process.log}"
 
 
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Skips where there is no Java, which Spark and ZooKeeper's server need."""
+    try:
+        require_java()
+    except JavaMissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def start_zookeeper(java: None, tmp_path: Path) -> Iterator[Callable[..., ZooKeeperProcess]]:
+    """Starts ZooKeeper servers; those still running are stopped in the end."""
+    started: list[ZooKeeperProcess] = []
+
+    def start(**overrides: str | int) -> ZooKeeperProcess:
+        process = ZooKeeperProcess(tmp_path / f"zookeeper-{len(started)}", **overrides)
+        started.append(process)
+        return process.start()
+
+    yield start
+    for process in started:
+        if process.process is not None:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def zookeeper(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    """One server that a whole session shares: tests work below chroots of their own."""
+    process = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper") / "data").start()
+    yield process
+    assert process.stop() == 0, f"ZooKeeper ended badly:\n{process.log}"
+
+
 @pytest.fixture
 def unique() -> Callable[[str], str]:
     """Makes names that no other test uses."""
@@ -44,15 +79,10 @@ def unique() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[object]:
+def spark(java: None) -> Iterator[object]:
     """One Spark session for all tests that need one."""
-    from ottla.pipelines.java import JavaMissingError, require_java
     from ottla.pipelines.runner import spark_session
 
-    try:
-        require_java()
-    except JavaMissingError as error:
-        pytest.skip(str(error))
     session = spark_session("tests", short_run=True)
     yield session
     session.stop()

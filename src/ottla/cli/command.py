@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, str]] = {
     "dump-log": "ottla.cli.dump_log.command:DumpLogCommand",
     "broker-api-versions": "ottla.cli.broker_api_versions:BrokerApiVersionsCommand",
     "zookeeper": "ottla.cli.zookeeper:ZooKeeperCommand",
+    "zookeeper-shell": "ottla.cli.zookeeper_shell:ZooKeeperShellCommand",
     "demo": "ottla.cli.demo:DemoCommand",
     "version": "ottla.cli.version:VersionCommand",
 }

@@ -107,6 +107,11 @@ class Controller:
                 len(self.context.topics),
             )
 
+    def resign(self) -> None:
+        """Decide nothing any more: the session that made this broker the controller has ended."""
+        self.is_active = False
+        self.context = ControllerContext()
+
     async def _elect(self) -> bool:
         """Take /controller if nobody has it, and raise the epoch that fences predecessors.
 

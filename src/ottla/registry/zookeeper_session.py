@@ -36,7 +36,7 @@ MAX_ATTEMPTS: Final = 10
 FIRST_RETRY_S: Final = 0.05
 LAST_RETRY_S: Final = 1.0
 RESTART_DELAY_MS: Final = 1_000
-CLOSE_TIMEOUT_S: Final = 3.0
+CLOSE_TIMEOUT_S: Final = 1.5
 
 PRIVATE_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token")
 """With ACLs, these are not for everybody to read: they hold secrets."""

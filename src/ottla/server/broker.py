@@ -20,7 +20,6 @@ from ottla.controller.broker_registration import (
     ensure_cluster_id,
     ensure_persistent_paths,
     generate_broker_id,
-    register_broker,
 )
 from ottla.controller.controller import Controller
 from ottla.controller.topic_names import validate_topic_name
@@ -29,7 +28,6 @@ from ottla.log.log_manager import LogManager
 from ottla.network.config import NetworkConfig
 from ottla.network.host_name import canonical_host_name
 from ottla.network.processor import Processor
-from ottla.registry.embedded import EmbeddedRegistry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime, real_runtime
 from ottla.server.apis import ApiFamily, Apis
@@ -46,29 +44,35 @@ from ottla.server.handlers.produce import ProduceHandler
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.server.local_channel import LocalBrokerChannel
+from ottla.server.membership import Membership, cluster_registry, refuse_other_brokers
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import Node
 from ottla.version import __version__
 
 logger = logging.getLogger(__name__)
 
-REGISTRY_DIRECTORY: Final = "registry"
 STOP_TIMEOUT_MS: Final = 5_000
 
 
 class Broker:
-    """One broker with the embedded registry: it is the controller and leads every partition."""
+    """The one broker of its cluster: it is the controller and leads every partition."""
 
     def __init__(self, config: BrokerConfig, runtime: Runtime) -> None:
         self.config = config
         self.runtime = runtime
-        directory = f"{config.log_dirs[0].rstrip('/')}/{REGISTRY_DIRECTORY}"
-        self.registry = EmbeddedRegistry(runtime, directory)
+        self.registry = cluster_registry(runtime, config)
         self.broker_id = config.broker_id
         self.end_points: list[EndPoint] = []
 
     async def startup(self) -> None:
         """Take the log directories over, recover them, and serve clients."""
+        try:
+            await self._start_parts()
+        except BaseException:
+            await self.registry.close()  # or the cluster would take the broker for alive
+            raise
+
+    async def _start_parts(self) -> None:
         config, runtime = self.config, self.runtime
         self.log_manager = LogManager(runtime, config, self._topic_config)
         owner = self.log_manager.acquire()
@@ -79,6 +83,7 @@ class Broker:
             self.broker_id = owner.broker_id
         if self.broker_id < 0:
             self.broker_id = await generate_broker_id(self.registry, config)
+        await refuse_other_brokers(self.registry, self.broker_id)
         self.log_manager.claim(self.broker_id, cluster_id)
         self.dynamic_config = DynamicConfig(runtime, self.registry, config, self.broker_id)
         await self.dynamic_config.start()
@@ -115,14 +120,10 @@ class Broker:
         self.dynamic_config.on_topic_change(self.log_manager.update_topic_config)
         self.dynamic_config.on_broker_change(self.log_manager.update_all_configs)
         coordinators.startup()
-        await register_broker(
-            self.registry,
-            self.broker_id,
-            self.end_points,
-            runtime.clock.now_ms(),
-            config.broker_rack,
+        self.membership = Membership(
+            runtime, self.registry, config, self.controller, self.end_points
         )
-        await self.controller.startup()
+        await self.membership.join()
 
     def _families(self) -> Iterable[ApiFamily]:
         controller, cache = self.controller, self.cache

@@ -34,13 +34,13 @@ LIMIT_S = 20
 
 
 @pytest.fixture(params=["embedded", "zookeeper"])
-def run(request, tmp_path, chroot) -> Callable[[Scenario], None]:
+def run(request, tmp_path, unique) -> Callable[[Scenario], None]:
     """Runs a scenario on a loop of its own with an open registry."""
     if request.param == "embedded":
         make = lambda runtime: EmbeddedRegistry(runtime, str(tmp_path))  # noqa: E731
     else:
         process = request.getfixturevalue("zookeeper")
-        settings = ZooKeeperSettings((process.connect,), chroot())
+        settings = ZooKeeperSettings((process.connect,), "/" + unique("contract"))
         make = lambda runtime: ZooKeeperRegistry(runtime, settings)  # noqa: E731
 
     async def play(scenario: Scenario) -> None:

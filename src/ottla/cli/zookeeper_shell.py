@@ -1,0 +1,141 @@
+"""`ottla zookeeper-shell`: look at what a cluster keeps in ZooKeeper, and change it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from argparse import REMAINDER, ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import Command, CommandError
+from ottla.cli.terminal import CONNECT_TIMEOUT_S, Terminal, host_and_port
+from ottla.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+    from ottla.cli.znode_commands import ZnodeCommands
+
+SESSION_TIMEOUT_S: Final = 30.0
+WORD: Final = re.compile(r"\"(.*?)\"|'(.*?)'|(\S+)")
+"""As zkCli: quotes hold a word together only where it begins with one, so JSON needs none."""
+
+
+class ZooKeeperShellCommand(Command):
+    """One command, or a conversation: commands from stdin, one on a line."""
+
+    name = "zookeeper-shell"
+    help = "Show and change what is in ZooKeeper: ls, get, set, create, delete, stat, ruok, mntr..."
+    examples = (
+        "ottla zookeeper-shell localhost:2181",
+        "ottla zookeeper-shell localhost:2181 ls /brokers/ids",
+        "ottla zookeeper-shell localhost:2181/kafka get -s /brokers/ids/0",
+        "ottla zookeeper-shell localhost:2181 mntr",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "server", metavar="HOST:PORT[/PATH]", help="The server, and the path that is to be /."
+        )
+        parser.add_argument(
+            "command",
+            metavar="COMMAND",
+            nargs=REMAINDER,
+            help="What to do; without it commands are read from stdin. 'help' lists them.",
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.cli.four_letter_words import WORDS, ask
+        from ottla.cli.znode_commands import ZnodeCommands
+
+        servers, chroot = address(arguments.server)
+        host, port = reachable(servers)
+        terminal.note(f"Connecting to {arguments.server}")
+        if len(arguments.command) == 1 and arguments.command[0] in WORDS:
+            # Without a session: a server that gives none has the more to tell.
+            terminal.print(ask(host, port, arguments.command[0]).rstrip("\n"))
+            return 0
+        client = connect(servers, chroot, arguments.log_level)
+        try:
+            commands = ZnodeCommands(client, host, port)
+            if arguments.command:
+                for line in commands.run(arguments.command):
+                    terminal.print(line)
+            else:
+                converse(commands, terminal, f"{host}:{port}{chroot}")
+        finally:
+            client.stop()
+            client.close()
+        return 0
+
+
+def address(text: str) -> tuple[tuple[str, ...], str]:
+    """The servers and the chroot of a connect string."""
+    from ottla.config.zookeeper_config import parse_connect
+
+    try:
+        return parse_connect("HOST:PORT", text)
+    except ConfigError as error:
+        raise CommandError(error.message) from error
+
+
+def reachable(servers: tuple[str, ...]) -> tuple[str, int]:
+    """The first server that accepts a connection; CommandError where none does."""
+    failures = []
+    for server in servers:
+        host, port = host_and_port(server)
+        try:
+            socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S).close()
+            return host, port
+        except OSError as error:
+            failures.append(f"{server} ({error.strerror or error})")
+    raise CommandError(f"cannot connect to ZooKeeper at {', '.join(failures)}")
+
+
+def connect(servers: tuple[str, ...], chroot: str, log_level: str) -> KazooClient:
+    """A session; CommandError where the server does not give one."""
+    from kazoo.client import KazooClient
+
+    log = logging.getLogger("kazoo")
+    log.setLevel(log_level if log_level in ("DEBUG", "INFO") else logging.CRITICAL)
+    client = KazooClient(",".join(servers) + chroot, timeout=SESSION_TIMEOUT_S, logger=log)
+    if not client.start_async().wait(CONNECT_TIMEOUT_S):
+        client.stop()
+        raise CommandError(f"ZooKeeper at {','.join(servers)} does not answer")
+    return client
+
+
+def converse(commands: ZnodeCommands, terminal: Terminal, server: str) -> None:
+    """Do what each line says until `quit` or the end; a mistake is told and forgiven."""
+    terminal.print("Welcome to ZooKeeper!")
+    for line in _lines(terminal, server):
+        words = [next(filter(None, groups), "") for groups in WORD.findall(line)]
+        if not words:
+            continue
+        if words[0] in ("quit", "close", "exit"):
+            return
+        try:
+            for result in commands.run(words):
+                terminal.print(result)
+        except CommandError as error:
+            terminal.note(str(error))
+        terminal.out.flush()
+
+
+def _lines(terminal: Terminal, server: str) -> Iterator[str]:
+    """The lines of stdin; with a prompt where somebody sits before it."""
+    if not terminal.source.isatty():
+        for line in terminal.source:
+            yield line.decode("utf-8", "replace")
+        return
+    import readline  # noqa: F401 - gives `input` its history and its keys
+
+    count = 0
+    while True:
+        try:
+            yield input(f"[zk: {server}(CONNECTED) {count}] ")
+        except EOFError:
+            return
+        count += 1

@@ -1,0 +1,153 @@
+"""The broker's membership in its cluster: where the registry is, and the broker's node in it.
+
+The node lives as long as the session at the registry. After a session has expired, the broker
+registers again in the next one and stands for election again; clients are served all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.endpoint import EndPoint
+from ottla.controller.broker_registration import register_broker
+from ottla.controller.controller import Controller
+from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.registry import paths
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.tree import NoNodeError, Registry, SessionEndedError, SessionState, Watch
+from ottla.registry.znodes import BrokerNode
+from ottla.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+REGISTRY_DIRECTORY: Final = "registry"
+EXPIRY_SLACK_MS: Final = 3_000
+"""A server looks for expired sessions once in a tick, which is 2 seconds by default."""
+RETRY_MS: Final = 1_000
+
+
+def cluster_registry(runtime: Runtime, config: BrokerConfig) -> Registry:
+    """ZooKeeper where `zookeeper.connect` names one, otherwise the embedded registry."""
+    if config.zookeeper_connect is None:
+        directory = f"{config.log_dirs[0].rstrip('/')}/{REGISTRY_DIRECTORY}"
+        return EmbeddedRegistry(runtime, directory)
+    # Only here: kazoo costs a broker without ZooKeeper neither time nor memory.
+    from ottla.registry.zookeeper import ZooKeeperRegistry
+    from ottla.registry.zookeeper_session import ZooKeeperSettings
+
+    return ZooKeeperRegistry(runtime, ZooKeeperSettings.of(config))
+
+
+async def refuse_other_brokers(registry: Registry, broker_id: int) -> None:
+    """ConfigError where another broker lives: this one would not replicate anything to it."""
+    others = set(await registry.children(paths.BROKER_IDS)) - {str(broker_id)}
+    if others:
+        raise ConfigError(
+            f"broker {', '.join(sorted(others))} is registered in this cluster, and clusters of "
+            "several brokers are not supported yet: stop it, or give this broker a zookeeper."
+            "connect with a path of its own (a broker that was killed is registered until its "
+            "session expires)"
+        )
+
+
+class Membership:
+    """Registers this broker, and has it stand for election, in every session anew."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        registry: Registry,
+        config: BrokerConfig,
+        controller: Controller,
+        end_points: Sequence[EndPoint],
+    ) -> None:
+        self.runtime = runtime
+        self.registry = registry
+        self.config = config
+        self.controller = controller
+        self.broker_id = controller.broker_id
+        self.end_points = end_points
+        self._watch: Watch | None = None
+
+    async def join(self) -> None:
+        """Become a member; KafkaError where the broker's id is taken."""
+        await self._register()
+        await self.controller.startup()
+        self._watch = self.registry.watch_session(self._on_session)
+
+    def leave(self) -> None:
+        """Follow the session no more; its end takes the broker's node away."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    async def _register(self) -> None:
+        try:
+            await self._create_node()
+        except KafkaError as error:
+            if error.error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                raise
+            if not await self._outlives_predecessor():
+                raise
+            await self._create_node()
+        await refuse_other_brokers(self.registry, self.broker_id)
+
+    async def _create_node(self) -> None:
+        now_ms = self.runtime.clock.now_ms()
+        rack = self.config.broker_rack
+        await register_broker(self.registry, self.broker_id, self.end_points, now_ms, rack)
+
+    async def _outlives_predecessor(self) -> bool:
+        """Whether the node was of this broker's process before, which was killed, and is gone.
+
+        Where it advertises the same addresses, it is waited for as long as its session can last.
+        """
+        path = paths.broker(self.broker_id)
+        news = asyncio.Event()
+        watch = self.registry.watch_data(path, news.set)
+        timeout_ms = self.config.zookeeper_session_timeout_ms + EXPIRY_SLACK_MS
+        timer = self.runtime.scheduler.call_later(timeout_ms, news.set)
+        try:
+            data, _ = await self.registry.get(path)
+            node = BrokerNode.decode(self.broker_id, data)
+            if node.endpoints != tuple(map(str, self.end_points)):
+                return False
+            logger.warning(
+                "broker %d is registered by a process that was killed, or by another one that "
+                "advertises the same addresses: waiting for up to %d ms for its session to expire",
+                self.broker_id,
+                timeout_ms,
+            )
+            await news.wait()
+            return await self.registry.exists(path) is None
+        except NoNodeError:
+            return True
+        finally:
+            timer.cancel()
+            watch.cancel()
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            logger.warning("broker %d lost its session at the registry", self.broker_id)
+            self.controller.resign()
+        elif state is SessionState.RENEWED:
+            self.runtime.scheduler.spawn(self._rejoin(), "register the broker again")
+
+    async def _rejoin(self) -> None:
+        try:
+            await self._register()
+            await self.controller.startup()
+            logger.info("broker %d is registered again, in a new session", self.broker_id)
+        except SessionEndedError:
+            pass  # the next session will call again
+        except KafkaError as error:
+            logger.error("broker %d cannot register again: %s", self.broker_id, error)
+            self.runtime.scheduler.call_later(RETRY_MS, self._retry)
+
+    def _retry(self) -> None:
+        if self._watch is not None:
+            self.runtime.scheduler.spawn(self._rejoin(), "register the broker again")
