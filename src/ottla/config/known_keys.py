@@ -53,7 +53,7 @@ BROKER_NAMES: Final = _names(
     "inter.broker.protocol.version kafka.metrics.polling.interval.secs kafka.metrics.reporters",
     "leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage",
     "leader.replication.throttled.rate log.dir.failure.timeout.ms log.local.retention.bytes",
-    "log.local.retention.ms log.message.downconversion.enable log.message.format.version",
+    "log.local.retention.ms log.message.format.version",
     "max.connection.creation.rate max.request.partition.size.limit metric.reporters node.id",
     "num.io.threads num.network.threads num.replica.alter.log.dirs.threads num.replica.fetchers",
     "principal.builder.class process.roles queued.max.request.bytes queued.max.requests",
@@ -64,7 +64,7 @@ BROKER_NAMES: Final = _names(
 TOPIC_NAMES: Final = _names(
     "compression.gzip.level compression.lz4.level compression.zstd.level",
     "follower.replication.throttled.replicas leader.replication.throttled.replicas",
-    "local.retention.bytes local.retention.ms message.downconversion.enable",
+    "local.retention.bytes local.retention.ms",
     "message.format.version preallocate",
     "remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable",
 )

@@ -164,6 +164,11 @@ class LogConfig(ConfigTable, group=True):
         importance=HIGH,
         doc="How many logs of a directory are recovered at once when the broker starts.",
     )
+    log_message_downconversion_enable: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        doc="Whether consumers from before Kafka 0.11 get the records in a format that they know.",
+    )
     log_message_timestamp_type: str = config_key(
         default="CreateTime",
         type=STRING,

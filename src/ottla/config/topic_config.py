@@ -82,6 +82,12 @@ class TopicConfig(ConfigTable):
         broker_keys=("message.max.bytes",),
         doc="The largest record batch that is accepted, after compression.",
     )
+    message_downconversion_enable: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        broker_keys=("log.message.downconversion.enable",),
+        doc="Whether consumers from before Kafka 0.11 get the records in a format that they know.",
+    )
     message_timestamp_type: str = config_key(
         default="CreateTime",
         type=STRING,

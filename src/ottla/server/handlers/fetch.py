@@ -1,16 +1,18 @@
-"""Fetch (1), v4-17: read record batches as they lie in the log.
+"""Fetch (1): read record batches as they lie in the log.
 
 Behaviour: the answer names regions of segment files, which the network sends with sendfile; a
 fetch that finds fewer than min_bytes waits up to max_wait_ms in the purgatory.
 
-Version notes: v4 isolation level · v5 log start offset · v7 fetch sessions (KIP-227) · v9 leader
-epoch (KIP-320) · v10 zstd · v11 rack · v12 flexible · v13 topic ids (KIP-516) · v15 replica state
-(KIP-903) · v16 leader endpoints (KIP-951) · v17 directory ids. v0-3 read the old message sets.
+Version notes: v0-3 read message sets (`message_set_fetch`) · v4 isolation level · v5 log start
+offset · v7 fetch sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd · v11 rack · v12
+flexible · v13 topic ids (KIP-516) · v15 replica state (KIP-903) · v16 leader endpoints (KIP-951) ·
+v17 directory ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 
 from ottla.errors import ErrorCode
 from ottla.network.request import RequestContext
@@ -22,6 +24,7 @@ from ottla.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
+from ottla.record.compression import CompressionType
 from ottla.replication.delayed_fetch import FetchResults
 from ottla.replication.exchange import (
     CONSUMER_REPLICA_ID,
@@ -34,12 +37,22 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.apis import Handler
 from ottla.server.fetch_session import (
     FIRST_VERSION_WITH_TOPIC_IDS,
+    FetchContext,
     FetchSessionCache,
     unresolved_name,
 )
+from ottla.server.message_set_fetch import (
+    FIRST_VERSION_WITH_BATCHES,
+    MessageSetFetch,
+    MessageSets,
+)
+from ottla.structs import TopicPartition
 
-MIN_VERSION = 4
+logger = logging.getLogger(__name__)
+
+MIN_VERSION = 0
 MAX_VERSION = 17
+FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 NO_RECORDS = b""
 
@@ -73,8 +86,65 @@ class FetchHandler:
             min(body.max_bytes, self.fetch_max_bytes),
             IsolationLevel(1 if body.isolation_level == 1 else 0),
         )
-        self.replica_manager.fetch_records(params, fetch.partitions, respond)
+        if context.api_version < FIRST_VERSION_WITH_ZSTD:
+            self._fetch_for_old_reader(context, params, fetch, respond)
+        else:
+            self.replica_manager.fetch_records(params, fetch.partitions, respond)
         return None
+
+    def _fetch_for_old_reader(
+        self,
+        context: RequestContext,
+        params: FetchParams,
+        fetch: FetchContext,
+        respond: Callable[[FetchResults], object],
+    ) -> None:
+        """The same, but topics that the reader cannot read give an error."""
+        version = context.api_version
+
+        def respond_with_batches(results: FetchResults) -> None:
+            self._refuse_unreadable(results, version)
+            respond(results)
+
+        def respond_with_message_sets(results: FetchResults, message_sets: MessageSets) -> None:
+            self._refuse_unreadable(results, version)
+            topics = topic_responses(fetch.answer(results), version)
+            put_message_sets(topics, message_sets)
+            context.respond(FetchResponse(responses=topics))
+
+        def fail(error: BaseException) -> None:
+            logger.error("down-conversion failed: %r", error, exc_info=error)
+            context.close_connection(f"down-conversion failed: {error!r}")
+
+        if version >= FIRST_VERSION_WITH_BATCHES:
+            self.replica_manager.fetch_records(params, fetch.partitions, respond_with_batches)
+            return
+        MessageSetFetch(
+            self.replica_manager,
+            params,
+            fetch.partitions,
+            version,
+            respond_with_message_sets,
+            fail,
+        ).start()
+
+    def _refuse_unreadable(self, results: FetchResults, api_version: int) -> None:
+        """Topics stored with zstd (KIP-110), and those that are not to be converted (KIP-283)."""
+        for topic_partition, result in results.items():
+            partition = self.replica_manager.partitions.get(topic_partition)
+            if partition is None or result.error is not ErrorCode.NONE:
+                continue
+            config = partition.log.config
+            if config.compression_type == CompressionType.ZSTD.label:
+                result.error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            elif (
+                api_version < FIRST_VERSION_WITH_BATCHES
+                and not config.message_downconversion_enable
+            ):
+                result.error = ErrorCode.UNSUPPORTED_VERSION
+            else:
+                continue
+            result.records = None
 
 
 def replica_id(body: FetchRequest, api_version: int) -> int:
@@ -93,6 +163,15 @@ def aborted_transactions(result: FetchPartitionResult) -> list[AbortedTransactio
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
         for aborted in result.aborted_transactions
     ]
+
+
+def put_message_sets(topics: list[FetchableTopicResponse], message_sets: MessageSets) -> None:
+    """Replace the stored batches in an answer by what was made of them."""
+    for topic in topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.topic, partition.partition_index)
+            is_wanted = partition.error_code == ErrorCode.NONE
+            partition.records = message_sets.get(tp, NO_RECORDS) if is_wanted else NO_RECORDS
 
 
 def topic_responses(

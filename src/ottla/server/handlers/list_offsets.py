@@ -1,8 +1,9 @@
-"""ListOffsets (2), v1-9: the offset of the first record at or after a time, or of either end.
+"""ListOffsets (2): the offset of the first record at or after a time, or of either end.
 
 Special times: -1 latest, -2 earliest, -3 the record with the largest timestamp (v7, KIP-734), -4
 earliest local (v8) and -5 latest tiered (v9, KIP-405), which here, without tiered storage, are
-the earliest offset and none. v0 lists segment offsets and belongs to the old message formats.
+the earliest offset and none. v0 lists the offsets where segments that were begun before a time
+start, the newest first.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.segment_offsets import segment_offsets_before
 from ottla.network.request import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.list_offsets import (
@@ -25,7 +27,8 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.apis import Handler
 from ottla.structs import NO_EPOCH, TopicPartition
 
-MIN_VERSION = 1
+MIN_VERSION = 0
+FIRST_VERSION_WITH_TIMESTAMPS = 1
 MAX_VERSION = 9
 LEADER_EPOCH_VERSION = 4
 
@@ -63,6 +66,9 @@ class ListOffsetsHandler:
             answer = ListOffsetsTopicResponse(name=topic.name)
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if context.api_version < FIRST_VERSION_WITH_TIMESTAMPS:
+                    answer.partitions.append(self._segment_offsets(topic_partition, partition))
+                    continue
                 if named[topic_partition] > 1:
                     result = OffsetResult(ErrorCode.INVALID_REQUEST)
                 else:
@@ -73,6 +79,21 @@ class ListOffsetsHandler:
                 answer.partitions.append(line)
             response.topics.append(answer)
         return response
+
+    def _segment_offsets(
+        self, topic_partition: TopicPartition, partition: ListOffsetsPartition
+    ) -> ListOffsetsPartitionResponse:
+        line = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
+        try:
+            found = self.replica_manager.partition(topic_partition)
+            found.check_leader_epoch(NO_EPOCH)
+            now_ms = self.replica_manager.runtime.clock.now_ms()
+            line.old_style_offsets = segment_offsets_before(
+                found.log, partition.timestamp, partition.max_num_offsets, now_ms
+            )
+        except KafkaError as error:
+            line.error_code = int(error.error)
+        return line
 
     def _look_up(
         self,

@@ -1,11 +1,12 @@
-"""Produce (0), v3-11: append record batches.
+"""Produce (0): append record batches.
 
 Behaviour: one batch of magic 2 for each partition; the broker checks its header and CRC, stamps
 offset and leader epoch in place, and never looks at single records unless the topic asks for it.
 With acks=0 nothing is answered, and an error closes the connection, for it is the only sign left.
 
-Version notes: v3 record batches · v7 zstd (KIP-110) · v8 record errors (KIP-467) · v9 flexible ·
-v10 current leader in the answer (KIP-951) · v11 as v10 (KIP-890). v0-2 carry the old message sets.
+Version notes: v0-2 message sets, each stored as one batch · v3 record batches · v7 zstd (KIP-110)
+· v8 record errors (KIP-467) · v9 flexible · v10 current leader in the answer (KIP-951) · v11 as v10
+(KIP-890).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from struct import Struct
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.network.request import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.produce import (
@@ -23,7 +24,8 @@ from ottla.protocol.produce import (
     TopicProduceResponse,
 )
 from ottla.record.compression import CompressionType
-from ottla.record.record_batch import BATCH_OVERHEAD, LOG_OVERHEAD
+from ottla.record.conversion import to_batch
+from ottla.record.record_batch import BATCH_OVERHEAD, LOG_OVERHEAD, MAGIC, MAGIC_POSITION
 from ottla.replication.delayed_produce import AppendResults
 from ottla.replication.exchange import (
     ACKS_ALL,
@@ -36,8 +38,9 @@ from ottla.server.apis import Handler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.structs import TopicPartition
 
-MIN_VERSION = 3
+MIN_VERSION = 0
 MAX_VERSION = 11
+FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
 BATCH_LENGTH = Struct(">8xi")
 ATTRIBUTES = Struct(">21xh")
@@ -63,11 +66,15 @@ class ProduceHandler:
         for topic in body.topic_data:
             for data in topic.partition_data:
                 topic_partition = TopicPartition(topic.name, data.index)
-                problem = refusal or refuse_records(data.records, context.api_version)
+                records = data.records
+                problem = refusal
+                if problem is None and context.api_version < FIRST_VERSION_WITH_BATCHES:
+                    records, problem = self._from_message_set(topic_partition, records)
+                problem = problem or refuse_records(records, context.api_version)
                 if problem is not None:
                     refused[topic_partition] = problem
                 else:
-                    entries[topic_partition] = data.records
+                    entries[topic_partition] = records
 
         def respond(appended: AppendResults) -> None:
             answer(context, body, {**refused, **appended} if refused else appended)
@@ -77,12 +84,32 @@ class ProduceHandler:
         else:
             self.transactional.append(body, context.api_version, entries, respond)
 
+    def _from_message_set(
+        self, topic_partition: TopicPartition, records: memoryview | None
+    ) -> tuple[memoryview | None, PartitionAppendResult | None]:
+        """The batch to append in place of a message set, or the answer if there is none."""
+        if records is None or is_batch(records):
+            return records, None
+        try:
+            batch = to_batch(records)
+            if batch is None:
+                self.replica_manager.partition(topic_partition)
+                return None, PartitionAppendResult(ErrorCode.NONE)
+        except KafkaError as error:
+            return None, PartitionAppendResult(error.error, error_message=error.message)
+        return memoryview(batch), None
+
 
 def refuse_request(body: ProduceRequest) -> PartitionAppendResult | None:
     """Why nothing of the request can be appended, if so."""
     if body.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
         return PartitionAppendResult(ErrorCode.INVALID_REQUIRED_ACKS)
     return None
+
+
+def is_batch(records: memoryview) -> bool:
+    """Whether an old request carries the format of newer ones, which brokers take as well."""
+    return len(records) > MAGIC_POSITION and records[MAGIC_POSITION] == MAGIC
 
 
 def refuse_records(records: memoryview | None, api_version: int) -> PartitionAppendResult | None:
