@@ -38,12 +38,15 @@ async def ensure_persistent_paths(registry: Registry) -> None:
         await ensure_path(registry, path)
 
 
-async def ensure_cluster_id(registry: Registry, chance: Chance) -> str:
-    """The id of the cluster: made by the first broker, the same ever after."""
+async def ensure_cluster_id(registry: Registry, chance: Chance, wanted: str | None = None) -> str:
+    """The id of the cluster: made by the first broker, the same ever after.
+
+    `wanted` is the id of a cluster that lived without this registry, whose logs are taken over.
+    """
     try:
         data, _ = await registry.get(paths.CLUSTER_ID)
     except NoNodeError:
-        cluster_id = encode_uuid(random_uuid(chance))
+        cluster_id = wanted or encode_uuid(random_uuid(chance))
         try:
             await registry.create(paths.CLUSTER_ID, encode_cluster_id(cluster_id))
             return cluster_id

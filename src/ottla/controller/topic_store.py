@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from ottla.registry import paths
-from ottla.registry.tree import NoNodeError, Registry, delete_tree, ensure_path
+from ottla.registry.tree import (
+    Create,
+    NoNodeError,
+    Operation,
+    Registry,
+    delete_tree,
+    ensure_path,
+)
 from ottla.registry.znodes import (
     TopicNode,
     decode_partition_state,
@@ -93,6 +100,20 @@ class TopicStore:
             return index, state._replace(version=stat.version)
 
         return dict(await asyncio.gather(*(write(*item) for item in states.items())))
+
+    async def adopt(self, topics: Mapping[str, tuple[UUID, Mapping[int, LeaderAndIsr]]]) -> None:
+        """Create topics that have partitions with a history, by name: all of them or none."""
+        operations: list[Operation] = []
+        for name, (topic_id, states) in topics.items():
+            assignment = {index: states[index].isr for index in sorted(states)}
+            node = TopicNode(assignment, topic_id)
+            operations.append(Create(paths.topic(name), node.encode()))
+            operations.append(Create(paths.topic_partitions(name), b""))
+            for index in assignment:
+                operations.append(Create(paths.partition(name, index), b""))
+                data = encode_partition_state(states[index], controller_epoch=0)
+                operations.append(Create(paths.partition_state(name, index), data))
+        await self.registry.multi(operations)
 
     async def mark_for_deletion(self, name: str) -> None:
         """From here on the topic will be deleted, whatever happens to the controller."""

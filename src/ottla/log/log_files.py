@@ -29,6 +29,9 @@ FUTURE_DIR_SUFFIX: Final = "-future"
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
+CLUSTER_METADATA_DIR: Final = "__cluster_metadata-0"
+"""Where a KRaft broker keeps its metadata log: no partition, though it looks like one."""
+
 MAX_NAME_BYTES: Final = 255
 MAX_TOPIC_LENGTH: Final = 249
 _LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")

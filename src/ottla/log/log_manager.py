@@ -25,6 +25,7 @@ from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir, MetaProperties
 from ottla.log.log_files import (
+    CLUSTER_METADATA_DIR,
     DELETE_DIR_SUFFIX,
     PARTITION_METADATA,
     check_topic_name,
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# The embedded registry keeps its journal beside the logs.
-OTHER_DIRECTORIES: Final = frozenset({"registry", "lost+found"})
+# The embedded registry keeps its journal beside the logs, a KRaft broker its metadata.
+OTHER_DIRECTORIES: Final = frozenset({"registry", "lost+found", CLUSTER_METADATA_DIR})
 
 Loaded = tuple[LogSource, LoadedLog | KafkaError]
 
@@ -158,7 +159,7 @@ class LogManager:
         sources: list[LogSource] = []
         for name in self.runtime.disk.list_dir(log_dir.path):
             path = log_dir.file(name)
-            if not self.runtime.disk.is_dir(path) or name.startswith("."):
+            if not self.runtime.disk.is_dir(path) or name[0] == "." or name in OTHER_DIRECTORIES:
                 continue
             topic_partition = parse_partition_dir(name)
             if topic_partition is not None:
@@ -169,7 +170,7 @@ class LogManager:
                 sources.append(source)
             elif name.endswith(DELETE_DIR_SUFFIX):
                 self._remove_later(path)
-            elif name not in OTHER_DIRECTORIES:
+            else:
                 logger.warning("%s is not the directory of a partition; it is left alone", path)
         return sources
 

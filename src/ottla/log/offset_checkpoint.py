@@ -68,6 +68,8 @@ class OffsetCheckpoint:
         except FileNotFoundError:
             return {}
         offsets: dict[TopicPartition, int] = {}
+        if not raw:  # Kafka makes the file before it has anything to write
+            return offsets
         for words in parse_lines(self.path, raw):
             try:
                 topic, partition, offset = words

@@ -16,6 +16,7 @@ from typing import Final
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.endpoint import EndPoint
 from ottla.config.topic_config import TopicConfig
+from ottla.controller.adoption import Adoption
 from ottla.controller.broker_registration import (
     ensure_cluster_id,
     ensure_persistent_paths,
@@ -78,16 +79,20 @@ class Broker:
         owner = self.log_manager.acquire()
         await self.registry.start()
         await ensure_persistent_paths(self.registry)
-        cluster_id = await ensure_cluster_id(self.registry, runtime.random)
+        known_id = owner.cluster_id if owner and config.zookeeper_connect is None else None
+        cluster_id = await ensure_cluster_id(self.registry, runtime.random, known_id)
         if self.broker_id < 0 and owner is not None:
             self.broker_id = owner.broker_id
         if self.broker_id < 0:
             self.broker_id = await generate_broker_id(self.registry, config)
         await refuse_other_brokers(self.registry, self.broker_id)
         self.log_manager.claim(self.broker_id, cluster_id)
+        adoption = Adoption(runtime, self.registry, config, self.broker_id)
+        await adoption.prepare()
         self.dynamic_config = DynamicConfig(runtime, self.registry, config, self.broker_id)
         await self.dynamic_config.start()
         await self.log_manager.startup()
+        await adoption.complete(self.log_manager.all_logs())
         self.replica_manager = ReplicaManager(runtime, self.log_manager, self.broker_id)
         self.cache = MetadataCache(cluster_id)
         self.apis = Apis(runtime)

@@ -26,6 +26,14 @@ def test_missing_file_has_no_offsets():
     assert OffsetCheckpoint(MemoryDisk(), PATH).read() == {}
 
 
+def test_empty_file_has_no_offsets():
+    """Kafka leaves one in a directory where it has compacted nothing yet."""
+    disk = MemoryDisk()
+    disk.replace(PATH, b"")
+
+    assert OffsetCheckpoint(disk, PATH).read() == {}
+
+
 def test_same_offsets_are_not_written_again():
     """An idle broker does not write to its disk."""
     disk = MemoryDisk()
@@ -41,7 +49,6 @@ def test_same_offsets_are_not_written_again():
 @pytest.mark.parametrize(
     "raw",
     [
-        b"",
         b"0\n",
         b"\xff\xfe",
         b"1\n1\nt 0 5\n",

@@ -1,0 +1,168 @@
+"""Takes over the partitions that a Kafka broker, or an Ottla that lost its registry, left on disk.
+
+A new registry over log directories that hold partitions already: the topics are written into it
+with the ids that their partitions have on disk, led by this broker in an epoch above those in the
+logs. It takes two steps, because logs are loaded with their topics' settings:
+
+    adoption = Adoption(runtime, registry, config, broker_id)
+    await adoption.prepare()                   the settings, before they and the logs are loaded
+    await adoption.complete(logs)              the topics, all at once, and no producer id twice
+
+A KRaft broker kept settings in its metadata log. Where nobody says what they were, the topics keep
+their records for ever, until somebody decides otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.topic_config import TopicConfig
+from ottla.controller.broker_registration import random_uuid
+from ottla.controller.entity_configs import TOPICS, EntityConfigs
+from ottla.controller.kraft_metadata import KraftMetadata, read_kraft_metadata
+from ottla.controller.new_topic import offsets_topic
+from ottla.controller.topic_store import TopicStore
+from ottla.errors import ConfigError
+from ottla.log.log import Log
+from ottla.log.log_files import CLUSTER_METADATA_DIR, PARTITION_METADATA, parse_partition_dir
+from ottla.log.partition_metadata import read_topic_id
+from ottla.registry.paths import PRODUCER_ID_BLOCK
+from ottla.registry.tree import NoNodeError, Registry
+from ottla.registry.znodes import ProducerIdBlock
+from ottla.runtime import Runtime
+from ottla.structs import INTERNAL_TOPICS, NO_UUID, OFFSETS_TOPIC, LeaderAndIsr, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+KEEP_RECORDS: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+
+Found = dict[str, dict[int, UUID]]
+"""Topic ids as the partitions have them, by topic and partition."""
+
+
+class Adoption:
+    """Does nothing where the registry knows topics, or where there are no partitions."""
+
+    def __init__(
+        self, runtime: Runtime, registry: Registry, config: BrokerConfig, broker_id: int
+    ) -> None:
+        self.runtime = runtime
+        self.registry = registry
+        self.config = config
+        self.broker_id = broker_id
+        self._topics: dict[str, tuple[UUID, list[int]]] = {}
+        self._next_producer_id = 0
+
+    async def prepare(self) -> None:
+        """Look for partitions that the registry does not know, and write down their settings."""
+        store = TopicStore(self.registry)
+        # With ZooKeeper the topics are in ZooKeeper, and so is what is being deleted.
+        if self.config.zookeeper_connect is not None or await store.names():
+            return
+        found = self._find_partitions()
+        if not found:
+            return
+        metadata = self._read_metadata()
+        for topic, partitions in sorted(found.items()):
+            topic_id = self._topic_id(topic, partitions)
+            if topic_id is None:
+                continue
+            self._topics[topic] = topic_id, sorted(partitions)
+            settings = self._settings(topic, metadata)
+            if settings:
+                await EntityConfigs(self.registry).write(TOPICS, topic, settings)
+        if metadata is not None:
+            self._next_producer_id = metadata.next_producer_id
+
+    async def complete(self, logs: Iterable[Log]) -> None:
+        """Write the topics down, and see to it that no producer id in a log is given out again."""
+        epochs: dict[TopicPartition, int] = {}
+        next_id = self._next_producer_id
+        for log in logs:
+            epochs[log.topic_partition] = log.leader_epoch_cache.latest_epoch
+            next_id = max(next_id, 1 + max(log.producer_state_manager.producers, default=-1))
+        await self._reserve_producer_ids(next_id)
+        if not self._topics:
+            return
+        topics = {}
+        for topic, (topic_id, partitions) in self._topics.items():
+            known = {index: epochs.get(TopicPartition(topic, index), 0) for index in partitions}
+            topics[topic] = (
+                topic_id,
+                {
+                    index: LeaderAndIsr(self.broker_id, max(epoch, 0), (self.broker_id,))
+                    for index, epoch in known.items()
+                },
+            )
+        await TopicStore(self.registry).adopt(topics)
+        logger.info(
+            "adopted from %s: %s",
+            ",".join(self.config.log_dirs),
+            ", ".join(f"{topic} ({len(states)})" for topic, (_, states) in topics.items()),
+        )
+
+    def _find_partitions(self) -> Found:
+        disk, found = self.runtime.disk, Found()
+        for log_dir in self.config.log_dirs:
+            path = log_dir.rstrip("/")
+            for name in disk.list_dir(path) if disk.is_dir(path) else ():
+                parsed = parse_partition_dir(name)
+                if name == CLUSTER_METADATA_DIR or parsed is None:
+                    continue
+                topic_id = read_topic_id(disk, f"{path}/{name}/{PARTITION_METADATA}")
+                found.setdefault(parsed.topic, {})[parsed.partition] = topic_id
+        return found
+
+    def _topic_id(self, topic: str, partitions: Mapping[int, UUID]) -> UUID | None:
+        """The id of a topic that can be taken over; None if it is left alone."""
+        ids = set(partitions.values()) - {NO_UUID}
+        missing = sorted(set(range(max(partitions) + 1)) - set(partitions))
+        if missing:
+            logger.warning("%s is not adopted: partitions %s are not here", topic, missing)
+            return None
+        if len(ids) > 1:
+            logger.warning("%s is not adopted: its partitions have different topic ids", topic)
+            return None
+        return ids.pop() if ids else random_uuid(self.runtime.random)
+
+    def _read_metadata(self) -> KraftMetadata | None:
+        for log_dir in self.config.log_dirs:
+            metadata = read_kraft_metadata(self.runtime.disk, log_dir.rstrip("/"))
+            if metadata is not None:
+                return metadata
+        return None
+
+    def _settings(self, topic: str, metadata: KraftMetadata | None) -> Mapping[str, str]:
+        if metadata is not None:
+            known = {}
+            for name, value in metadata.topic_configs.get(topic, {}).items():
+                try:
+                    TopicConfig.validate({name: value})
+                    known[name] = value
+                except ConfigError as error:
+                    logger.warning("%s: a setting is not adopted: %s", topic, error)
+            return known
+        if topic == OFFSETS_TOPIC:
+            config = offsets_topic(self.config, (self.broker_id,)).config
+            return {name: value for name, value in config.items() if value is not None}
+        if topic in INTERNAL_TOPICS:
+            return {"cleanup.policy": "compact"}
+        logger.warning("the settings of %s are not known: its records are kept for ever", topic)
+        return KEEP_RECORDS
+
+    async def _reserve_producer_ids(self, next_id: int) -> None:
+        try:
+            data, stat = await self.registry.get(PRODUCER_ID_BLOCK)
+        except NoNodeError:
+            if next_id > 0:
+                block = ProducerIdBlock(self.broker_id, 0, next_id - 1)
+                await self.registry.create(PRODUCER_ID_BLOCK, block.encode())
+            return
+        known = ProducerIdBlock.decode(data)
+        if known.last_id < next_id - 1:
+            block = ProducerIdBlock(self.broker_id, known.last_id + 1, next_id - 1)
+            await self.registry.set(PRODUCER_ID_BLOCK, block.encode(), stat.version)

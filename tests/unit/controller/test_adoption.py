@@ -1,0 +1,169 @@
+"""Partitions on disk that a new registry does not know are taken over, and nothing else is."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.topic_config import TopicConfig
+from ottla.controller.adoption import Adoption
+from ottla.controller.broker_registration import ensure_persistent_paths
+from ottla.controller.entity_configs import TOPICS, EntityConfigs
+from ottla.controller.topic_store import TopicStore
+from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
+from ottla.log.log_manager import LogManager
+from ottla.protocol.cluster_metadata import ConfigRecord, ProducerIdsRecord
+from ottla.protocol.message import encode
+from ottla.record.batch_builder import build_batch
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.znodes import TopicNode
+from ottla.structs import NO_UUID, LeaderAndIsr, TopicPartition
+from ottla.testing import mock_runtime
+
+ID = UUID(int=7)
+EPOCH = 5
+BROKER = 3
+
+
+class Directory:
+    """A log directory that outlives its registry."""
+
+    def __init__(self):
+        self.runtime = mock_runtime()
+        self.config = BrokerConfig.parse({"log.dirs": "/data"})
+        self.run = self.runtime.scheduler.run
+        self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
+        self.run(self.registry.start())
+        self.run(ensure_persistent_paths(self.registry))
+
+    def load(self):
+        topic_config = TopicConfig.of(self.config, {})
+        manager = LogManager(self.runtime, self.config, lambda _: topic_config)
+        manager.acquire()
+        self.run(manager.startup())
+        return manager
+
+    def write(self, topic, *partitions, topic_id=ID, producer_id=-1):
+        """A topic of another broker."""
+        manager = self.load()
+        for partition in partitions:
+            log = manager.get_or_create_log(TopicPartition(topic, partition), topic_id)
+            sequence = 0 if producer_id >= 0 else -1
+            producer = {"producer_id": producer_id, "producer_epoch": 0}
+            batch = build_batch([(0, b"k", b"v", ())], base_sequence=sequence, **producer)
+            log.append_as_leader(memoryview(bytearray(batch)), EPOCH, now_ms=0)
+        self.run(manager.shutdown())
+
+    def adopt(self):
+        """A start of Ottla, as far as it matters here."""
+        adoption = Adoption(self.runtime, self.registry, self.config, BROKER)
+        self.run(adoption.prepare())
+        manager = self.load()
+        self.run(adoption.complete(manager.all_logs()))
+        self.run(manager.shutdown())
+
+    def topics(self):
+        return self.run(TopicStore(self.registry).names())
+
+    def settings(self, topic):
+        return self.run(EntityConfigs(self.registry).read(TOPICS, topic))
+
+
+@pytest.fixture
+def directory():
+    return Directory()
+
+
+def test_topics_on_disk_are_adopted(directory):
+    """With their ids, all partitions led by this broker in the epoch that their logs know."""
+    directory.write("t", 0, 1)
+    directory.write("u", 0, topic_id=UUID(int=8))
+    directory.adopt()
+    store = TopicStore(directory.registry)
+
+    assert directory.topics() == ["t", "u"]
+    assert directory.run(store.read("t")) == TopicNode({0: (BROKER,), 1: (BROKER,)}, ID)
+    states = directory.run(store.read_states("t", (0, 1)))
+    assert states == dict.fromkeys((0, 1), LeaderAndIsr(BROKER, EPOCH, (BROKER,)))
+
+
+def test_topic_without_an_id_gets_one(directory):
+    """Partitions from before Kafka 2.8 say no id."""
+    directory.write("t", 0, topic_id=NO_UUID)
+    directory.adopt()
+
+    assert directory.run(TopicStore(directory.registry).read("t")).topic_id != NO_UUID
+
+
+def test_known_registry_adopts_nothing(directory):
+    """A directory that appears beside topics that are known is nobody's: maybe it was deleted."""
+    directory.write("t", 0)
+    directory.adopt()
+    directory.write("u", 0)
+    directory.adopt()
+
+    assert directory.topics() == ["t"]
+
+
+def test_incomplete_topics_are_left_alone(directory, caplog):
+    """Partitions that are elsewhere, or of two topics, are not made up for."""
+    directory.write("holes", 0, 2)
+    directory.write("mixed", 0)
+    directory.write("mixed", 1, topic_id=UUID(int=9))
+    directory.adopt()
+
+    assert directory.topics() == []
+    assert "holes is not adopted: partitions [1] are not here" in caplog.text
+    assert "mixed is not adopted" in caplog.text
+
+
+def test_producer_ids_are_not_given_out_again(directory):
+    """The next id is above all those that the logs know, in an old registry as well."""
+    manager = ProducerIdManager(directory.registry, BROKER)
+    directory.write("t", 0, producer_id=41)
+    directory.adopt()
+    assert directory.run(manager.generate_producer_id()) == 42
+
+    directory.write("t", 0, producer_id=5000)
+    directory.adopt()
+    manager = ProducerIdManager(directory.registry, BROKER)
+    assert directory.run(manager.generate_producer_id()) == 5001
+
+
+def test_records_are_kept_where_settings_are_not_known(directory, caplog):
+    """No retention but one that somebody wanted; the offsets are compacted in any case."""
+    directory.write("t", 0)
+    directory.write("__consumer_offsets", 0)
+    directory.adopt()
+
+    assert directory.settings("t") == {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert directory.settings("__consumer_offsets")["cleanup.policy"] == "compact"
+    assert "the settings of t are not known" in caplog.text
+
+
+def test_settings_come_from_the_metadata_of_kraft(directory, caplog):
+    """As well as the producer ids; a setting that Ottla refuses is named."""
+    wanted = {"retention.ms": "5", "segment.bytes": "none"}
+    records = [
+        b"\x01\x04\x00" + encode(record, 0)
+        for record in (
+            ConfigRecord(resource_type=2, resource_name="t", name=name, value=value)
+            for name, value in wanted.items()
+        )
+    ]
+    records.append(b"\x01\x0f\x00" + encode(ProducerIdsRecord(next_producer_id=3000), 0))
+    batch = build_batch([(0, None, record, ()) for record in records])
+    directory.write("t", 0)
+    directory.write("u", 0)
+    directory.runtime.disk.make_dirs("/data/__cluster_metadata-0")
+    directory.runtime.disk.replace(f"/data/__cluster_metadata-0/{0:020d}.log", batch)
+    directory.adopt()
+    ids = ProducerIdManager(directory.registry, BROKER)
+
+    assert directory.topics() == ["t", "u"]
+    assert directory.settings("t") == {"retention.ms": "5"}
+    assert directory.settings("u") == {}
+    assert "segment.bytes=none" in caplog.text
+    assert directory.run(ids.generate_producer_id()) == 3000
