@@ -22,7 +22,9 @@ class BrokerProcess:
         self.overrides = {
             "broker.id": "0",
             "log.dirs": str(data_dir),
-            "group.initial.rebalance.delay.ms": "0",
+            # Not Kafka's 3 s, to be quick; not 0, which kafka-python's first join does not expect:
+            # it may then share out topics whose metadata it has not got yet.
+            "group.initial.rebalance.delay.ms": "200",
         }
         self.overrides |= {name.replace("_", "."): str(value) for name, value in overrides.items()}
         self.log_path = data_dir.with_name(data_dir.name + ".broker.log")
