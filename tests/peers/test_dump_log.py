@@ -20,7 +20,7 @@ COMPLAINTS = ("Found timestamp mismatch", "Mismatches in", "Non-consecutive", "o
 def data(start_module_broker) -> Path:
     """A data directory: a topic in each codec over several segments, and a group's commits."""
     process = start_module_broker(
-        log_segment_bytes=16384,
+        log_segment_bytes=4096,
         log_index_interval_bytes=512,
         num_partitions=1,
         offsets_topic_num_partitions=1,
