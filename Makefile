@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
-KERNEL := $(wildcard src/ottla/record/kernel*.py)
+KERNEL := $(wildcard src/ottla/record/native_*.py src/ottla/record/native_*.pxd)
 
 .PHONY: help demo test lint types tidy unit property system peers bench soak lock clean
 
