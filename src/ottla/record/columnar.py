@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ottla.record import kernel
 from ottla.record.columns import MAX_COLUMN_BYTES, BinaryColumn, Columns, HeaderColumn
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES
-from ottla.record.record_batch import RecordBatch, batches
+from ottla.record.conversion import up_convert
+from ottla.record.record_batch import MAGIC, RecordBatch, batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +82,7 @@ def _wanted(chunks: Iterable[Buffer], start_offset: int, end_offset: int) -> Ite
             if batch.base_offset >= end_offset:
                 return
             if batch.last_offset >= start_offset and not batch.is_control:
-                yield batch
+                yield batch if batch.magic >= MAGIC else up_convert([batch])
 
 
 def _slices(

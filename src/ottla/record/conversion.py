@@ -7,16 +7,22 @@ epochs have no place there, markers of transactions are left out, and magic 0 ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.record.batch_builder import build_batch
+from ottla.record.batch_builder import build_batch, with_records
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType
 from ottla.record.legacy import NEWEST_CODEC, LegacyBatch
 from ottla.record.legacy_builder import build_message_set
 from ottla.record.record import CorruptRecordError, Record
-from ottla.record.record_batch import MAGIC, RecordBatch, batches, set_log_append_time
+from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, NO_SEQUENCE, RecordBatch, batches
+from ottla.record.varint import encode_varint
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
+
+# Old messages are packed into batches until they have so many bytes, and offsets so far apart.
+PACKED_BYTES: Final = 64 * 1024
+MAX_OFFSET_DELTA: Final = 2**31 - 1
 
 
 class Converted(NamedTuple):
@@ -71,34 +77,73 @@ def _check_producible(entry: LegacyBatch) -> None:
         )
 
 
-def up_convert(batch: RecordBatch) -> list[RecordBatch]:
-    """The batches of magic 2 that hold the records of any batch at their offsets.
+def up_convert(entries: Sequence[RecordBatch]) -> RecordBatch:
+    """One batch of magic 2 with the records of stored messages, one after the other, as they are.
 
-    They are several where offsets are missing, as compaction leaves it.
+    All have the same attributes. Offsets stay: where one is missing, the batch has a hole as after
+    compaction.
     """
-    if batch.magic >= MAGIC:
-        return [batch]
-    converted = []
-    for run in _consecutive(list(batch.records())):
-        data = bytearray(
-            build_batch(
-                [(r.timestamp_ms, r.key, r.value, ()) for r in run],
-                batch.compression,
-                base_offset=run[0].offset,
-            )
+    records = [record for entry in entries for record in entry.records()]
+    first = records[0]
+    head = RecordBatch(bytes(BATCH_OVERHEAD))
+    head.base_offset = first.offset
+    head.last_offset_delta = records[-1].offset - first.offset
+    head.attributes = entries[0].attributes
+    head.partition_leader_epoch = head.producer_epoch = NO_EPOCH
+    head.producer_id = NO_PRODUCER_ID
+    head.base_sequence = NO_SEQUENCE
+    payload = b"".join(_encode_record(record, first) for record in records)
+    newest_ms = max(record.timestamp_ms for record in records)
+    return RecordBatch(with_records(head, payload, len(records), first.timestamp_ms, newest_ms))
+
+
+def _encode_record(record: Record, first: Record) -> bytes:
+    """A record as it stands in a batch that begins with `first`; the kernel's have no holes."""
+    body = b"".join(
+        (
+            b"\0",
+            encode_varint(record.timestamp_ms - first.timestamp_ms),
+            encode_varint(record.offset - first.offset),
+            *_encode_field(record.key),
+            *_encode_field(record.value),
+            encode_varint(0),
         )
-        if batch.is_log_append_time:
-            set_log_append_time(data, 0, batch.max_timestamp)
-        converted.append(RecordBatch(data))
-    return converted
+    )
+    return encode_varint(len(body)) + body
 
 
-def _consecutive(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    start = 0
-    for index in range(1, len(records) + 1):
-        if index == len(records) or records[index].offset != records[index - 1].offset + 1:
-            yield records[start:index]
-            start = index
+def _encode_field(data: bytes | None) -> tuple[bytes, bytes]:
+    return (encode_varint(-1), b"") if data is None else (encode_varint(len(data)), data)
+
+
+def modernised(stored: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """Batches of magic 2 for stored ones of any format: old messages are packed together.
+
+    Batches of today come through as they are.
+    """
+    waiting: list[RecordBatch] = []
+    size = 0
+    for batch in stored:
+        if waiting and not (size < PACKED_BYTES and _belong_together(waiting[0], batch)):
+            yield up_convert(waiting)
+            waiting, size = [], 0
+        if batch.magic >= MAGIC:
+            yield batch
+        else:
+            waiting.append(batch)
+            size += batch.size_in_bytes
+    if waiting:
+        yield up_convert(waiting)
+
+
+def _belong_together(first: RecordBatch, batch: RecordBatch) -> bool:
+    """Whether old messages can share a batch: they do not need another codec, or another time."""
+    return (
+        batch.magic == first.magic
+        and batch.attributes == first.attributes
+        and (not first.is_log_append_time or batch.max_timestamp == first.max_timestamp)
+        and batch.last_offset - first.base_offset < MAX_OFFSET_DELTA
+    )
 
 
 # -- down

@@ -27,7 +27,8 @@ from ottla.record.control_record import (
     EndTransactionMarker,
     build_end_transaction_marker,
 )
-from ottla.record.record import CorruptRecordError
+from ottla.record.legacy_builder import build_message_set
+from ottla.record.record import CorruptRecordError, Record
 from ottla.record.record_batch import RecordBatch, assign_offset, set_log_append_time
 
 UTC = datetime.UTC
@@ -231,3 +232,18 @@ def test_pyarrow_is_imported_when_it_is_needed():
     code = "import sys, ottla.record.columnar; print('pyarrow' in sys.modules)"
 
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_old_formats_become_rows(magic, codec):
+    """A log may begin with them; magic 0 has no timestamps."""
+    records = [Record(5 + n, 1000 + n, None, b"%d" % n, ()) for n in range(4)]
+    old = build_message_set(records, magic, codec)
+    (table,) = decode_columns([old + at(9, build_batch([(2000, None, b"4", ())]))], "t", 0)
+
+    assert table.column("offset").to_pylist() == [5, 6, 7, 8, 9]
+    assert table.column("value").to_pylist() == [b"0", b"1", b"2", b"3", b"4"]
+    times = [round(1000 * time.timestamp()) for time in table.column("timestamp").to_pylist()]
+    assert times[4] == 2000
+    assert times[:4] == ([1000, 1001, 1002, 1003] if magic else [-1] * 4)

@@ -10,7 +10,13 @@ from message_sets import NOW, message, wrapper
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
-from ottla.record.conversion import down_convert, needs_down_conversion, to_batch, up_convert
+from ottla.record.conversion import (
+    down_convert,
+    modernised,
+    needs_down_conversion,
+    to_batch,
+    up_convert,
+)
 from ottla.record.record_batch import RecordBatch, batch_at, batches, set_log_append_time
 
 NONE, GZIP, ZSTD = CompressionType.NONE, CompressionType.GZIP, CompressionType.ZSTD
@@ -122,30 +128,36 @@ def set_borders(data: bytes) -> list[int]:
     return borders
 
 
-def test_stored_message_sets_keep_their_offsets():
-    """A batch for each run of offsets, with the time that the broker had set."""
-    inner = b"".join(message(n, None, b"%d" % n, timestamp=1) for n in (0, 1, 5))
-    stored = batch_at(wrapper(105, inner, attributes=1 | 8, timestamp=NOW))
-    made = up_convert(stored)
+@pytest.mark.parametrize("attributes", [1, 1 | 8])
+def test_stored_message_sets_keep_their_offsets(attributes):
+    """With the holes between them, the codec, and the time that the broker had set."""
+    inner = b"".join(message(n, None, b"%d" % n, timestamp=NOW - n) for n in (0, 1, 5))
+    stored = batch_at(wrapper(105, inner, attributes=attributes, timestamp=NOW))
+    made = up_convert([stored])
+    made.verify()
 
-    assert [(b.base_offset, b.record_count, b.is_log_append_time) for b in made] == [
-        (100, 2, True),
-        (105, 1, True),
-    ]
-    for new in made:
-        new.verify()
-    assert [row for new in made for row in rows(new.view)] == [
-        (100, NOW, b"0"),
-        (101, NOW, b"1"),
-        (105, NOW, b"5"),
-    ]
+    assert (made.base_offset, made.last_offset, made.record_count) == (100, 105, 3)
+    assert (made.compression, made.is_log_append_time) == (GZIP, stored.is_log_append_time)
+    assert (made.max_timestamp, made.producer_id, made.base_sequence) == (NOW, -1, -1)
+    assert rows(made.view) == rows(stored.view)
 
 
-def test_batch_of_today_is_not_converted():
-    """It is what was asked for."""
-    stored = batch_at(batch(0, 3))
+def test_old_messages_are_packed_together():
+    """A batch for each message would have more head than body; batches of today are not touched."""
+    old = [message(n, b"k", b"v" * 100, timestamp=NOW + n) for n in range(2000)]
+    appended = [message(2000 + n, b"k", b"v", attributes=8, timestamp=NOW + n) for n in range(2)]
+    new = batch(2002, 2)
+    last = message(2004, None, None, magic=0)
+    data = b"".join((*old, *appended, new, last))
+    made = list(modernised(batches(data)))
+    for one in made:
+        one.verify()
 
-    assert up_convert(stored) == [stored]
+    assert [row for one in made for row in rows(one.view)] == rows(data)
+    assert [one.record_count for one in made[-4:]] == [1, 1, 2, 1]
+    assert bytes(made[-2].view) == new
+    assert len(made) < 10
+    assert sum(one.size_in_bytes for one in made) < len(data)
 
 
 # -- down

@@ -28,6 +28,7 @@ from ottla.log.log_files import LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_path
 from ottla.log.log_segment import LogSegment
 from ottla.log.offset_index import MAX_RELATIVE_OFFSET
 from ottla.log.txn_index import AbortedTxn, TransactionIndex
+from ottla.record.conversion import modernised
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Disk
 
@@ -204,7 +205,11 @@ class Cleaning:
     # -- reading
 
     def _batches(self, source: SourceSegment) -> Iterator[RecordBatch]:
-        """The batches of a segment, from a file of our own: the loop may close the other one."""
+        """The batches of a segment; messages of before Kafka 0.11 are packed into some."""
+        return modernised(self._stored_batches(source))
+
+    def _stored_batches(self, source: SourceSegment) -> Iterator[RecordBatch]:
+        """They come from a file of our own: the loop may close the other one."""
         plan = self.plan
         path = segment_path(plan.directory, source.base_offset, LOG_SUFFIX)
         file = plan.disk.open(path)
