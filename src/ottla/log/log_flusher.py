@@ -154,6 +154,8 @@ class LogFlusher:
             segment.write_indexes()
             if segment is not log.segments.active:
                 paths += segment.files()[1:]
+            elif self._runtime.disk.exists(segment.txn_index.path):
+                paths.append(segment.txn_index.path)  # a clean start takes it as it is
         directories = [log.dir, log.log_dir.path] if self._has_new_names else []
         replacements = [(epochs.path, epochs.contents())] if epochs.is_dirty else []
         self._has_new_names = epochs.is_dirty = False

@@ -36,6 +36,7 @@ from ottla.log.log_segment import LogSegment
 from ottla.log.offset_checkpoint import CorruptCheckpointError
 from ottla.log.producer_replay import restore_producers
 from ottla.log.producer_state_manager import ProducerStateManager
+from ottla.log.segment_files import sync_files
 from ottla.log.segments import Segments
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Disk
@@ -324,7 +325,7 @@ class _LogLoader:
                 f"cut segment {segment.base_offset} from {end} to {position} bytes: {reason}"
             )
         segment.become_inactive()
-        segment.file.fsync()
+        sync_files(self.disk, segment)
         return reason
 
     def _take(self, segment: LogSegment, batch: RecordBatch) -> None:

@@ -1,6 +1,7 @@
-"""Lets these tests share `log_world` with the unit tests of the log."""
+"""Lets these tests share `log_world` and `cleaner_world` with the unit tests of the log."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "log"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "log" / "cleaner"))

@@ -10,26 +10,13 @@ from typing import TYPE_CHECKING
 from ottla.config.topic_config import TopicConfig
 from ottla.log.log_files import CLEANED_SUFFIX
 from ottla.log.log_segment import LogSegment
+from ottla.log.segment_files import set_suffix, sync_files
 from ottla.log.txn_index import AbortedTxn
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Disk
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-
-def set_suffix(segment: LogSegment, suffix: str) -> None:
-    """Have the files of a segment named with a suffix: it tells recovery what they are."""
-    previous, segment.suffix = segment.suffix, suffix
-    for index in (segment.offset_index, segment.time_index, segment.txn_index):
-        index.path = index.path.removesuffix(previous) + suffix
-
-
-def rename_files(disk: Disk, segment: LogSegment, suffix: str) -> None:
-    """Give the files of a segment another suffix, that of the batches first."""
-    for path in segment.files():
-        disk.rename(path, path.removesuffix(segment.suffix) + suffix)
-    set_suffix(segment, suffix)
 
 
 class CleanedSegment:
@@ -75,13 +62,7 @@ class CleanedSegment:
         segment = self.segment
         segment.become_inactive()
         segment.release_indexes()
-        segment.file.fsync()
-        for path in segment.files()[1:]:
-            file = self._disk.open(path)
-            try:
-                file.fsync()
-            finally:
-                file.close()
+        sync_files(self._disk, segment)
         segment.close()
         return segment
 

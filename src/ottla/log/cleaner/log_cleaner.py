@@ -21,6 +21,7 @@ from ottla.log.cleaner.segment_swap import CleaningAbortedError, SegmentSwap
 from ottla.log.cleaner.selection import LogToClean, candidates, filthiest
 from ottla.log.cleaner.throttler import Throttler
 from ottla.log.log import Log
+from ottla.log.log_flusher import FlushJob, FsyncError
 from ottla.log.log_manager import LogManager
 from ottla.record.plain_compaction import SECRET_BYTES
 from ottla.runtime import Timer
@@ -136,6 +137,8 @@ class LogCleaner:
     async def _run_round(self, to_clean: LogToClean) -> None:
         log, runtime = to_clean.log, self._runtime
         began_ms = runtime.clock.monotonic_ms()
+        await self._flush(log)
+        self._check_going_on(log)
         cleaning = Cleaning(self._plan(to_clean))
         swap = SegmentSwap(runtime, log, to_clean.segments)
         steps = cleaning.steps()
@@ -153,6 +156,18 @@ class LogCleaner:
         self._logs.checkpoint_cleaned_offsets()
         self.metrics.note_round(cleaning.stats, runtime.clock.monotonic_ms() - began_ms)
         _report(log, cleaning)
+
+    async def _flush(self, log: Log) -> None:
+        """Bring all that is known to disk: what ended a transaction must not be lost after it."""
+        segments = log.segments.since(log.recovery_point)
+        files = [segment.file for segment in segments]
+        paths = [segment.txn_index.path for segment in segments]
+        job = FlushJob(self._runtime.disk, [], files, paths, [log.dir])
+        try:
+            await self._runtime.background.run(job)
+        except FsyncError as error:
+            log.log_dir.fail(error)
+            raise CleaningAbortedError(f"{log.topic_partition} could not be flushed") from error
 
     async def _leave(self, steps: Steps, swap: SegmentSwap) -> None:
         """Remove what the round has written; a log that changed meanwhile is no damaged one."""

@@ -304,8 +304,12 @@ def test_records_above_the_high_watermark_are_left(world):
 
 def test_map_that_is_too_small_needs_several_rounds():
     """Each round goes as far as the keys fit; in the end the log is as compact."""
-    world = CleanerWorld(**{"log.cleaner.io.buffer.load.factor": "0.01"})
-    world.cleaner._config = world.config.replace(log_cleaner_dedupe_buffer_size=1 << 20)
+    world = CleanerWorld(
+        **{
+            "log.cleaner.io.buffer.load.factor": "0.01",
+            "log.cleaner.dedupe.buffer.size": str(1 << 20),
+        }
+    )
     world.configure(segment_bytes=100_000)
     keys = 1000
     for value in (b"1", b"2"):
