@@ -22,10 +22,10 @@ ANSWER_TIMEOUT_S: Final = 5.0
 PIECE_BYTES: Final = 1 << 16
 
 
-def ask(host: str, port: int, word: str) -> str:
+def ask(host: str, port: int, word: str, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
     """What the server at this address says to the word; OSError where it does not answer."""
     pieces = []
-    with socket.create_connection((host, port), timeout=ANSWER_TIMEOUT_S) as connection:
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
         connection.sendall(word.encode())
         while piece := connection.recv(PIECE_BYTES):
             pieces.append(piece)

@@ -43,6 +43,8 @@ rootLogger.appenderRef.stderr.ref = stderr
 """
 HEAP: Final = "-Xmx512M"
 POLL_S: Final = 0.02
+PROBE_TIMEOUT_S: Final = 0.5
+"""A server that is not ready yet may accept a connection and forget it."""
 STOP_TIMEOUT_S: Final = 10.0
 DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
 
@@ -138,7 +140,9 @@ class ZooKeeperServer:
 
     def is_serving(self) -> bool:
         try:
-            return ask(self.host, self.port, "srvr").startswith("Zookeeper version")
+            return ask(self.host, self.port, "srvr", PROBE_TIMEOUT_S).startswith(
+                "Zookeeper version"
+            )
         except OSError:
             return False
 

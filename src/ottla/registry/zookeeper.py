@@ -96,15 +96,24 @@ class ZooKeeperRegistry:
     async def start(self) -> None:
         """Connect, and make the nodes of the chroot where they are missing."""
         await self._session.open()
+        try:
+            await self._make_chroot()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _make_chroot(self) -> None:
         names = self.settings.chroot.split("/")[1:]
+        acl = self.settings.acl("/")
         for depth in range(1, len(names) + 1):
             path = "/" + "/".join(names[:depth])
             try:
-                await self._session.perform(_sends_create(path, b"", self.settings.acl("/")))
+                # Asked first, because who may not create a node is not told that it is there.
+                if await self._session.perform(_sends_exists(path)) is None:
+                    await self._session.perform(_sends_create(path, b"", acl))
             except kazoo_errors.NodeExistsError:
-                pass  # as it should be
+                pass  # another broker was faster
             except kazoo_errors.ZookeeperError as error:
-                await self.close()
                 raise _refusal(error, path) from None
 
     async def close(self) -> None:
@@ -151,8 +160,7 @@ class ZooKeeperRegistry:
         )
 
     async def exists(self, path: str) -> Stat | None:
-        full_path = self._full_path(path)
-        stat = await self._read(path, lambda client: client.exists_async(full_path))
+        stat = await self._read(path, _sends_exists(self._full_path(path)))
         return None if stat is None else _stat(stat)
 
     async def children(self, path: str) -> list[str]:
@@ -261,6 +269,10 @@ class ZooKeeperRegistry:
 
 def _sends_create(full_path: str, data: bytes, acl: Any, **kind: bool) -> Send:
     return lambda client: client.create_async(full_path, data, acl, **kind)
+
+
+def _sends_exists(full_path: str) -> Send:
+    return lambda client: client.exists_async(full_path)
 
 
 def _check_size(operations: Sequence[Operation]) -> None:

@@ -36,6 +36,10 @@ MAX_ATTEMPTS: Final = 10
 FIRST_RETRY_S: Final = 0.05
 LAST_RETRY_S: Final = 1.0
 RESTART_DELAY_MS: Final = 1_000
+MIN_ADDRESSES: Final = 4
+"""kazoo waits for the first word of a server as long as a session may last, divided by the number
+of addresses. A server that starts may accept a connection and forget it: with its address given
+several times there is time for another attempt before the session expires."""
 CLOSE_TIMEOUT_S: Final = 1.5
 
 PRIVATE_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token")
@@ -121,7 +125,7 @@ class ZooKeeperSession:
         self._waiting: set[asyncio.Future[Any]] = set()
         digest = (settings.digest_username, settings.digest_password)
         self._client = KazooClient(
-            hosts=",".join(settings.servers),
+            hosts=",".join(settings.servers * -(-MIN_ADDRESSES // len(settings.servers))),
             timeout=settings.session_timeout_ms / 1000,
             auth_data=[("digest", f"{digest[0]}:{digest[1].value}")] if digest[1] else None,
             connection_retry=KazooRetry(max_tries=-1, delay=FIRST_RETRY_S, max_delay=LAST_RETRY_S),

@@ -192,7 +192,7 @@ def test_unreachable_zookeeper_is_one_line(tmp_path):
 def test_clients_are_served_while_zookeeper_is_away(start_broker, start_zookeeper, until):
     """kill -9 and a new start: the session lives on, and what was waiting is done."""
     zookeeper = start_zookeeper()
-    broker = start_broker(zookeeper_connect=zookeeper.connect, zookeeper_session_timeout_ms=20_000)
+    broker = start_broker(zookeeper_connect=zookeeper.connect, zookeeper_session_timeout_ms=10_000)
     create_topic(broker)
     produce(broker, b"1")
     zookeeper.kill()
