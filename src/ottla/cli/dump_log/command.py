@@ -13,9 +13,11 @@ from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from ottla.cli.dump_log.record_parser import RecordParser
+    from ottla.cli.dump_log.segment_conversion import SegmentConversion
 
     Dump = Callable[[Path, Namespace, Terminal], bool]
 
+KAFKA_0_7: Final = "0.7"
 DECODER_HELP: Final = (
     "string (default), bytes (in hexadecimal), short, integer, long, float, double"
 )
@@ -29,6 +31,7 @@ class DumpLogCommand(Command):
     examples = (
         "ottla dump-log --files /tmp/kafka-logs/test-0/00000000000000000000.log --print-data-log",
         "ottla dump-log --files 00000000000000000000.index --index-sanity-check",
+        "ottla dump-log --files 00000000000.kafka --format 0.7 --convert-to /tmp/kafka-logs/test-0",
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -36,7 +39,7 @@ class DumpLogCommand(Command):
             "--files",
             metavar="FILE,FILE",
             help="Required. Files that end in .log, .index, .timeindex, .txnindex or .snapshot, "
-            "or are called leader-epoch-checkpoint.",
+            "or are called leader-epoch-checkpoint; .kafka with --format 0.7.",
         )
         parser.add_argument(
             "--print-data-log",
@@ -64,15 +67,29 @@ class DumpLogCommand(Command):
             type=int,
             help="The most bytes that a batch may have once it is decompressed.",
         )
+        parser.add_argument(
+            "--format",
+            metavar="VERSION",
+            choices=(KAFKA_0_7,),
+            help="0.7: the files are segments of Kafka 0.7, whose messages have positions in place "
+            "of offsets. The formats since 0.8 are told by the messages themselves.",
+        )
+        parser.add_argument(
+            "--convert-to",
+            metavar="DIR",
+            help="Also write the messages of old segments as a segment of today into this "
+            "directory. Those of 0.7 are numbered from 0 over all the files.",
+        )
         _add_decoders(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         require(arguments, "--files")
         sound = True
+        arguments.conversion = segment_conversion(arguments)
         for name in arguments.files.split(","):
             path = Path(name.strip())
             terminal.print(f"Dumping {path}")
-            dump = dump_for(path)
+            dump = dump_for(path, is_positional=arguments.format == KAFKA_0_7)
             if dump is None:
                 terminal.note(f"Ignoring unknown file {path}")
                 continue
@@ -117,10 +134,19 @@ def record_parser(arguments: Namespace) -> RecordParser | None:
     return None
 
 
-def dump_for(path: Path) -> Dump | None:
+def segment_conversion(arguments: Namespace) -> SegmentConversion | None:
+    """What writes converted segments, if they are asked for."""
+    from ottla.cli.dump_log.segment_conversion import SegmentConversion
+
+    return SegmentConversion(Path(arguments.convert_to)) if arguments.convert_to else None
+
+
+def dump_for(path: Path, *, is_positional: bool) -> Dump | None:
     """The dump for a file of this name; it returns whether all was sound."""
     from ottla.cli.dump_log import index_dump, state_dump
 
+    if is_positional:
+        return _dump_positional if path.suffix == ".kafka" else None
     if path.name == "leader-epoch-checkpoint":
         return state_dump.dump_leader_epochs
     dumps: dict[str, Dump] = {
@@ -138,4 +164,11 @@ def _dump_log(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
 
     parser = record_parser(arguments)
     deep = arguments.deep_iteration or parser is not None
-    return LogDump(path, parser, arguments.max_message_size, terminal).run(deep=deep)
+    dump = LogDump(path, parser, arguments.max_message_size, terminal, arguments.conversion)
+    return dump.run(deep=deep)
+
+
+def _dump_positional(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
+    from ottla.cli.dump_log.positional_dump import PositionalDump
+
+    return PositionalDump(path, record_parser(arguments), arguments.conversion, terminal).run()

@@ -14,7 +14,7 @@ from ottla.cli.terminal import Terminal
 from ottla.log.index_file import CorruptIndexError, IndexFile
 from ottla.log.offset_index import OffsetIndex, OffsetPosition
 from ottla.log.time_index import TimeIndex, TimestampOffset
-from ottla.record.record_batch import CorruptRecordError, RecordBatch, batches
+from ottla.record.record_batch import CorruptRecordError, RecordBatch, batch_at, batches
 from ottla.runtime.local_disk import LocalDisk
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def newest_timestamp(batch: RecordBatch) -> int:
 def last_offset_at(view: memoryview, position: int) -> int:
     """The last offset of the batch at a position; -1 where there is none."""
     try:
-        return RecordBatch(view, position).last_offset
+        return batch_at(view, position).last_offset
     except CorruptRecordError:
         return -1
 

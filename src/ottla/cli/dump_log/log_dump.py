@@ -12,6 +12,7 @@ from ottla.record.record_batch import CorruptRecordError, Record, RecordBatch, b
 
 if TYPE_CHECKING:
     from ottla.cli.dump_log.record_parser import RecordParser
+    from ottla.cli.dump_log.segment_conversion import SegmentConversion
 
 MAGIC: Final = 2
 SEQUENCES: Final = 1 << 31
@@ -29,8 +30,10 @@ class LogDump:
         parser: RecordParser | None,
         max_batch_bytes: int | None,
         terminal: Terminal,
+        conversion: SegmentConversion | None = None,
     ) -> None:
         self.path = path
+        self.conversion = conversion
         self.parser = parser
         self.limit = {} if max_batch_bytes is None else {"max_bytes": max_batch_bytes}
         self.terminal = terminal
@@ -43,6 +46,8 @@ class LogDump:
         self.terminal.print(f"Starting offset: {base_offset(self.path)}")
         with mapped(self.path) as view:
             valid_bytes = self._batches(view, deep)
+            if self.conversion is not None:
+                self._convert(view[:valid_bytes], self.conversion)
             left_over = len(view) - valid_bytes
         if left_over:
             self.terminal.print(f"Found {left_over} invalid bytes at the end of {self.path.name}")
@@ -52,12 +57,20 @@ class LogDump:
             self.terminal.note(f"  {first} is followed by {second}")
         return self.sound
 
+    def _convert(self, view: memoryview, conversion: SegmentConversion) -> None:
+        try:
+            written = conversion.write_batches(base_offset(self.path), batches(view))
+        except CorruptRecordError as error:
+            self._fault(f"not all of it could be converted: {error.message}")
+        else:
+            self.terminal.note(f"wrote {written}")
+
     def _batches(self, view: memoryview, deep: bool) -> int:
         """Print the batches, and how far they reach into the file."""
         position = 0
         try:
             for batch in batches(view):
-                if batch.magic != MAGIC:
+                if batch.magic > MAGIC:
                     self._fault(f"position {position} holds magic {batch.magic}, not {MAGIC}")
                     break
                 self._print_batch(batch, position, deep)
@@ -108,7 +121,9 @@ def is_valid(batch: RecordBatch) -> bool:
 
 
 def batch_line(batch: RecordBatch, position: int, valid: bool) -> str:
-    """The line of a batch."""
+    """The line of a batch, or of a message of before Kafka 0.11, which has fewer fields."""
+    if batch.magic < MAGIC:
+        return f"offset: {batch.last_offset} {common_fields(batch, position, valid)}"
     return (
         f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} "
         f"count: {batch.record_count} baseSequence: {batch.base_sequence} "
@@ -116,6 +131,13 @@ def batch_line(batch: RecordBatch, position: int, valid: bool) -> str:
         f"producerEpoch: {batch.producer_epoch} "
         f"partitionLeaderEpoch: {batch.partition_leader_epoch} "
         f"isTransactional: {_java(batch.is_transactional)} isControl: {_java(batch.is_control)} "
+        f"{common_fields(batch, position, valid)}"
+    )
+
+
+def common_fields(batch: RecordBatch, position: int, valid: bool) -> str:
+    """What the lines of all formats end with."""
+    return (
         f"position: {position} {timestamp_type(batch)}: {batch.max_timestamp} "
         f"size: {batch.size_in_bytes} magic: {batch.magic} "
         f"compresscodec: {codec_name(batch)} crc: {batch.crc} isvalid: {_java(valid)}"
@@ -124,12 +146,14 @@ def batch_line(batch: RecordBatch, position: int, valid: bool) -> str:
 
 def record_line(batch: RecordBatch, record: Record) -> str:
     """The line of a record, without key and value."""
-    headers = ",".join(key for key, _ in record.headers)
-    return (
+    line = (
         f"| offset: {record.offset} {timestamp_type(batch)}: {record.timestamp_ms} "
-        f"keysize: {_size(record.key)} valuesize: {_size(record.value)} "
-        f"sequence: {sequence(batch, record)} headerKeys: [{headers}]"
+        f"keysize: {_size(record.key)} valuesize: {_size(record.value)}"
     )
+    if batch.magic < MAGIC:
+        return f"{line} isvalid: true"
+    headers = ",".join(key for key, _ in record.headers)
+    return f"{line} sequence: {sequence(batch, record)} headerKeys: [{headers}]"
 
 
 def sequence(batch: RecordBatch, record: Record) -> int:
@@ -152,7 +176,9 @@ def control_text(record: Record) -> str:
 
 
 def timestamp_type(batch: RecordBatch) -> str:
-    """Who has set the timestamps."""
+    """Who has set the timestamps, if there are any."""
+    if not batch.magic:
+        return "NoTimestampType"
     return "LogAppendTime" if batch.is_log_append_time else "CreateTime"
 
 

@@ -17,12 +17,11 @@ def mapped(path: Path) -> Iterator[memoryview]:
         if not path.stat().st_size:
             yield memoryview(b"")
             return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages:
-            view = memoryview(pages)
-            try:
-                yield view
-            finally:
-                view.release()
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with memoryview(pages) as view:
+            yield view
+        # Not after an error: what is on its way may hold parts of it, and goes with the last.
+        pages.close()
 
 
 def base_offset(path: Path) -> int:
