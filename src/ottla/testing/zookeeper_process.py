@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -78,14 +79,15 @@ class ZooKeeperProcess:
         """The server ends at once, as by kill -9."""
         assert self.process is not None, "ZooKeeper was not started"
         # The server is the child of the process that watches it, which ends when the server does.
-        os.kill(self.server_pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(self.server_pid, signal.SIGKILL)
         self._reap()
 
-    def stop(self) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """A clean stop; returns the exit status."""
         if self.process is None:
             return 0
-        self.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(number)
         return self._reap()
 
     def _reap(self) -> int:
