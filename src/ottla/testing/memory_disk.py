@@ -255,8 +255,14 @@ class MemoryDisk:
         if node is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            node = directory.entries[name] = Inode()
+            node = self.create(path)
         return MemoryFile(self, path, node)
+
+    def create(self, path: str) -> Inode:
+        """Make an empty file, in the place of one of that name if there is one."""
+        directory, name = self._parent(path)
+        node = directory.entries[name] = Inode()
+        return node
 
     def read_bytes(self, path: str) -> bytes:
         self.check("read_bytes", path)

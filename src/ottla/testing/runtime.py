@@ -27,15 +27,15 @@ class MockRuntime(Runtime):
         self.scheduler.advance(ms)
 
 
-def mock_runtime(seed: int = 0) -> MockRuntime:
-    """A new world: time stands still, the disk is empty, chance is seeded."""
+def mock_runtime(seed: int = 0, disk: MemoryDisk | None = None) -> MockRuntime:
+    """A new world: time stands still, the disk is empty or given, chance is seeded."""
     clock = MockClock()
     scheduler = MockScheduler(clock)
     return MockRuntime(
         clock=clock,
         scheduler=scheduler,
         background=MockBackground(scheduler),
-        disk=MemoryDisk(),
+        disk=disk or MemoryDisk(),
         network=MemoryNetwork(),
         random=random.Random(seed),
     )
