@@ -87,3 +87,10 @@ def test_kafkas_other_keys_are_known(name):
 def test_table_and_list_of_unused_names_do_not_overlap():
     """A key that is acted on is not called unused."""
     assert not set(BrokerConfig.keys) & BROKER_NAMES
+
+
+def test_every_cleaner_needs_a_megabyte_for_keys():
+    """log.cleaner.dedupe.buffer.size is shared by the log.cleaner.threads."""
+    settings = {"log.cleaner.threads": "3", "log.cleaner.dedupe.buffer.size": str(2 << 20)}
+    with pytest.raises(ConfigError, match="for each of the 3"):
+        BrokerConfig.parse(settings)

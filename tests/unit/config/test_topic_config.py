@@ -62,3 +62,9 @@ def test_settings_that_only_kafka_uses_are_accepted():
     TopicConfig.validate(dict.fromkeys(TOPIC_NAMES, "1"))
 
     assert not set(TopicConfig.keys) & TOPIC_NAMES
+
+
+def test_compaction_lags_must_not_contradict_each_other():
+    """No record can have to be compacted before it may be."""
+    with pytest.raises(ConfigError, match="must not be above max"):
+        TopicConfig.validate({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"})

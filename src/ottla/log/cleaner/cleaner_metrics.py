@@ -25,10 +25,11 @@ class CleanerMetrics:
 
     def note_candidates(self, logs: Iterable[LogToClean]) -> None:
         """The compacted logs as they were found."""
-        logs = list(logs)
         self.max_dirty_percent = int(100 * max((log.dirty_ratio for log in logs), default=0))
-        delay_ms = max((log.compaction_delay_ms for log in logs), default=0)
-        self.max_compaction_delay_secs = delay_ms // 1000
+
+    def note_begun(self, log: LogToClean) -> None:
+        """A round that begins."""
+        self.max_compaction_delay_secs = log.compaction_delay_ms // 1000
 
     def note_uncleanable(self, logs: Mapping[Log, str]) -> None:
         """The logs that are passed over, all of them."""

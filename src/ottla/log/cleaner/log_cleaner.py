@@ -95,6 +95,7 @@ class LogCleaner:
 
     def _begin(self, to_clean: LogToClean) -> None:
         topic_partition = to_clean.log.topic_partition
+        self.metrics.note_begun(to_clean)
         task = self._runtime.scheduler.spawn(self._clean(to_clean), f"cleaning {topic_partition}")
         self._under_way[topic_partition] = task
         task.add_done_callback(partial(self._ended, topic_partition))
@@ -173,7 +174,7 @@ class LogCleaner:
         """Remove what the round has written; a log that changed meanwhile is no damaged one."""
         with suppress(OSError):
             await self._runtime.background.run(steps.close)
-        swap.check_rest()
+        swap.check()
 
     def _check_going_on(self, log: Log) -> None:
         if self._is_stopping:

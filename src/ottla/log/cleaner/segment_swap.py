@@ -44,13 +44,12 @@ class SegmentSwap:
     async def run(self, group: CleanedGroup, cleaned_offset: int) -> None:
         """Swap one group in; the log counts as clean up to an offset once the last one is."""
         cleaned = group.segment
-        bases = [source.base_offset for source in group.sources]
         sync = partial(self._runtime.disk.fsync_dir, self._log.dir)
         try:
-            self._check(bases)
+            self.check()
             self._on_disk(partial(rename_files, self._runtime.disk, cleaned, SWAP_SUFFIX))
             await self._runtime.background.run(sync)
-            self._check(bases)
+            self.check()
         except BaseException:
             await self._runtime.background.run(partial(_discard, self._runtime, cleaned))
             raise
@@ -59,17 +58,17 @@ class SegmentSwap:
             self._log.cleaned_offset = cleaned_offset
         await self._runtime.background.run(sync)
 
-    def check_rest(self) -> None:
-        """CleaningAbortedError if a source that is still to be replaced is not as it was."""
-        self._check(list(self._sizes))
+    def check(self) -> None:
+        """CleaningAbortedError unless all sources that are still to be replaced are as they were.
 
-    def _check(self, base_offsets: Sequence[int]) -> None:
+        What was read out of the last of them decided on the records of the first.
+        """
         if not self._log.is_available:
             raise CleaningAbortedError(f"{self._log.topic_partition} is gone")
         present = set(map(id, self._log.segments))
-        for base_offset in base_offsets:
+        for base_offset, size in self._sizes.items():
             segment = self._sources[base_offset]
-            if id(segment) not in present or segment.size != self._sizes[base_offset]:
+            if id(segment) not in present or segment.size != size:
                 raise CleaningAbortedError(
                     f"segment {base_offset} of {self._log.topic_partition} has changed"
                 )
