@@ -1,0 +1,353 @@
+"""The transaction coordinator: states and requests, fencing, markers, crashes, time."""
+
+import pytest
+from transaction_world import T0, T1, TIMEOUT_MS, S, TransactionWorld
+
+from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
+from ottla.coordinator.transaction.transaction_metadata import (
+    LAST_EPOCH,
+    NEXT_STATES,
+    TransactionState,
+)
+from ottla.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+INVALID = ErrorCode.INVALID_TXN_STATE
+FENCED = ErrorCode.PRODUCER_FENCED
+NOBODY = (-1, -1)
+
+
+@pytest.fixture
+def world():
+    return TransactionWorld()
+
+
+@pytest.mark.parametrize(
+    ("state", "init", "add", "commit", "abort"),
+    [
+        (S.EMPTY, NONE, NONE, INVALID, INVALID),
+        (S.ONGOING, CONCURRENT, NONE, NONE, NONE),
+        (S.PREPARE_COMMIT, CONCURRENT, CONCURRENT, CONCURRENT, INVALID),
+        (S.PREPARE_ABORT, CONCURRENT, CONCURRENT, INVALID, CONCURRENT),
+        (S.COMPLETE_COMMIT, NONE, NONE, NONE, INVALID),
+        (S.COMPLETE_ABORT, NONE, NONE, INVALID, NONE),
+    ],
+)
+def test_every_request_has_its_answer_in_every_state(state, init, add, commit, abort):
+    """The table in the module's own description."""
+    answers = []
+    for request in ("init", "add", "commit", "abort"):
+        world = TransactionWorld()
+        producer = world.put(state)
+        if request == "init":
+            answers.append(world.init()[0])
+        elif request == "add":
+            answers.append(world.add(producer, T1))
+        else:
+            answers.append(world.end(producer, request == "commit"))
+
+    assert answers == [init, add, commit, abort]
+
+
+@pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
+def test_nothing_begins_while_a_change_is_on_its_way_into_the_log(world, state):
+    """A request that comes in between has to come again."""
+    producer = world.put(state)
+    world.log.hold = True
+    assert world.add(producer, T1) is None
+
+    assert world.add(producer, T0) is CONCURRENT
+    assert world.end(producer) is CONCURRENT
+    assert world.init() == (CONCURRENT, *NOBODY)
+    world.log.release()
+    assert world.state is S.ONGOING
+
+
+def test_only_the_ways_of_the_table_are_open():
+    """Every state can be left, but for the one of ids that are forgotten."""
+    assert set(NEXT_STATES) == set(TransactionState)
+    assert [state for state, following in NEXT_STATES.items() if not following] == [S.DEAD]
+    for state in TransactionState:
+        for following in TransactionState:
+            world = TransactionWorld()
+            world.put(state)
+            changed = world.metadata.current._replace(state=following)
+            if following in NEXT_STATES[state]:
+                assert world.metadata.prepare(changed) is changed
+            else:
+                with pytest.raises(AssertionError):
+                    world.metadata.prepare(changed)
+
+
+def test_commit_writes_a_marker_to_each_partition(world):
+    """And then the id is free for the next transaction."""
+    producer = world.ongoing(T0, T1)
+    assert world.end(producer) is NONE
+
+    assert world.channel.written == [(T0, 100, 0, True), (T1, 100, 0, True)]
+    assert world.state is S.COMPLETE_COMMIT
+    assert world.metadata.current.partitions == frozenset()
+    assert world.add(producer, T1) is NONE
+    assert world.end(producer, commit=False) is NONE
+    assert world.channel.written[2:] == [(T1, 100, 0, False)]
+
+
+def test_lost_answer_to_the_end_is_given_again(world):
+    """The producer asks once more, and must not hear of an error."""
+    producer = world.ongoing()
+    assert [world.end(producer), world.end(producer)] == [NONE, NONE]
+    assert len(world.channel.written) == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "error"),
+    [
+        (TxnProducer("x", 100, 1), FENCED),
+        (TxnProducer("x", 100, -1), FENCED),
+        (TxnProducer("x", 99, 0), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (TxnProducer("nobody", 100, 0), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (TxnProducer("", 100, 0), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_others_than_the_present_producer_change_nothing(world, other, error):
+    """Neither zombies nor strangers."""
+    producer = world.ongoing()
+
+    assert world.add(other, T1) is error
+    assert world.end(other) is error
+    assert world.coordinator.verify_partitions(other, [T0]) == {T0: error}
+    assert world.state is S.ONGOING
+    assert world.metadata.current.partitions == {T0}
+    assert world.coordinator.verify_partitions(producer, [T0, T1]) == {T0: NONE, T1: INVALID}
+
+
+def test_new_producer_aborts_what_the_old_one_had_begun(world):
+    """It is told to come again until that is done; the old one is fenced at once."""
+    zombie = world.ongoing()
+    world.channel.hold = True
+    assert world.init() == (CONCURRENT, *NOBODY)
+    assert world.init() == (CONCURRENT, *NOBODY)
+    assert world.end(zombie) is FENCED
+    world.channel.hold = False
+    world.restart()
+
+    assert world.channel.written == [(T0, 100, 1, False)]
+    assert world.init() == (NONE, 100, 2)
+
+
+def test_producer_may_have_its_own_epoch_raised(world):
+    """It names what it has; when the answer is lost it asks again and gets the same (KIP-360)."""
+    first = world.producer()
+    assert world.init(first) == (NONE, 100, 1)
+    assert world.init(first) == (NONE, 100, 1)
+    assert world.init(TxnProducer("x", 100, 1)) == (NONE, 100, 2)
+
+    assert world.init(first) == (FENCED, *NOBODY)
+    assert world.init(TxnProducer("x", 55, 2)) == (FENCED, *NOBODY)
+
+
+def test_another_producer_id_is_taken_when_the_epochs_are_used_up(world):
+    """And whoever had the last epoch is recognised by it."""
+    world.put(S.COMPLETE_COMMIT)
+    world.metadata.current = world.metadata.current._replace(producer_epoch=LAST_EPOCH)
+    known = TxnProducer("x", 7, LAST_EPOCH)
+
+    assert world.init(known) == (NONE, 100, 0)
+    assert world.init(known) == (NONE, 100, 0)
+    assert world.init() == (NONE, 100, 1)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_unreasonable_timeouts_are_refused(world, timeout_ms):
+    """At most transaction.max.timeout.ms."""
+    error = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert world.init(timeout_ms=timeout_ms) == (error, *NOBODY)
+    assert world.init(timeout_ms=900_000)[0] is NONE
+
+
+def test_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(world):
+    """Looked for every ten seconds."""
+    producer = world.ongoing()
+    world.advance(TIMEOUT_MS)
+    assert world.state is S.ONGOING
+    world.advance(10_000)
+
+    assert world.state is S.COMPLETE_ABORT
+    assert world.channel.written == [(T0, 100, 1, False)]
+    assert world.end(producer) is FENCED
+
+
+def test_later_partitions_do_not_prolong_a_transaction(world):
+    """Its time began with the first."""
+    producer = world.ongoing()
+    world.advance(TIMEOUT_MS - 1)
+    assert world.add(producer, T1) is NONE
+    world.advance(10_001)
+
+    assert world.state is S.COMPLETE_ABORT
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_markers_are_sent_until_all_leaders_have_them(world, commit):
+    """A leader that is down gets its own later; the others get none twice."""
+    world.channel.errors = {T1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    producer = world.ongoing(T0, T1)
+    assert world.end(producer, commit) is NONE
+    assert world.add(producer, T0) is CONCURRENT
+    world.advance(1000)
+    assert world.channel.written == [(T0, 100, 0, commit)]
+    world.channel.errors = {}
+    world.advance(100)
+
+    assert world.channel.written == [(T0, 100, 0, commit), (T1, 100, 0, commit)]
+    assert world.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_coordinator_that_comes_after_a_crash_finishes_what_was_decided(world, commit):
+    """The decision is in the log before the first marker."""
+    world.channel.hold = True
+    producer = world.ongoing(T0, T1)
+    assert world.end(producer, commit) is NONE
+    world.channel.hold = False
+    world.restart()
+
+    assert world.channel.written == [(T0, 100, 0, commit), (T1, 100, 0, commit)]
+    assert world.end(producer, commit) is NONE
+
+
+def test_nothing_is_decided_while_it_is_not_in_the_log(world):
+    """No marker goes out for a decision that a crash could take back."""
+    producer = world.ongoing()
+    world.log.hold = True
+    assert world.end(producer) is None
+    assert world.channel.attempts == 0
+    world.log.release()
+    assert world.channel.attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+    ],
+)
+def test_failed_write_leaves_everything_as_it_was(world, failure, told):
+    """The producer may try again."""
+    producer = world.ongoing()
+    world.log.error = failure
+    assert world.end(producer) is told
+    assert world.add(producer, T1) is told
+    assert world.init()[0] is told
+    world.log.error = NONE
+
+    assert world.channel.attempts == 0
+    assert world.metadata.current.producer_epoch == 1  # nobody is let in after a fence
+    assert world.end(producer) is FENCED
+    assert world.init()[0] is CONCURRENT
+    assert world.init() == (NONE, 100, 2)
+
+
+def test_completion_that_cannot_be_written_is_tried_again(world):
+    """The markers are out, so there is no way back."""
+    producer = world.ongoing()
+    world.channel.hold = True
+    world.end(producer)
+    world.channel.hold = False
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.restart()
+    assert world.state is S.PREPARE_COMMIT
+    world.log.error = NONE
+    world.advance(100)
+
+    assert world.state is S.COMPLETE_COMMIT
+
+
+def test_partitions_of_deleted_topics_need_no_marker(world):
+    """But nothing is taken for deleted before it is known which topics there are."""
+    world.channel.is_ready = False
+    world.end(world.ongoing(T0, T1))
+    world.channel.missing = {T1}
+    world.advance(1000)
+    assert world.state is S.PREPARE_COMMIT
+    world.channel.is_ready = True
+    world.advance(100)
+
+    assert world.channel.written == [(T0, 100, 0, True)]
+    assert world.state is S.COMPLETE_COMMIT
+
+
+def test_coordinator_that_has_been_replaced_stops(world):
+    """The leader of a partition knows a newer epoch than this one has."""
+    world.channel.errors = {T0: ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+    world.end(world.ongoing())
+    world.advance(60_000)
+
+    assert world.channel.attempts == 1
+    assert world.state is S.PREPARE_COMMIT
+
+
+def test_ids_are_refused_while_they_are_loaded_and_after_they_have_moved(world):
+    """The client comes again, or looks for another coordinator."""
+    producer = world.ongoing()
+    world.coordinator.on_resignation(0)
+    assert world.end(producer) is ErrorCode.NOT_COORDINATOR
+    world.coordinator.on_election(0)
+    assert world.end(producer) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.runtime.scheduler.run_ready()
+    assert world.end(producer) is NONE
+    world.coordinator.shutdown()
+    assert world.end(producer) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_write_that_ends_after_the_id_has_moved_counts_for_nothing(world):
+    """The next coordinator reads what became of it."""
+    producer = world.ongoing()
+    world.log.hold = True
+    answers = []
+    world.coordinator.end_transaction(producer, True, answers.append)
+    world.coordinator.on_resignation(0)
+    world.log.release()
+
+    assert answers == [ErrorCode.NOT_COORDINATOR]
+    assert world.channel.attempts == 0
+
+
+def test_ids_that_nobody_uses_are_forgotten():
+    """After transactional.id.expiration.ms, and for good; open ones stay."""
+    world = TransactionWorld(transactional_id_expiration_ms=100_000)
+    world.end(world.ongoing())
+    world.advance(3_600_000)
+    assert world.coordinator.manager.get("x") is None
+    world.restart()
+    assert world.coordinator.manager.get("x") is None
+
+    world.put(S.PREPARE_COMMIT)
+    world.advance(3_600_000)
+    assert world.state is S.PREPARE_COMMIT
+
+
+def test_frame_that_was_held_back_does_not_touch_the_next_transaction(world):
+    """The producer had given its connection up for a newer one, and gone on there."""
+    _, producer_id, epoch = world.init(session=5)
+    old = TxnProducer("x", producer_id, epoch, session=5)
+    new = old._replace(session=6)
+    assert world.add(old, T0) is NONE
+    assert world.end(new) is NONE
+    assert world.add(new, T0) is NONE
+
+    assert world.end(old) is ErrorCode.NOT_COORDINATOR
+    assert world.add(old, T1) is ErrorCode.NOT_COORDINATOR
+    assert world.state is S.ONGOING
+    assert world.metadata.current.partitions == {T0}
+    assert world.end(new) is NONE
+
+
+def test_new_producer_on_an_older_connection_is_no_latecomer(world):
+    """Connections are compared for one producer only."""
+    world.init(session=9)
+    _, producer_id, epoch = world.init(session=3)
+
+    assert world.add(TxnProducer("x", producer_id, epoch, session=3), T0) is NONE

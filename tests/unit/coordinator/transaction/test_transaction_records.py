@@ -1,0 +1,75 @@
+"""Transactional ids as records: what is written is read back, and damage is left out."""
+
+import logging
+
+import pytest
+from transaction_world import T0, T1, S
+
+from ottla.coordinator.transaction.transaction_loader import RECORDS_PER_STEP, TransactionLoader
+from ottla.coordinator.transaction.transaction_metadata import Transaction, TransactionState
+from ottla.coordinator.transaction.transaction_records import transaction_batch
+from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.protocol.transaction_state import TransactionLogKey, TransactionLogValue
+from ottla.record.batch_builder import build_batch
+from ottla.record.record_batch import RecordBatch
+
+
+def load(*buffers):
+    """The transactions by id after everything is read."""
+    loader = TransactionLoader(0, iter(map(memoryview, buffers)))
+    while loader.step():
+        pass
+    return dict(loader.transactions())
+
+
+@pytest.mark.parametrize("state", set(TransactionState) - {S.DEAD, S.EMPTY})
+def test_transaction_is_read_back(state):
+    """All that a coordinator needs to go on."""
+    written = Transaction(7, 3, 60_000, state, frozenset({T0, T1}), 98, 99)
+
+    assert load(transaction_batch("x", written, 99)) == {"x": written}
+
+
+def test_id_without_a_transaction_has_null_partitions():
+    """As Kafka writes it."""
+    batch = RecordBatch(transaction_batch("x", Transaction(7, 3, 60_000), 0))
+    (record,) = batch.records()
+
+    assert decode_versioned(TransactionLogValue, record.value).transaction_partitions is None
+    assert load(batch.view) == {"x": Transaction(7, 3, 60_000)}
+
+
+def test_last_state_of_an_id_wins_and_a_dead_one_is_gone():
+    """Records that compaction has not removed yet do not count."""
+    empty, ongoing, dead = (
+        Transaction(7, 3, 60_000, state) for state in (S.EMPTY, S.ONGOING, S.DEAD)
+    )
+    batches = [transaction_batch("x", value, 0) for value in (empty, ongoing, dead)]
+
+    assert load(*batches[:2]) == {"x": ongoing}
+    assert load(*batches) == {}
+
+
+def test_damaged_records_are_left_out_and_named(caplog):
+    """One record that cannot be read does not take the others with it."""
+    key = encode_versioned(TransactionLogKey(transactional_id="bad"), 0)
+    odd_state = encode_versioned(TransactionLogValue(transaction_status=42), 0)
+    good = Transaction(7, 3, 60_000)
+    with caplog.at_level(logging.ERROR):
+        loaded = load(
+            build_batch([(0, key, odd_state, ()), (0, b"\x00\x63new", b"x", ())]),
+            build_batch([(0, b"\x00\x00\x00\x09short", b"x", ())]),
+            transaction_batch("x", good, 0),
+        )
+
+    assert loaded == {"x": good}
+    assert "42 is no state" in caplog.text
+
+
+def test_long_partitions_are_read_in_steps():
+    """The broker stays responsive meanwhile."""
+    batch = transaction_batch("x", Transaction(7, 3, 60_000), 0)
+    loader = TransactionLoader(0, iter([memoryview(batch * (RECORDS_PER_STEP + 1))]))
+
+    assert loader.step()
+    assert not loader.step()

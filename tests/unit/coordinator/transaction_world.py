@@ -1,0 +1,140 @@
+"""A transaction coordinator in virtual time, over a log in memory and leaders that can be down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from group_world import MemoryOffsetsLog
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.transaction.transaction_coordinator import (
+    TransactionCoordinator,
+    TxnProducer,
+)
+from ottla.coordinator.transaction.transaction_metadata import (
+    Transaction,
+    TransactionMetadata,
+    TransactionState,
+)
+from ottla.errors import ErrorCode
+from ottla.structs import TopicPartition
+from ottla.testing import mock_runtime
+
+TIMEOUT_MS = 60_000
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+S = TransactionState
+
+
+class Channel:
+    """Keeps the markers. While `errors` are set the leaders answer so; while `hold`, not at all."""
+
+    def __init__(self) -> None:
+        self.is_ready = True
+        self.missing: set[TopicPartition] = set()
+        self.errors: dict[TopicPartition, ErrorCode] = {}
+        self.hold = False
+        self.written: list[tuple[TopicPartition, int, int, bool]] = []
+        self.attempts = 0
+
+    def exists(self, topic_partition):
+        return topic_partition not in self.missing
+
+    def write_markers(self, marker, partitions, on_written):
+        self.attempts += 1
+        if self.hold:
+            return
+        results = {tp: self.errors.get(tp, ErrorCode.NONE) for tp in partitions}
+        for tp in sorted(tp for tp, error in results.items() if not error):
+            self.written.append((tp, marker.producer_id, marker.producer_epoch, marker.is_commit))
+        on_written(results)
+
+
+class Ids:
+    """Producer ids from 100 on."""
+
+    def __init__(self) -> None:
+        self.next_id = 99
+
+    async def generate_producer_id(self):
+        self.next_id += 1
+        return self.next_id
+
+
+class TransactionWorld:
+    """One coordinator and shorthands for its requests; the id is "x" unless named."""
+
+    def __init__(self, **config: Any) -> None:
+        self.runtime = mock_runtime()
+        self.log = MemoryOffsetsLog()
+        self.channel = Channel()
+        self.ids = Ids()
+        self.config = BrokerConfig.parse(
+            {key.replace("_", "."): str(value) for key, value in config.items()}
+        )
+        self.start()
+
+    def start(self) -> None:
+        """A coordinator that has read what is in the log, as after the start of the broker."""
+        self.coordinator = TransactionCoordinator(
+            self.runtime, self.config, self.log, self.ids, self.channel
+        )
+        self.coordinator.startup()
+        self.coordinator.on_election(0)
+        self.runtime.scheduler.run_ready()
+
+    def restart(self) -> None:
+        self.coordinator.shutdown()
+        self.start()
+
+    def advance(self, ms: int) -> None:
+        self.runtime.advance(ms)
+
+    @property
+    def metadata(self) -> TransactionMetadata:
+        metadata = self.coordinator.manager.get("x")
+        assert metadata is not None
+        return metadata
+
+    @property
+    def state(self) -> TransactionState:
+        return self.metadata.current.state
+
+    def init(self, known: TxnProducer | None = None, timeout_ms: int = TIMEOUT_MS, **fields: Any):
+        """Error, producer id and epoch; None while the request is open."""
+        answers: list[tuple[ErrorCode, int, int]] = []
+        self.runtime.scheduler.run(
+            self.coordinator.init_producer_id(
+                known or TxnProducer("x", **fields), timeout_ms, lambda *a: answers.append(a)
+            )
+        )
+        return answers[0] if answers else None
+
+    def producer(self) -> TxnProducer:
+        """A producer that has just begun."""
+        answer = self.init()
+        assert answer is not None
+        assert not answer[0]
+        return TxnProducer("x", *answer[1:])
+
+    def ongoing(self, *partitions: TopicPartition) -> TxnProducer:
+        """A producer with an open transaction."""
+        producer = self.producer()
+        assert self.add(producer, *(partitions or (T0,))) is ErrorCode.NONE
+        return producer
+
+    def add(self, producer: TxnProducer, *partitions: TopicPartition):
+        answers: list[ErrorCode] = []
+        self.coordinator.add_partitions(producer, partitions, answers.append)
+        return answers[0] if answers else None
+
+    def end(self, producer: TxnProducer, commit: bool = True):
+        answers: list[ErrorCode] = []
+        self.coordinator.end_transaction(producer, commit, answers.append)
+        return answers[0] if answers else None
+
+    def put(self, state: TransactionState, **fields: Any) -> TxnProducer:
+        """The id in a state, as loaded from the log."""
+        values = {"partitions": frozenset({T0}), "updated_ms": self.runtime.clock.now_ms()}
+        transaction = Transaction(7, 3, TIMEOUT_MS, state, **{**values, **fields})
+        self.coordinator.manager.add(TransactionMetadata("x", transaction))
+        return TxnProducer("x", 7, 3)
