@@ -86,6 +86,7 @@ class Membership:
             self._watch = None
 
     async def _register(self) -> None:
+        await refuse_other_brokers(self.registry, self.broker_id)
         try:
             await self._create_node()
         except KafkaError as error:
@@ -94,7 +95,12 @@ class Membership:
             if not await self._outlives_predecessor():
                 raise
             await self._create_node()
-        await refuse_other_brokers(self.registry, self.broker_id)
+        try:
+            # Of two that come at the same time at least one sees the other.
+            await refuse_other_brokers(self.registry, self.broker_id)
+        except ConfigError:
+            await self.registry.delete(paths.broker(self.broker_id))
+            raise
 
     async def _create_node(self) -> None:
         now_ms = self.runtime.clock.now_ms()
