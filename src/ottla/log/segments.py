@@ -69,7 +69,8 @@ class Segments:
     ) -> list[AbortedTxn]:
         """The aborted transactions with records between an offset and the end of what was read.
 
-        An entry that was made when everything before that end was stable is the last one to heed.
+        Their markers may be in any segment behind. An entry that was made when everything before
+        that end was stable is the last one to heed.
         """
         if records is None:
             return []
@@ -77,8 +78,6 @@ class Segments:
         end_offset = max_offset
         for index in range(self.index_of(start_offset), len(self.items)):
             segment = self.items[index]
-            if segment.base_offset >= end_offset:
-                break
             if segment.holds(records):
                 end_offset = min(
                     self.end_offset(index, end_offset), segment.offset_behind(records), end_offset

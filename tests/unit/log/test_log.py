@@ -145,6 +145,23 @@ def test_aborted_transactions_are_those_within_what_was_read(world: LogWorld):
     assert log.aborted_transactions(log.read(40, 1, max_offset=40, min_one_message=True), 40) == []
 
 
+def test_aborted_transaction_is_told_of_though_its_marker_is_segments_away(world: LogWorld):
+    """Its records are read long before its end."""
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    world.append(b"x", base_sequence=0, is_transactional=True, **producer)
+    world.append_many(60)
+    end = EndTransactionMarker(ControlRecordType.ABORT, 0)
+    marker = build_end_transaction_marker(end, NOW_MS, **producer)
+    log = world.log()
+    log.append_as_leader(memoryview(marker), 0, now_ms=0, origin=AppendOrigin.COORDINATOR)
+    log.update_high_watermark(log.log_end_offset)
+    assert len(log.segments) > 2
+
+    for start in (0, 5, 60):
+        data = log.read(start, 100, max_offset=62, min_one_message=True)
+        assert log.aborted_transactions(data, 62) == [(7, 0, 61, 62)]
+
+
 # -- reading
 
 

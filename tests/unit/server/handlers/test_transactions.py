@@ -1,0 +1,342 @@
+"""Transactions through their APIs, over real logs: every version, late frames, offsets, markers."""
+
+import pytest
+from transaction_broker import COMMITTED, T0, UNCOMMITTED, TransactionBroker
+
+from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
+from ottla.errors import ErrorCode
+from ottla.protocol.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from ottla.protocol.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    InitProducerIdRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from ottla.record.record_batch import batches
+from ottla.server.handlers.transactional_produce import TransactionalProduce
+
+INVALID = ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.fixture
+def broker():
+    return TransactionBroker()
+
+
+@pytest.fixture
+def producer(broker):
+    """Producer id and epoch of the transactional id "x"."""
+    error, *producer = broker.init()
+    assert not error
+    return tuple(producer)
+
+
+def values(result):
+    """The values of all records that were read, control records left out."""
+    buffer = result.records.read() if result.records else b""
+    return [
+        record.value
+        for batch in batches(buffer)
+        if not batch.is_control
+        for record in batch.records()
+    ]
+
+
+def fetch_offset(broker, require_stable=True):
+    """Offset and error of the group's offset in T0."""
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    groups = [OffsetFetchRequestGroup(group_id="g", topics=topics)]
+    body = OffsetFetchRequest(groups=groups, require_stable=require_stable)
+    (partition,) = broker.call(body, 8).groups[0].topics[0].partitions
+    return partition.committed_offset, partition.error_code
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_transaction_in_every_version(broker, version):
+    """From the first request to the last."""
+    _, *producer = broker.init(version=version)
+    assert broker.add(producer, 0, version=version) == [0]
+    assert broker.produce(producer, 0, b"v") == 0
+    assert broker.add_offsets(producer, version=version) == 0
+    assert broker.commit_offset(producer, 5, version=version) == 0
+    assert broker.end(producer, version=version) == 0
+
+    assert values(broker.fetch()) == [b"v"]
+    assert fetch_offset(broker) == (5, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)],
+)
+def test_word_for_having_been_fenced_depends_on_the_version(broker, producer, version, error):
+    """Old clients know but one (KIP-588)."""
+    broker.init()
+    assert broker.add(producer, 0, version=version) == [error]
+    assert broker.add_offsets(producer, version=version) == error
+    assert broker.end(producer, version=version) == error
+    stale = {"producer_id": producer[0], "producer_epoch": 9}
+    assert broker.init(3, **stale)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert broker.init(4, **stale)[0] == ErrorCode.PRODUCER_FENCED
+
+
+def test_unknown_partition_spoils_the_whole_request(broker, producer):
+    """Nothing is added in part."""
+    assert broker.add(producer, 0, 7) == [
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert broker.end(producer) == INVALID
+
+
+def test_readers_of_committed_records_stop_at_an_open_transaction(broker, producer):
+    """And are told what to leave out of those that were aborted."""
+    broker.add(producer, 0)
+    broker.produce(producer, 0, b"a")
+    assert broker.fetch().last_stable_offset == 0
+    assert values(broker.fetch()) == []
+    assert values(broker.fetch(isolation=UNCOMMITTED)) == [b"a"]
+    broker.end(producer, commit=False)
+    found = broker.fetch()
+
+    assert (found.last_stable_offset, found.high_watermark) == (2, 2)
+    assert [(a.producer_id, a.first_offset) for a in found.aborted_transactions] == [
+        (producer[0], 0)
+    ]
+    assert broker.fetch(isolation=UNCOMMITTED).aborted_transactions is None
+    broker.add(producer, 0)
+    broker.produce(producer, 1, b"b")
+    broker.end(producer)
+    assert broker.fetch(2).aborted_transactions == []
+
+
+def test_offset_by_time_is_one_that_the_reader_may_have(broker, producer):
+    """Not one in an open transaction."""
+    broker.add(producer, 0)
+    broker.produce(producer, 0, b"a")
+    partition = broker.replica_manager.partition(T0)
+
+    assert partition.fetch_offset_for_timestamp(0, COMMITTED).offset == -1
+    assert partition.fetch_offset_for_timestamp(0, UNCOMMITTED).offset == 0
+    assert partition.fetch_offset_for_timestamp(-1, COMMITTED).offset == 0
+    assert partition.fetch_offset_for_timestamp(-2, COMMITTED).offset == 0
+
+
+@pytest.mark.parametrize(("version", "error"), [(10, INVALID), (11, 120)])
+def test_batch_outside_of_a_transaction_is_refused(broker, producer, version, error):
+    """Before a partition is added, and after its transaction has ended (KIP-890)."""
+    assert broker.produce(producer, 0, b"early", version) == error
+    broker.add(producer, 0)
+    broker.produce(producer, 0, b"in time", version)
+    broker.end(producer)
+
+    assert broker.produce(producer, 1, b"late", version) == error
+    assert broker.log().last_stable_offset == broker.log().log_end_offset == 2
+
+
+def test_late_batch_does_not_get_into_the_next_transaction(broker, producer):
+    """There its sequence number is not the next one."""
+    broker.add(producer, 0)
+    broker.produce(producer, 0, b"first")
+    broker.end(producer, commit=False)
+    broker.add(producer, 0)
+    broker.produce(producer, 1, b"second")
+
+    assert broker.produce(producer, 5, b"late") == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    broker.end(producer)
+    assert values(broker.fetch(2)) == [b"second"]
+
+
+def test_late_end_does_not_end_the_next_transaction(broker, producer):
+    """It comes by a connection that the producer has given up since."""
+    broker.add(producer, 0, session=1)
+    broker.end(producer, session=2)
+    broker.add(producer, 0, session=2)
+    broker.produce(producer, 0, b"open")
+
+    assert broker.end(producer, session=1) == ErrorCode.NOT_COORDINATOR
+    assert broker.fetch().last_stable_offset < broker.fetch().high_watermark
+
+
+def test_fenced_producer_cannot_write(broker, producer):
+    """Its batches are refused, and what it had written is aborted."""
+    broker.add(producer, 0)
+    broker.produce(producer, 0, b"zombie")
+    broker.init()
+
+    assert broker.produce(producer, 1, b"more") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert broker.log().last_stable_offset == 2
+
+
+def test_transactional_batch_needs_a_transactional_id(broker, producer):
+    """Nobody could say which coordinator to ask."""
+    broker.add(producer, 0)
+    error = broker.produce(producer, 0, b"v", transactional_id=None, is_transactional=True)
+
+    assert error == INVALID
+    assert broker.produce((55, 0), 0, b"plain", transactional_id=None) == 0
+
+
+def test_plain_batch_of_a_transactional_producer_needs_no_transaction(broker, producer):
+    """As long as none is open."""
+    assert broker.produce(producer, 0, b"v", is_transactional=False) == 0
+    broker.add(producer, 0)
+    broker.produce(producer, 1, b"v")
+
+    assert broker.produce(producer, 2, b"v", is_transactional=False) == INVALID
+
+
+def test_coordinator_that_is_not_at_hand_is_asked_again(broker, producer):
+    """Producers know a retriable error that is not about transactions."""
+    broker.add(producer, 0)
+    broker.coordinators.transactions.on_resignation(0)
+
+    assert broker.produce(producer, 0, b"v") == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_answer_of_the_coordinator_may_come_later(broker, producer):
+    """The bytes of the request are kept; and a marker in between makes the batch a late one."""
+    asked = []
+    verifier = TransactionVerifier(
+        broker.replica_manager, lambda producer, partitions, answer: asked.append(answer)
+    )
+    broker.produce_handler.transactional = TransactionalProduce(broker.replica_manager, verifier)
+    assert [broker.produce(producer, n, b"v%d" % n) for n in range(2)] == [None, None]
+    assert broker.log().log_end_offset == 0
+    asked[0]({T0: ErrorCode.NONE})
+    assert values(broker.fetch(isolation=UNCOMMITTED)) == [b"v0"]
+    write_marker(broker, producer)
+    asked[1]({T0: ErrorCode.NONE})
+
+    assert values(broker.fetch(isolation=UNCOMMITTED)) == [b"v0"]
+
+
+def write_marker(broker, producer, commit=True, coordinator_epoch=0, version=1):
+    """The error code of a marker for T0."""
+    marker = WritableTxnMarker(
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        transaction_result=commit,
+        topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
+        coordinator_epoch=coordinator_epoch,
+    )
+    (result,) = broker.call(WriteTxnMarkersRequest(markers=[marker]), version).markers
+    return result.topics[0].partitions[0].error_code
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_hanging_transaction_can_be_ended_by_hand(broker, producer, version):
+    """With a marker that does not come from before the last one."""
+    broker.add(producer, 0)
+    broker.produce(producer, 0, b"v")
+    assert write_marker(broker, producer, commit=False, coordinator_epoch=3, version=version) == 0
+    assert broker.log().last_stable_offset == 2
+
+    old = (producer[0], producer[1] - 1)
+    assert write_marker(broker, old) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert write_marker(broker, producer) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert broker.call(WriteTxnMarkersRequest(), 1).markers == []
+
+
+def test_offsets_in_an_open_transaction_are_unstable(broker, producer):
+    """Whoever asks for stable ones waits; the others get what counts now (KIP-447)."""
+    broker.add_offsets(producer)
+    assert fetch_offset(broker) == (-1, 0)
+    broker.commit_offset(producer, 5)
+    assert fetch_offset(broker) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert fetch_offset(broker, require_stable=False) == (-1, 0)
+    broker.end(producer)
+    assert fetch_offset(broker) == (5, 0)
+
+    broker.add_offsets(producer)
+    broker.commit_offset(producer, 9)
+    assert fetch_offset(broker, require_stable=False) == (5, 0)
+    broker.end(producer, commit=False)
+    assert fetch_offset(broker) == (5, 0)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_of_an_open_transaction_survive_a_crash(broker, producer, commit):
+    """They count, or not, when the transaction ends after the restart."""
+    broker.add_offsets(producer)
+    broker.commit_offset(producer, 5)
+    broker.kill_and_restart()
+    assert fetch_offset(broker) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    broker.end(producer, commit)
+    expected = (5, 0) if commit else (-1, 0)
+    assert fetch_offset(broker) == expected
+    broker.kill_and_restart()
+    assert fetch_offset(broker) == expected
+
+
+def test_offsets_outside_of_a_transaction_are_refused(broker, producer):
+    """The group's partition has not been added, or the transaction has ended."""
+    assert broker.commit_offset(producer, 5) == INVALID
+    broker.add_offsets(producer)
+    broker.end(producer)
+    assert broker.commit_offset(producer, 5) == INVALID
+    broker.add_offsets(producer)
+    broker.init()
+
+    assert broker.commit_offset(producer, 5) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert fetch_offset(broker) == (-1, 0)
+
+
+@pytest.mark.parametrize(
+    ("member", "error"),
+    [
+        ({}, ErrorCode.NONE),
+        ({"generation_id": 1, "member_id": "m"}, ErrorCode.ILLEGAL_GENERATION),
+    ],
+)
+def test_offsets_of_a_member_are_those_of_its_generation(broker, producer, member, error):
+    """Without a generation the producer's epoch alone decides (KIP-447)."""
+    broker.add_offsets(producer)
+
+    assert broker.commit_offset(producer, 5, **member) == error
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_brokers_verify_several_transactions_at_once(broker, producer, version):
+    """And may have partitions added; v5 tells that the transaction can be aborted (KIP-890)."""
+    topics = [AddPartitionsToTxnTopic(name="t", partitions=[0])]
+
+    def ask(verify_only):
+        asked = AddPartitionsToTxnTransaction(
+            transactional_id="x",
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            verify_only=verify_only,
+            topics=topics,
+        )
+        answer = broker.call(AddPartitionsToTxnRequest(transactions=[asked]), version)
+        (result,) = answer.results_by_transaction
+        return result.topic_results[0].results_by_partition[0].partition_error_code
+
+    refused = INVALID if version == 4 else ErrorCode.TRANSACTION_ABORTABLE
+    assert [ask(True), ask(False), ask(True)] == [refused, 0, 0]
+    assert broker.call(AddPartitionsToTxnRequest(), version).results_by_transaction == []
+
+
+def test_transaction_goes_on_after_a_crash(broker, producer):
+    """Coordinator and log know of it; nothing has to be verified twice."""
+    broker.add(producer, 0)
+    broker.produce(producer, 0, b"before")
+    broker.kill_and_restart()
+    assert broker.produce(producer, 1, b"after") == 0
+    broker.end(producer)
+
+    assert values(broker.fetch()) == [b"before", b"after"]
+
+
+def test_empty_transactional_id_is_refused(broker):
+    """It is not the same as none."""
+    body = InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000)
+    assert broker.call(body, 4).error_code == ErrorCode.INVALID_REQUEST
