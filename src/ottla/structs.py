@@ -59,6 +59,7 @@ class PartitionState(NamedTuple):
     leader_and_isr: LeaderAndIsr
     replicas: tuple[int, ...]
     is_new: bool = False
+    offline_replicas: tuple[int, ...] = ()
 
     @property
     def leader(self) -> int:

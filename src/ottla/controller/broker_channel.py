@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from ottla.structs import Node, PartitionState, TopicPartition
@@ -11,8 +11,13 @@ from ottla.structs import Node, PartitionState, TopicPartition
 class BrokerChannel(Protocol):
     """Requests to the brokers of the cluster, in order for each broker."""
 
-    def leader_and_isr(self, broker_id: int, states: Sequence[PartitionState]) -> None:
-        """The broker has a replica of these partitions: it leads or follows as they say."""
+    def leader_and_isr(
+        self, broker_id: int, states: Sequence[PartitionState]
+    ) -> Collection[TopicPartition]:
+        """The broker has a replica of these partitions: it leads or follows as they say.
+
+        Returned are those that it cannot, for their log directory has failed (KAFKA_STORAGE_ERROR).
+        """
         ...
 
     def stop_replica(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from ottla.config.broker_config import BrokerConfig
@@ -99,7 +99,7 @@ class Controller:
             deleted = await self._complete_deletions()
             names = await self.topics.names()
             await asyncio.gather(*(self._load_topic(name) for name in names))
-            self._tell_everything(deleted)
+            await self._tell_everything(deleted)
             logger.info(
                 "broker %d is the controller in epoch %d; it knows %d topics",
                 self.broker_id,
@@ -256,7 +256,7 @@ class Controller:
             await self.topics.create(new.name, topic_id, assignment)
             self.context.add_topic(topic)
             await self._start_partitions(topic, assignment)
-            self._tell_of(topic, assignment)
+            await self._tell_of(topic, assignment)
             logger.info("created topic %s with %d partitions", new.name, len(assignment))
         return CreatedTopic(topic_id, len(assignment), topic.replication_factor, config)
 
@@ -280,7 +280,7 @@ class Controller:
             await self.topics.update(topic.name, topic.topic_id, assignment)
             topic.assignment = assignment
             await self._start_partitions(topic, added)
-            self._tell_of(topic, added)
+            await self._tell_of(topic, added)
             logger.info("topic %s has %d partitions now", topic.name, wish.total)
 
         return await self._each(wishes, lambda wish: wish.name, create)
@@ -367,25 +367,63 @@ class Controller:
                 ErrorCode.NOT_CONTROLLER, f"broker {self.broker_id} is not the controller"
             )
 
+    async def on_log_dir_event(self, broker_id: int) -> None:
+        """A log directory of a broker has failed: ask for its partitions, lead them elsewhere.
+
+        Kafka's brokers say so with a node below /log_dir_event_notification; this one calls.
+        """
+        async with self._turn:
+            if self.is_active and broker_id in self.context.brokers:
+                await self._tell_everything()
+
+    async def _lead_elsewhere(
+        self, states: Sequence[PartitionState], offline: Collection[TopicPartition]
+    ) -> list[PartitionState]:
+        """The states, with new leaders where the log of the leader is offline; nobody may be."""
+        context = self.context
+        for name in {topic_partition.topic for topic_partition in offline}:
+            topic = context.topics[name]
+            unclean_allowed = await self._unclean_election_allowed(name)
+            changed = {}
+            for partition, state in topic.states.items():
+                live = context.live_replicas(TopicPartition(name, partition))
+                if state.leader not in (*live, NO_LEADER):
+                    replicas = topic.assignment[partition]
+                    changed[partition] = elect_leader(state, replicas, live, unclean_allowed)
+            topic.states |= await self.topics.write_states(name, changed, context.epoch)
+        named = [state.topic_partition for state in states]
+        renewed = []
+        for name, partition in named:
+            renewed += context.partition_states(context.topics[name], [partition])
+        return renewed
+
     def _brokers(self) -> list[Node]:
         return list(self.context.brokers.values())
 
-    def _tell_of(self, topic: TopicContext, partitions: Iterable[int]) -> None:
+    async def _tell_of(self, topic: TopicContext, partitions: Iterable[int]) -> None:
         """Tell the replicas to begin with new partitions, then everybody who leads them."""
         states = self.context.partition_states(topic, partitions, is_new=True)
-        self._tell(states, ())
+        await self._tell(states, ())
 
-    def _tell_everything(self, deleted: Sequence[str]) -> None:
+    async def _tell_everything(self, deleted: Sequence[str] = ()) -> None:
         states = [
             state
             for topic in self.context.topics.values()
             for state in self.context.partition_states(topic, topic.assignment)
         ]
-        self._tell(states, deleted)
+        await self._tell(states, deleted)
 
-    def _tell(self, states: Sequence[PartitionState], deleted: Sequence[str]) -> None:
+    async def _tell(self, states: Sequence[PartitionState], deleted: Sequence[str]) -> None:
+        offline: set[TopicPartition] = set()
         for broker_id in self.context.brokers:
             hosted = [state for state in states if broker_id in state.replicas]
-            self.channel.leader_and_isr(broker_id, hosted)
+            failed = self.channel.leader_and_isr(broker_id, hosted)
+            self.context.offline.setdefault(broker_id, set()).update(failed)
+            offline.update(failed)
+        if offline:
+            states = await self._lead_elsewhere(states, offline)
+            for broker_id in self.context.brokers:
+                hosted = [s for s in states if broker_id in {*s.replicas} - {*s.offline_replicas}]
+                self.channel.leader_and_isr(broker_id, hosted)
         for broker_id in self.context.brokers:
             self.channel.update_metadata(broker_id, states, self._brokers(), deleted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -30,6 +30,8 @@ class ControllerContext:
         self.epoch = 0
         self.brokers: dict[int, Node] = {}
         self.topics: dict[str, TopicContext] = {}
+        # Of live brokers: the partitions in log directories that have failed there.
+        self.offline: dict[int, set[TopicPartition]] = {}
         self._names: dict[UUID, str] = {}
 
     def add_topic(self, topic: TopicContext) -> None:
@@ -39,23 +41,39 @@ class ControllerContext:
     def remove_topic(self, name: str) -> None:
         topic = self.topics.pop(name)
         del self._names[topic.topic_id]
+        for offline in self.offline.values():
+            offline -= {each for each in offline if each.topic == name}
 
     def topic_name(self, topic_id: UUID) -> str | None:
         return self._names.get(topic_id)
+
+    def live_replicas(self, topic_partition: TopicPartition) -> Set[int]:
+        """The brokers that live, without those whose log of the partition cannot be used."""
+        return {
+            broker_id
+            for broker_id in self.brokers
+            if topic_partition not in self.offline.get(broker_id, ())
+        }
 
     def partition_states(
         self, topic: TopicContext, partitions: Iterable[int], is_new: bool = False
     ) -> list[PartitionState]:
         """What brokers are told of these partitions; those without a state are left out."""
         return [
-            PartitionState(
-                TopicPartition(topic.name, partition),
-                topic.topic_id,
-                self.epoch,
-                topic.states[partition],
-                topic.assignment[partition],
-                is_new,
-            )
+            self._partition_state(topic, partition, is_new)
             for partition in partitions
             if partition in topic.states
         ]
+
+    def _partition_state(self, topic: TopicContext, partition: int, is_new: bool) -> PartitionState:
+        topic_partition = TopicPartition(topic.name, partition)
+        live, replicas = self.live_replicas(topic_partition), topic.assignment[partition]
+        return PartitionState(
+            topic_partition,
+            topic.topic_id,
+            self.epoch,
+            topic.states[partition],
+            replicas,
+            is_new,
+            tuple(replica for replica in replicas if replica not in live),
+        )

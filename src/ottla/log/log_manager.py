@@ -67,6 +67,7 @@ class LogManager:
         self._unusable: dict[TopicPartition, KafkaError] = {}
         self._timers: list[Timer] = []
         self._writes: dict[str, asyncio.Task[None]] = {}
+        self._has_deleted = False
         self.cleaner: LogCleaner | None = None
 
     @property
@@ -110,6 +111,8 @@ class LogManager:
     async def startup(self) -> None:
         """Load every log, and begin to look after them."""
         await asyncio.gather(*(self._load_dir(log_dir) for log_dir in self.live_dirs))
+        if not self.live_dirs:
+            raise ConfigError(f"log.dirs={','.join(self.config.log_dirs)}: none can be used")
         config, every = self.config, self.runtime.scheduler.call_every
         self._timers = [
             every(config.log_retention_check_interval_ms, self.delete_old_segments),
@@ -219,13 +222,22 @@ class LogManager:
     def all_logs(self) -> Iterable[Log]:
         return list(self._logs.values())
 
-    def get_or_create_log(self, topic_partition: TopicPartition, topic_id: UUID) -> Log:
+    def get_or_create_log(
+        self, topic_partition: TopicPartition, topic_id: UUID, *, is_new: bool = True
+    ) -> Log:
         """The log of a partition of this topic, made in the directory with the fewest.
 
+        KAFKA_STORAGE_ERROR if the partition is not new and its log may be in a failed directory.
         INCONSISTENT_TOPIC_ID if the directory on disk is of another topic of the same name.
         """
         log = self._logs.get(topic_partition)
         if log is None:
+            offline = [log_dir.path for log_dir in self.dirs if log_dir.is_offline]
+            if offline and not is_new:
+                raise KafkaError.of(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"the log of {topic_partition} may be in {', '.join(offline)}, which failed",
+                )
             log = self._create_log(topic_partition)
         if topic_id not in (NO_UUID, log.topic_id):
             if log.topic_id != NO_UUID:
@@ -267,11 +279,24 @@ class LogManager:
         log = self._logs.pop(topic_partition, None)
         if log is None:
             return
+        if log.log_dir.is_offline:
+            log.is_deleted = True
+            logger.warning("%s cannot be deleted: %s", log.dir, log.log_dir.offline_error())
+            return
         unique = f"{self.runtime.random.getrandbits(128):032x}"
         log.delete(log.log_dir.file(deleted_dir_name(topic_partition, unique)))
         logger.info("Deleted %s", log.dir)
-        if log.cleaned_offset:  # or it would be believed of a new log of this name
-            self.checkpoint_cleaned_offsets()
+        if not self._has_deleted:
+            self._has_deleted = True
+            self.runtime.scheduler.call_soon(self._forget_deleted)
+
+    def _forget_deleted(self) -> None:
+        """Take deleted logs out of the checkpoints: they would be believed of new ones."""
+        self._has_deleted = False
+        self.checkpoint_recovery_points()
+        self.checkpoint_log_start_offsets()
+        self.checkpoint_high_watermarks()
+        self.checkpoint_cleaned_offsets()
 
     def _remove_later(self, path: str) -> None:
         """Finish a deletion that was under way when the broker stopped."""

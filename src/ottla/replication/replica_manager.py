@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.log.log_validator import AppendOrigin
 from ottla.replication.delayed_fetch import DelayedFetch, FetchResults, is_satisfied
@@ -42,6 +43,8 @@ class ReplicaManager:
         self.log_manager = log_manager
         self.broker_id = broker_id
         self.partitions: dict[TopicPartition, Partition] = {}
+        # Partitions of this broker in log directories that have failed.
+        self.offline_partitions: set[TopicPartition] = set()
         self.delayed_fetches = DelayedOperationPurgatory[TopicPartition]("Fetch", runtime.scheduler)
         self.delayed_produces = DelayedOperationPurgatory[TopicPartition](
             "Produce", runtime.scheduler
@@ -49,9 +52,14 @@ class ReplicaManager:
         self._appended: set[TopicPartition] = set()
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
-        """The partition, or UNKNOWN_TOPIC_OR_PARTITION."""
+        """The partition, or UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if it is offline."""
         partition = self.partitions.get(topic_partition)
         if partition is None:
+            if topic_partition in self.offline_partitions:
+                raise KafkaError.of(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"the log directory of {topic_partition} is offline",
+                )
             raise KafkaError.of(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not on this broker"
             )
@@ -140,6 +148,9 @@ class ReplicaManager:
     ) -> Partition | None:
         """The partition, if it can still acknowledge the batch; else the result says why not."""
         partition = self.partitions.get(topic_partition)
+        if topic_partition in self.offline_partitions:
+            result.error = ErrorCode.KAFKA_STORAGE_ERROR
+            return None
         if partition is None or not partition.is_leader:
             result.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             return None
@@ -242,22 +253,54 @@ class ReplicaManager:
         self.delayed_produces.complete_all()
         self.delayed_fetches.complete_all()
 
-    def become_leader_or_follower(self, states: Iterable[PartitionState]) -> None:
-        """Take over the leadership that the controller gives; logs are created where missing."""
+    def become_leader_or_follower(self, states: Iterable[PartitionState]) -> list[TopicPartition]:
+        """Take over the leadership that the controller gives; logs are created where missing.
+
+        Returns the partitions that are offline: their log is in a directory that has failed.
+        """
+        offline = []
         for state in states:
-            topic_partition = state.topic_partition
-            partition = self.partitions.get(topic_partition)
-            if partition is None:
-                log = self.log_manager.get_or_create_log(topic_partition, state.topic_id)
-                partition = Partition(topic_partition, log, self.broker_id)
-                log.on_flushed = partial(self._on_flushed, topic_partition)
-                self.partitions[topic_partition] = partition
-            if state.leader_epoch > partition.leader_epoch:
-                partition.make_leader(state)
+            try:
+                self._take_over(state)
+            except KafkaError as error:
+                if error.error is not ErrorCode.KAFKA_STORAGE_ERROR:
+                    raise
+                if state.topic_partition not in self.offline_partitions:
+                    logger.error("%s is offline: %s", state.topic_partition, error)
+                    self.offline_partitions.add(state.topic_partition)
+                offline.append(state.topic_partition)
+        return offline
+
+    def _take_over(self, state: PartitionState) -> None:
+        topic_partition = state.topic_partition
+        partition = self.partitions.get(topic_partition)
+        if partition is None:
+            if topic_partition in self.offline_partitions:  # until the broker is started again
+                self.partition(topic_partition)
+            log = self.log_manager.get_or_create_log(
+                topic_partition, state.topic_id, is_new=state.is_new
+            )
+            partition = Partition(topic_partition, log, self.broker_id)
+            log.on_flushed = partial(self._on_flushed, topic_partition)
+            self.partitions[topic_partition] = partition
+        if state.leader_epoch > partition.leader_epoch:
+            partition.make_leader(state)
+
+    def on_log_dir_failure(self, log_dir: LogDir) -> list[TopicPartition]:
+        """Take the partitions of a failed directory offline; whoever waits for one is told so."""
+        gone = [tp for tp, each in self.partitions.items() if each.log.log_dir is log_dir]
+        for topic_partition in gone:
+            del self.partitions[topic_partition]
+            self.offline_partitions.add(topic_partition)
+        for topic_partition in gone:
+            self.delayed_produces.check_and_complete(topic_partition)
+            self.delayed_fetches.check_and_complete(topic_partition)
+        return gone
 
     def stop_replica(self, partitions: Iterable[TopicPartition], delete: bool) -> None:
         """Give partitions up; whoever waits for one of them is told so."""
         for topic_partition in partitions:
+            self.offline_partitions.discard(topic_partition)
             if self.partitions.pop(topic_partition, None) is not None:
                 self.delayed_produces.check_and_complete(topic_partition)
                 self.delayed_fetches.check_and_complete(topic_partition)

@@ -45,6 +45,7 @@ from ottla.server.handlers.produce import ProduceHandler
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.server.local_channel import LocalBrokerChannel
+from ottla.server.log_dir_failure import LogDirFailureHandler
 from ottla.server.membership import Membership, cluster_registry, refuse_other_brokers
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import Node
@@ -64,6 +65,7 @@ class Broker:
         self.registry = cluster_registry(runtime, config)
         self.broker_id = config.broker_id
         self.end_points: list[EndPoint] = []
+        self.log_dir_failures = LogDirFailureHandler(runtime, config)
 
     async def startup(self) -> None:
         """Take the log directories over, recover them, and serve clients."""
@@ -75,8 +77,10 @@ class Broker:
 
     async def _start_parts(self) -> None:
         config, runtime = self.config, self.runtime
-        self.log_manager = LogManager(runtime, config, self._topic_config)
+        failures = self.log_dir_failures
+        self.log_manager = LogManager(runtime, config, self._topic_config, failures.on_failure)
         owner = self.log_manager.acquire()
+        failures.check_registry_dir(self.log_manager)
         await self.registry.start()
         await ensure_persistent_paths(self.registry)
         known_id = owner.cluster_id if owner and config.zookeeper_connect is None else None
@@ -129,6 +133,7 @@ class Broker:
             runtime, self.registry, config, self.controller, self.end_points
         )
         await self.membership.join()
+        self.log_dir_failures.serve(self.replica_manager, self.controller)
 
     def _families(self) -> Iterable[ApiFamily]:
         controller, cache = self.controller, self.cache
@@ -202,8 +207,8 @@ def network_config(config: BrokerConfig) -> NetworkConfig:
     )
 
 
-async def serve(config: BrokerConfig) -> None:
-    """Run a broker on this loop until SIGTERM or SIGINT."""
+async def serve(config: BrokerConfig) -> int:
+    """Run a broker on this loop until SIGTERM or SIGINT; 1 if its log directories failed."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -211,6 +216,7 @@ async def serve(config: BrokerConfig) -> None:
     runtime = real_runtime(loop)
     began_ms = runtime.clock.monotonic_ms()
     broker = Broker(config, runtime)
+    broker.log_dir_failures.on_fatal = stop.set
     await broker.startup()
     # What startup made lives as long as the process: the collector need not look at it again.
     gc.collect()
@@ -224,9 +230,9 @@ async def serve(config: BrokerConfig) -> None:
     await stop.wait()
     logger.info("broker %d is stopping", broker.broker_id)
     await broker.shutdown()
+    return 1 if broker.log_dir_failures.is_fatal else 0
 
 
 def run_broker(config: BrokerConfig) -> int:
     """Run a broker in this process until it is told to stop; returns the exit status."""
-    asyncio.run(serve(config))
-    return 0
+    return asyncio.run(serve(config))

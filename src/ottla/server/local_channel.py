@@ -78,22 +78,34 @@ class LocalBrokerChannel:
             TRANSACTIONS_TOPIC: transactions,
         }
         self.groups = groups
+        # In which epochs coordinators took their partitions over: the same is not told twice.
+        self._elected: dict[TopicPartition, int] = {}
 
-    def leader_and_isr(self, broker_id: int, states: Sequence[PartitionState]) -> None:
-        self.replica_manager.become_leader_or_follower(states)
+    def leader_and_isr(
+        self, broker_id: int, states: Sequence[PartitionState]
+    ) -> Collection[TopicPartition]:
+        offline = set(self.replica_manager.become_leader_or_follower(states))
         for state in states:
-            topic, partition = state.topic_partition
-            coordinator = self.coordinators.get(topic)
-            if coordinator is not None and state.leader == broker_id:
-                coordinator.on_election(partition)
-            elif coordinator is not None:
-                coordinator.on_resignation(partition)
+            if state.topic_partition.topic in self.coordinators:
+                leads = state.leader == broker_id and state.topic_partition not in offline
+                self._tell_coordinator(state, leads)
+        return offline
+
+    def _tell_coordinator(self, state: PartitionState, leads: bool) -> None:
+        topic, partition = state.topic_partition
+        if not leads:
+            self._elected.pop(state.topic_partition, None)
+            self.coordinators[topic].on_resignation(partition)
+        elif self._elected.get(state.topic_partition) != state.leader_epoch:
+            self._elected[state.topic_partition] = state.leader_epoch
+            self.coordinators[topic].on_election(partition)
 
     def stop_replica(
         self, broker_id: int, partitions: Sequence[TopicPartition], delete: bool
     ) -> None:
         for topic, partition in partitions:
             if topic in self.coordinators:
+                self._elected.pop(TopicPartition(topic, partition), None)
                 self.coordinators[topic].on_resignation(partition)
         self.replica_manager.stop_replica(partitions, delete)
 

@@ -25,9 +25,11 @@ class RecordingChannel:
         self.metadata: dict[TopicPartition, PartitionState] = {}
         self.brokers: list[Node] = []
         self.deleted: list[str] = []
+        self.offline: dict[int, set[TopicPartition]] = {}
 
     def leader_and_isr(self, broker_id, states):
         self.leader_and_isr_calls.append((broker_id, list(states)))
+        return self.offline.get(broker_id, ())
 
     def stop_replica(self, broker_id, partitions, delete):
         self.stopped.append((broker_id, list(partitions), delete))

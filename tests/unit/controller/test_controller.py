@@ -360,3 +360,34 @@ def test_concurrent_creations_of_a_topic_make_one(world):
     outcomes = [errors(results)["t"] for results in world.run(create_twice())]
 
     assert outcomes == [None, ErrorCode.TOPIC_ALREADY_EXISTS]
+
+
+def test_failed_log_directory_moves_leaders_to_live_replicas(make_world):
+    """The next in-sync replica leads what was in it, and all are told which replica is offline."""
+    world = make_world(broker_count=2)
+    world.create(NewTopic("pages", 2, 2))
+    before = {tp: state.leader for tp, state in world.channel.metadata.items()}
+    lost = next(tp for tp, leader in before.items() if leader == 1)
+
+    world.channel.offline = {1: {lost}}
+    world.run(world.controller.on_log_dir_event(1))
+
+    state = world.channel.metadata[lost]
+    assert (state.leader, state.leader_and_isr.isr, state.offline_replicas) == (0, (0,), (1,))
+    assert lost in [told.topic_partition for told in world.channel.leader_and_isr_calls[-2][1]]
+    others = {tp: state.leader for tp, state in world.channel.metadata.items() if tp != lost}
+    assert others == {tp: leader for tp, leader in before.items() if tp != lost}
+
+
+def test_only_replica_in_a_failed_log_directory_leaves_no_leader(world):
+    """Nobody leads the partition, the ISR is kept for the day when the directory is back."""
+    world.create(NewTopic("pages", 1, 1))
+    lost = TopicPartition("pages", 0)
+
+    world.channel.offline = {0: {lost}}
+    world.run(world.controller.on_log_dir_event(0))
+
+    state = world.channel.metadata[lost]
+    assert (state.leader, state.leader_and_isr.isr, state.offline_replicas) == (-1, (0,), (0,))
+    world.restart()
+    assert world.channel.metadata[lost].leader == 0

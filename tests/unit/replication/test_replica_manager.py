@@ -281,3 +281,28 @@ def test_shutdown_answers_whoever_waits(manager):
     manager.shutdown()
 
     assert values(answers[0][FIRST]) == []
+
+
+def test_failed_log_directory_takes_its_partitions_offline(manager, runtime):
+    """A failed fsync: who waits is told KAFKA_STORAGE_ERROR, and so is everybody after."""
+    log = manager.partition(FIRST).log
+    log.update_config(TopicConfig.of(manager.log_manager.config, {"flush.messages": "1"}))
+    runtime.disk.fail("fsync", "/logs/t-0/*")
+    waiting = append_later(manager, batch(b"x"))
+    long_poll = fetch(manager, 0, 0, max_wait_ms=1_000, min_bytes=1_000)
+
+    runtime.advance(1)
+    manager.on_log_dir_failure(log.log_dir)
+
+    assert waiting[0][FIRST].error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert long_poll[0][SECOND].error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert append(manager, batch(b"y")).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert fetch(manager, 0)[0][FIRST].error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert manager.become_leader_or_follower([led(FIRST, epoch=2)]) == [FIRST]
+
+
+def append_later(manager, records):
+    """Append to the first partition; returns the list that the answer goes to."""
+    answers = []
+    manager.append_records(1_000, ACKS_LEADER, {FIRST: records}, answers.append)
+    return answers

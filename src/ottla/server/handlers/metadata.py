@@ -207,4 +207,5 @@ def partition_response(state: PartitionState) -> MetadataResponsePartition:
         leader_epoch=state.leader_epoch,
         replica_nodes=list(state.replicas),
         isr_nodes=list(state.leader_and_isr.isr),
+        offline_replicas=list(state.offline_replicas),
     )

@@ -38,7 +38,7 @@ class SilentChannel:
     """A broker that does as it is told."""
 
     def leader_and_isr(self, broker_id, states):
-        pass
+        return ()
 
     def stop_replica(self, broker_id, partitions, delete):
         pass
