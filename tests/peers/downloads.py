@@ -7,6 +7,7 @@ of those fetches again. A missing tool skips the tests that need it, and says wh
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
@@ -71,3 +72,31 @@ def compiled_java(version: str) -> Path:
         run([compiler, "-cp", f"{jars}/*", "-d", str(target), *map(str, sources)])
 
     return made_from(sources, CACHE / f"classes-{version}", compile_to)
+
+
+def compiled_go() -> Path:
+    """The folder with the program of `go/`: `peers franz-go ...` and `peers sarama ...`."""
+    go = require("go", "Go, 1.26 or newer")
+    folder = HERE / "go"
+    sources = [*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"]
+    caches = {"GOPATH": str(CACHE / "go"), "GOCACHE": str(CACHE / "go-build")}
+
+    def build(target: Path) -> None:
+        environment = {**os.environ, **caches, "GOFLAGS": "-modcacherw -mod=readonly"}
+        run([go, "build", "-o", str(target / "peers"), "."], cwd=folder, env=environment)
+
+    return made_from(sources, CACHE / "go-peers", build)
+
+
+def installed_node_modules() -> Path:
+    """The folder with `js/peer.mjs` and the packages that it needs."""
+    npm = require("npm", "Node.js, 20 or newer, with npm")
+    sources = [HERE / "js" / name for name in ("package.json", "package-lock.json", "peer.mjs")]
+
+    def install(target: Path) -> None:
+        for source in sources:
+            shutil.copy(source, target)
+        options = ["--no-audit", "--no-fund", "--ignore-scripts", "--cache", str(CACHE / "npm")]
+        run([npm, "ci", *options], cwd=target)
+
+    return made_from(sources, CACHE / "js-peers", install)
