@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import build_batch, with_records
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType
-from ottla.record.legacy import NEWEST_CODEC, LegacyBatch
+from ottla.record.legacy import NEWEST_CODEC, LegacyBatch, parse_message
 from ottla.record.legacy_builder import build_message_set
+from ottla.record.plain_kernel import NewRecord
 from ottla.record.record import CorruptRecordError, Record
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, NO_SEQUENCE, RecordBatch, batches
 from ottla.record.varint import encode_varint
@@ -45,36 +46,26 @@ def to_batch(message_set: memoryview) -> bytearray | None:
 
     Raises KafkaError with the code that the producer gets. The batch has the codec of the set.
     """
-    records: list[Record] = []
+    rows: list[NewRecord] = []
     codec = CompressionType.NONE
     room = MAX_DECOMPRESSED_BYTES
     position = 0
-    for entry in batches(message_set):
-        if not isinstance(entry, LegacyBatch):
-            raise CorruptRecordError(f"a batch of magic {entry.magic} inside a message set")
-        entry.verify()
-        _check_producible(entry)
-        position += entry.size_in_bytes
-        found = list(entry.records(max_bytes=room))
-        if entry.compression is not CompressionType.NONE:
+    while position < len(message_set):
+        message = parse_message(message_set, position)
+        if message.is_log_append_time:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP, "a message says that the broker has set its timestamp"
+            )
+        if message.codec:
+            entry = LegacyBatch(message_set, position)
             codec = entry.compression
-            room -= sum(len(record.key or b"") + len(record.value or b"") for record in found)
-        records += found
-    if position != len(message_set):
-        raise CorruptRecordError(
-            f"the message set ends in the middle of a message: {len(message_set) - position} of "
-            f"its {len(message_set)} bytes are left over"
-        )
-    if not records:
-        return None
-    return bytearray(build_batch([(r.timestamp_ms, r.key, r.value, ()) for r in records], codec))
-
-
-def _check_producible(entry: LegacyBatch) -> None:
-    if entry.is_log_append_time:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP, "a message says that the broker has set its timestamp"
-        )
+            for record in entry.records(max_bytes=room):
+                room -= len(record.key or b"") + len(record.value or b"")
+                rows.append((record.timestamp_ms, record.key, record.value, ()))
+        else:
+            rows.append((message.timestamp_ms, message.key, message.value, ()))
+        position += message.size_in_bytes
+    return bytearray(build_batch(rows, codec)) if rows else None
 
 
 def up_convert(entries: Sequence[RecordBatch]) -> RecordBatch:

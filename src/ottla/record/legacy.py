@@ -54,6 +54,7 @@ class Message(NamedTuple):
     """One entry of a message set, its CRC checked; the offset is as it stands there."""
 
     offset: int
+    size_in_bytes: int
     magic: int
     attributes: int
     timestamp_ms: int
@@ -63,6 +64,10 @@ class Message(NamedTuple):
     @property
     def codec(self) -> int:
         return self.attributes & COMPRESSION_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.magic == MAGIC_1 and bool(self.attributes & LOG_APPEND_TIME_FLAG)
 
 
 class LegacyBatch(RecordBatch):
@@ -227,8 +232,7 @@ class LegacyBatch(RecordBatch):
             if message.codec:
                 raise self._corrupt("a compressed message set inside a compressed message set")
             yield message
-            (size,) = LENGTH.unpack_from(data, position + LOG_OVERHEAD - LENGTH.size)
-            position += LOG_OVERHEAD + size
+            position += message.size_in_bytes
 
     def _corrupt(self, what: str) -> CorruptRecordError:
         return CorruptRecordError(f"the message at offset {self._last_offset}: {what}")
@@ -257,7 +261,7 @@ def parse_message(data: bytes | memoryview, position: int) -> Message:
     value, start = _field(data, start, end, offset)
     if start != end:
         raise _corrupt_entry(offset, f"{end - start} bytes follow its value")
-    return Message(offset, magic, attributes, timestamp_ms, key, value)
+    return Message(offset, end - position, magic, attributes, timestamp_ms, key, value)
 
 
 def _field(data: bytes | memoryview, start: int, end: int, offset: int) -> tuple[bytes | None, int]:
