@@ -48,6 +48,9 @@ CRC_START: Final = LOG_OVERHEAD + CRC_BYTES
 # A message without key and value, by its magic.
 MIN_SIZES: Final = (14, 22)
 NEWEST_CODEC: Final = CompressionType.LZ4
+# Only old segments of our own hold compressed sets, and one must not be taken for damaged, and cut
+# off by recovery, because it is large.
+MAX_EXTENT_BYTES: Final = 1 << 30
 
 
 class Message(NamedTuple):
@@ -183,7 +186,7 @@ class LegacyBatch(RecordBatch):
     def _extent(self) -> tuple[int, int]:
         if self._first_and_count is None:
             if self.compression:
-                records = self._inner_records(MAX_DECOMPRESSED_BYTES)
+                records = self._inner_records(MAX_EXTENT_BYTES)
                 self._first_and_count = records[0].offset, len(records)
             else:
                 self._first_and_count = self._last_offset, 1

@@ -132,11 +132,11 @@ class MessageSetFetch:
             self.respond(self.results, self.message_sets)
 
     def _cut(self, topic_partition: TopicPartition, records: Records) -> Records:
-        limit = self.limits[topic_partition]
+        limit = max(0, self.limits[topic_partition])
         if not self.cuts:
             return records
-        if isinstance(records, FileRegion):
-            if records.size > limit:
-                return FileRegion(records.file, records.position, max(0, limit))
+        if not isinstance(records, FileRegion):
+            return records[:limit]
+        if records.size <= limit:
             return records
-        return records[: max(0, limit)]
+        return FileRegion(records.file, records.position, limit) if limit else b""
