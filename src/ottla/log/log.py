@@ -41,6 +41,8 @@ __all__ = ["FetchDataInfo", "Log", "LogAppendInfo"]
 
 logger = logging.getLogger(__name__)
 
+CLIENT: Final = AppendOrigin.CLIENT
+
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -170,7 +172,7 @@ class Log:
             raise older_epoch(self.topic_partition, leader_epoch, epochs.latest_epoch)
         batch, max_timestamp_ms, append_time_ms = self._validator.validate(records, now_ms, origin)
         if batch.producer_id >= 0:
-            if origin is not AppendOrigin.CLIENT:
+            if origin is not CLIENT:
                 self.producer_state_manager.check_coordinator(batch)
             elif (duplicate := self.producer_state_manager.check(batch)) is not None:
                 is_append_time = self._validator.is_log_append_time
