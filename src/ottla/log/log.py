@@ -123,8 +123,6 @@ class Log:
     def update_high_watermark(self, offset: int) -> None:
         """Set the high watermark, within the bounds of the log."""
         self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
-        if self.producer_state_manager.unreplicated_txns:
-            self.producer_state_manager.on_high_watermark(self.high_watermark)
 
     @property
     def last_stable_offset(self) -> int:
@@ -132,6 +130,7 @@ class Log:
         producers = self.producer_state_manager
         if not producers.ongoing_txns and not producers.unreplicated_txns:
             return self.high_watermark
+        producers.on_high_watermark(self.high_watermark)
         unstable = producers.first_unstable_offset
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
