@@ -211,6 +211,7 @@ class Log:
         if not batch.is_control:
             self.producer_state_manager.append(batch, base_offset, max_timestamp_ms)
             return
+        self.producer_state_manager.on_high_watermark(self.high_watermark)
         aborted = self.producer_state_manager.replay(RecordBatch(batch.buffer))
         if aborted is not None:
             try:

@@ -119,6 +119,21 @@ def test_append_of_an_abort_marker_is_kept_in_the_transaction_index(world: LogWo
     assert log.last_stable_offset == 2
 
 
+def test_ended_transactions_are_forgotten_though_nobody_reads(world: LogWorld):
+    """Only those above the high watermark are kept in mind."""
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    end = EndTransactionMarker(ControlRecordType.COMMIT, 0)
+    for number in range(5):
+        world.append(b"x", base_sequence=number, is_transactional=True, **producer)
+        marker = build_end_transaction_marker(end, NOW_MS, **producer)
+        log = world.log()
+        log.append_as_leader(memoryview(marker), 0, now_ms=0, origin=AppendOrigin.COORDINATOR)
+        log.update_high_watermark(log.log_end_offset)
+
+    assert len(log.producer_state_manager.unreplicated_txns) == 1
+    assert log.last_stable_offset == 10
+
+
 def test_aborted_transactions_are_those_within_what_was_read(world: LogWorld):
     """Over several segments; nothing that ended before, and nothing behind the end."""
     log = world.log()
