@@ -15,6 +15,11 @@ CONFIG_TOPICS: Final = "/config/topics"
 CONFIG_BROKERS: Final = "/config/brokers"
 CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
+CONFIG_CLIENTS: Final = "/config/clients"
+CONFIG_USERS: Final = "/config/users"
+CONSUMERS: Final = "/consumers"
+ISR_CHANGES: Final = "/isr_change_notification"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
@@ -25,12 +30,17 @@ PERSISTENT: Final = (
     TOPICS,
     CONFIG_TOPICS,
     CONFIG_BROKERS,
+    CONFIG_CLIENTS,
+    CONFIG_USERS,
     CONFIG_CHANGES,
+    CONSUMERS,
     DELETE_TOPICS,
     "/cluster",
     BROKER_SEQUENCE,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
 )
-"""What is made when a cluster starts for the first time."""
+"""What is made when a cluster starts for the first time: Kafka's tools expect to find it."""
 
 
 def broker(broker_id: int) -> str:

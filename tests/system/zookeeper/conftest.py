@@ -37,7 +37,7 @@ class Znodes:
         return json.loads(self.get(path)[0])
 
     def names(self, path: str) -> list[str]:
-        return sorted(self.client.get_children(self.chroot + path))
+        return sorted(self.client.get_children((self.chroot + path).rstrip("/")))
 
     def close(self) -> None:
         self.client.stop()

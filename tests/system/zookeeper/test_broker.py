@@ -85,6 +85,11 @@ def test_znodes_look_like_kafkas(start_broker, znodes):
     }
     assert znodes.get("/brokers/ids/0")[1].ephemeralOwner
     assert znodes.get("/brokers/seqid")[0] == b""
+    assert set(znodes.names("/")) == {
+        *("admin", "brokers", "cluster", "config", "consumers", "controller", "controller_epoch"),
+        *("isr_change_notification", "log_dir_event_notification"),
+    }
+    assert znodes.names("/config") == ["brokers", "changes", "clients", "topics", "users"]
     controller = znodes.json("/controller")
     assert controller.pop("timestamp").isdecimal()
     assert controller == {"version": 1, "brokerid": 0}
@@ -282,7 +287,7 @@ def test_acls_keep_others_from_writing(start_broker, znodes):
     with pytest.raises(NoAuthError):
         znodes.client.set(znodes.chroot + f"/brokers/topics/{TOPIC}", b"")
     with pytest.raises(NoAuthError):
-        znodes.get("/config/brokers")
+        znodes.get("/config/users")
     assert "secret" not in broker.log
     assert broker.stop() == 0
 
