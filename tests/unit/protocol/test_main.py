@@ -51,5 +51,6 @@ def test_every_message_has_a_name_of_its_own() -> None:
     """Requests and responses of all APIs, and the embedded messages."""
     names = messages()
 
-    assert len(names) == 2 * len(MODULES) + 8
+    served = [name for name in names if name.endswith(("Request", "Response"))]
+    assert len(served) == 2 * len(MODULES)
     assert {"FetchResponse", "ConsumerProtocolAssignment", "GroupMetadataValue"} < set(names)
