@@ -86,3 +86,62 @@ def test_offsets_in_use_do_not_expire():
 
     assert expired(offsets, 200, {"t"}) == []
     assert expired(offsets, 200) == [T0, T1]
+
+
+def test_offsets_of_a_transaction_count_when_it_commits():
+    """And not at all when it aborts."""
+    for commit in (True, False):
+        offsets = GroupOffsets()
+        offsets.load({T0: OffsetAndMetadata(1)})
+        offsets.prepare_in_transaction(7, {T0: OffsetAndMetadata(5)})
+        assert offsets.is_unstable(T0)
+        assert offsets.has_pending
+        assert offsets.get(T0).offset == 1
+        offsets.end_transaction(7, commit)
+
+        assert not offsets.is_unstable(T0)
+        assert offsets.get(T0).offset == (5 if commit else 1)
+
+
+def test_plain_commit_after_that_of_a_transaction_stays():
+    """The later written one counts, whichever is completed first."""
+    offsets = GroupOffsets()
+    offsets.prepare_in_transaction(7, {T0: OffsetAndMetadata(5)})
+    offsets.complete(offsets.prepare([T0]), {T0: OffsetAndMetadata(6)})
+    offsets.end_transaction(7, commit=True)
+
+    assert offsets.get(T0).offset == 6
+
+
+def test_transactions_of_two_producers_end_apart():
+    """A partition is unstable while any of them is open."""
+    offsets = GroupOffsets()
+    for producer_id in (7, 8):
+        offsets.prepare_in_transaction(producer_id, {T0: OffsetAndMetadata(producer_id)})
+    offsets.end_transaction(8, commit=True)
+
+    assert offsets.is_unstable(T0)
+    assert list(offsets.open_transactions) == [7]
+    assert offsets.get(T0).offset == 8
+
+
+def test_commit_that_did_not_get_into_the_log_is_not_in_the_transaction():
+    """Nothing is left of it."""
+    offsets = GroupOffsets()
+    sequence = offsets.prepare_in_transaction(7, {T0: OffsetAndMetadata(5)})
+    offsets.give_up_in_transaction(7, sequence, [T0])
+
+    assert not offsets.has_pending
+    offsets.end_transaction(7, commit=True)
+    assert offsets.get(T0) is None
+
+
+def test_offsets_of_deleted_topics_go_from_transactions_as_well():
+    """Else they would come back with the commit."""
+    offsets = GroupOffsets()
+    offsets.load({T0: OffsetAndMetadata(1)})
+    offsets.prepare_in_transaction(7, {T0: OffsetAndMetadata(5)})
+
+    assert offsets.remove_topics({"t"}) == [T0]
+    offsets.end_transaction(7, commit=True)
+    assert offsets.get(T0) is None

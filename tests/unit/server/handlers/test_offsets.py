@@ -4,11 +4,15 @@ import pytest
 from group_world import World
 
 from ottla.errors import ErrorCode
-from ottla.protocol.message import encode
+from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
+from ottla.protocol.message import encode, encode_versioned
 from ottla.protocol.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -127,8 +131,8 @@ def test_no_topics_ask_for_nothing(broker):
     assert broker.fetch(5, []) == (0, [])
 
 
-def test_stable_offsets_are_always_at_hand(broker):
-    """Without transactions no offset is unstable."""
+def test_offsets_of_ended_transactions_are_stable(broker):
+    """Only those of open ones are not; test_transactions.py has these."""
     broker.commit(2, offset(0, 5))
 
     assert broker.fetch(7, [0], require_stable=True) == (0, [(0, 5, -1, "", 0)])
@@ -209,3 +213,55 @@ def test_retention_time_of_versions_2_to_4_is_kept(broker):
 def test_all_apis_have_handlers(broker):
     """The table of the family has OffsetCommit and OffsetFetch."""
     assert sorted(broker.handlers.apis()) == [8, 9, 47]
+
+
+def delete(broker, *partitions, group="g"):
+    """Top-level error, and the error of each partition of "t"."""
+    topic = OffsetDeleteRequestTopic(
+        name="t",
+        partitions=[OffsetDeleteRequestPartition(partition_index=p) for p in partitions],
+    )
+    context = Context(0)
+    broker.handlers.handle_offset_delete(
+        context, OffsetDeleteRequest(group_id=group, topics=[topic])
+    )
+    topics = context.answer.topics
+    return context.answer.error_code, [p.error_code for t in topics for p in t.partitions]
+
+
+def test_deleted_offsets_are_gone_for_good(broker):
+    """Also after a restart; those that never were are no error (KIP-496)."""
+    broker.commit(2, offset(0, 5), offset(1, 6))
+    assert delete(broker, 0, 7) == (0, [0, 0])
+    broker.world.start()
+
+    assert broker.world.coordinator.fetch_offsets("g", None)[1] == {
+        TopicPartition("t", 1): broker.world.group().offsets.get(TopicPartition("t", 1))
+    }
+
+
+def test_offsets_of_an_unknown_group_cannot_be_deleted(broker):
+    """The whole request fails."""
+    assert delete(broker, 0, group="nobody") == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+
+
+def test_group_that_nothing_is_left_of_is_gone(broker):
+    """As when its offsets expire."""
+    broker.commit(2, offset(0, 5))
+    delete(broker, 0)
+
+    assert broker.world.coordinator.manager.group("g") is None
+
+
+def test_offsets_of_topics_that_are_being_read_stay():
+    """Of a group whose members do not say what they read, all do."""
+    subscription = encode_versioned(ConsumerProtocolSubscription(topics=["t"]), 0)
+    for protocols, expected in (
+        ((("range", subscription),), (0, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])),
+        ((("range", b"?"),), (ErrorCode.NON_EMPTY_GROUP, [])),
+    ):
+        broker = Broker()
+        joining = broker.world.join(protocols=protocols)
+        broker.world.end_initial_delay()
+        broker.world.stabilize(joining)
+        assert delete(broker, 0) == expected
