@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from confluent_kafka import Producer
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COUNT = 50
@@ -162,3 +163,26 @@ def test_the_performance_tools_run(kafka, tools, broker, topic):
 
     assert f"{count} records sent" in produced
     assert int(consumed.splitlines()[-1].split(", ")[4]) == count
+
+
+def test_transactions_are_listed_and_described(kafka, topic, broker):
+    """An open transaction is seen by every verb, and can be aborted by the operator."""
+    transactional_id = f"{topic}-id"
+    settings = {"bootstrap.servers": broker.bootstrap_servers}
+    producer = Producer({**settings, "transactional.id": transactional_id})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    assert producer.flush(30) == 0
+
+    assert re.search(rf"{transactional_id}\s+0\s+\d+\s+Ongoing", kafka("transactions", "list"))
+    described = kafka("transactions", "describe", "--transactional-id", transactional_id)
+    assert f"{topic}-0" in described
+    partition = ("--topic", topic, "--partition", "0")
+    producers = kafka("transactions", "describe-producers", *partition).splitlines()[1].split()
+    assert producers[-1] == "0"
+    kafka("transactions", "abort", *partition, "--start-offset", "0")
+
+    producers = kafka("transactions", "describe-producers", *partition).splitlines()[1].split()
+    assert producers[-1] == "None"
+    assert offsets(kafka, topic)[0] == 2
