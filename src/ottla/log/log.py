@@ -120,6 +120,11 @@ class Log:
         """The offset before which everything is on disk for sure."""
         return self._flusher.recovery_point
 
+    @property
+    def scan_point(self) -> int:
+        """Where recovery has to begin: in the first segment that was not closed and flushed."""
+        return min(self._flusher.recovery_point, self._flusher.closed_point)
+
     def update_high_watermark(self, offset: int) -> None:
         """Set the high watermark, within the bounds of the log."""
         self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
@@ -392,6 +397,10 @@ class Log:
         if self.segments.first.base_offset > self.log_start_offset:
             self._start_at(self.segments.first.base_offset)
 
+    def lower_recovery_point(self, offset: int) -> None:
+        """Take back that what lies behind an offset is on disk."""
+        self._flusher.truncate(offset)
+
     def truncate_to(self, offset: int) -> None:
         """Drop everything from an offset on; a batch that holds it goes as a whole."""
         self._check_available()
@@ -407,7 +416,7 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.cleaned_offset = min(self.cleaned_offset, offset)
         self.update_high_watermark(self.high_watermark)
-        self._flusher.truncate(offset)
+        self.lower_recovery_point(offset)
         self.leader_epoch_cache.truncate_from_end(offset)
         self.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
         restore_producers(self.producer_state_manager, self.segments, offset)
@@ -420,7 +429,9 @@ class Log:
             self.segments = Segments([*gone, segment])
         else:
             _, gone = self.segments.split(lambda segment: segment.base_offset <= offset)
-        self.remove_segments(gone[::-1])  # the last one first: a crash must not leave a hole
+        if gone:
+            self.remove_segments(gone[::-1])  # the last one first: a crash must not leave a hole
+            self._runtime.disk.fsync_dir(self.dir)
         self.segments.active.truncate_to(offset)
 
     # -- getting to disk, and ending
@@ -446,11 +457,15 @@ class Log:
         self.segments.active.become_inactive()
         if (self.producer_state_manager.latest_snapshot_offset or 0) != self.log_end_offset:
             self._take_snapshot()
-        return self._flusher.job(self.log_end_offset) if self._flusher.is_needed else None
+        return (
+            self._flusher.job(self.log_end_offset, is_last=True)
+            if self._flusher.is_needed
+            else None
+        )
 
     def note_flushed(self) -> None:
         """The job of `prepare_close` has succeeded."""
-        self._flusher.recovery_point = self.log_end_offset
+        self._flusher.recovery_point = self._flusher.closed_point = self.log_end_offset
 
     def close(self) -> None:
         """Close the files; the log is not used any more."""

@@ -75,8 +75,9 @@ def _unless_gone(action: Callable[..., object], *arguments: object) -> None:
 class LogFlusher:
     """Flushes one log, one job at a time; what is asked meanwhile goes into the next one.
 
-    `recovery_point` is the offset before which everything is on disk for sure: it moves when an
+    `recovery_point` is the offset before which all batches are on disk for sure: it moves when an
     fsync has succeeded and not before. An fsync that fails takes the log directory offline.
+    `closed_point` is the base offset of a segment before which the indexes are on disk, too.
     """
 
     __slots__ = (
@@ -88,6 +89,7 @@ class LogFlusher:
         "_timer",
         "_unsynced_paths",
         "_wanted",
+        "closed_point",
         "recovery_point",
     )
 
@@ -101,6 +103,7 @@ class LogFlusher:
         self._has_new_names = True
         self._unsynced_paths: list[str] = []
         self.recovery_point = recovery_point
+        self.closed_point = log.segments.active.base_offset
 
     def note_new_file(self, path: str) -> None:
         """A file was made that the next flush has to sync as well."""
@@ -119,8 +122,15 @@ class LogFlusher:
     def flush(self, up_to: int) -> None:
         """See to it that everything before `up_to` gets to disk soon."""
         self._wanted = max(self._wanted, up_to)
-        if not self._is_busy and self._wanted > self.recovery_point and self._log.is_available:
+        if not self._is_busy and self._is_wanted and self._log.is_available:
             self._begin()
+
+    @property
+    def _is_wanted(self) -> bool:
+        """Whether batches were asked for, or the indexes of segments that are closed now."""
+        if self._wanted > self.recovery_point:
+            return True
+        return self.closed_point < self._log.segments.active.base_offset <= self._wanted
 
     def awaits(self, offset: int) -> bool:
         """Whether a flush of the record at `offset` was asked for and is not done yet."""
@@ -131,28 +141,32 @@ class LogFlusher:
         self._generation += 1
         self._wanted = min(self._wanted, offset)
         self.recovery_point = min(self.recovery_point, offset)
+        self.closed_point = min(self.closed_point, offset)
 
     @property
     def is_needed(self) -> bool:
         """Whether there is anything that is not known to be on disk."""
         return (
             self.recovery_point < self._log.log_end_offset
+            or self.closed_point < self._log.segments.active.base_offset
             or self._has_new_names
             or self._log.leader_epoch_cache.is_dirty
         )
 
-    def job(self, up_to: int) -> FlushJob:
+    def job(self, up_to: int, *, is_last: bool = False) -> FlushJob:
         """What has to be done for everything before an offset to be on disk.
 
-        The indexes of the active segment are left out: after a crash they are made anew.
+        The indexes of the active segment are left out unless this is the last flush of a clean
+        stop: after a crash they are made anew.
         """
         log = self._log
         epochs = log.leader_epoch_cache
-        segments = [s for s in log.segments.since(self.recovery_point) if s.base_offset < up_to]
+        first = min(self.recovery_point, self.closed_point)
+        segments = [s for s in log.segments.since(first) if s.base_offset < up_to or is_last]
         paths, self._unsynced_paths = self._unsynced_paths, []
         for segment in segments:
             segment.write_indexes()
-            if segment is not log.segments.active:
+            if is_last or segment is not log.segments.active:
                 paths += segment.files()[1:]
             elif self._runtime.disk.exists(segment.txn_index.path):
                 paths.append(segment.txn_index.path)  # a clean start takes it as it is
@@ -168,11 +182,14 @@ class LogFlusher:
 
     def _begin(self) -> None:
         up_to, generation = self._wanted, self._generation
+        segments = self._log.segments
+        closed_point = segments.base_offsets[segments.index_of(up_to)]
 
         def on_done(_: None) -> None:
             self._is_busy = False
             if generation == self._generation:
                 self.recovery_point = max(self.recovery_point, up_to)
+                self.closed_point = max(self.closed_point, closed_point)
             self.flush(self._wanted)
             self._log.on_flushed()
 

@@ -298,6 +298,18 @@ class LogManager:
         self.checkpoint_high_watermarks()
         self.checkpoint_cleaned_offsets()
 
+    async def truncate(self, log: Log, offset: int) -> None:
+        """Drop everything of a log from an offset on.
+
+        The recovery point goes first, on disk: after a loss of power a later one would vouch for
+        what had meanwhile been written in the place of what was dropped.
+        """
+        if offset < log.log_end_offset:
+            log.lower_recovery_point(offset)
+            self.checkpoint_recovery_points()
+            await self._writes[log.log_dir.recovery_points.path]
+            log.truncate_to(offset)
+
     def _remove_later(self, path: str) -> None:
         """Finish a deletion that was under way when the broker stopped."""
         runtime = self.runtime
@@ -339,9 +351,9 @@ class LogManager:
             log.producer_state_manager.remove_expired(now_ms)
 
     def checkpoint_recovery_points(self) -> None:
-        """Write down up to where each log is on disk."""
+        """Write down from where on each log is to be checked after a crash."""
         for log_dir, logs in self._logs_by_dir():
-            offsets = {log.topic_partition: log.recovery_point for log in logs}
+            offsets = {log.topic_partition: log.scan_point for log in logs}
             self._write_later(log_dir, log_dir.recovery_points, offsets)
 
     def checkpoint_log_start_offsets(self) -> None:

@@ -3,5 +3,6 @@
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "log"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "log" / "cleaner"))
