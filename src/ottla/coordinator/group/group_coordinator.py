@@ -34,6 +34,7 @@ from ottla.coordinator.group.offset_commits import Committer, OffsetCommits, OnC
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.coordinator.group.validation import check_member, is_valid_group_id
+from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
 from ottla.protocol.group import (
     DeleteGroupsRequest,
@@ -205,11 +206,11 @@ class GroupCoordinator:
         self,
         group_id: str,
         committer: Committer,
-        producer: tuple[int, int],
+        producer: TxnProducer,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_committed: OnCommitted,
     ) -> None:
-        """Keep offsets that count once the transaction of a producer (id, epoch) is committed."""
+        """Keep offsets that count once the producer's transaction is committed."""
         error = self.availability(group_id)
         if error:
             on_committed(dict.fromkeys(offsets, error))

@@ -16,6 +16,7 @@ from ottla.coordinator.group.group import GroupMetadata, GroupState
 from ottla.coordinator.group.group_records import group_key, group_value, offset_key, offset_value
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.group.partition_loader import PartitionLoader
+from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import BatchBuilder
 from ottla.runtime import Runtime
@@ -138,15 +139,15 @@ class GroupMetadataManager:
     def store_offsets_in_transaction(
         self,
         group: GroupMetadata,
-        producer: tuple[int, int],
+        producer: TxnProducer,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_stored: OnStored,
     ) -> None:
-        """Write offsets that count once the transaction of a producer (id, epoch) is committed."""
+        """Write offsets that count once the producer's transaction is committed."""
         if not offsets:
             on_stored(ErrorCode.NONE)
             return
-        producer_id, producer_epoch = producer
+        producer_id = producer.producer_id
         sequence = group.offsets.prepare_in_transaction(producer_id, offsets)
         partition = self.log.partition_for(group.group_id)
         self._transactions.setdefault((partition, producer_id), set()).add(group.group_id)
@@ -158,7 +159,7 @@ class GroupMetadataManager:
 
         # The log knows a producer's transaction by its batches. Their numbers do not matter here.
         builder = BatchBuilder()
-        builder.set_producer_state(producer_id, producer_epoch, 0, True)
+        builder.set_producer_state(producer_id, producer.producer_epoch, 0, True)
         self._append_offsets(group, offsets, builder, on_done)
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:

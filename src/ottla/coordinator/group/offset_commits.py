@@ -12,6 +12,7 @@ from ottla.coordinator.group.member import UNKNOWN_MEMBER_ID
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.coordinator.group.validation import check_member
+from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
 from ottla.runtime import Clock
 from ottla.structs import TopicPartition
@@ -78,13 +79,14 @@ class OffsetCommits:
         self,
         group_id: str,
         committer: Committer,
-        producer: tuple[int, int],
+        producer: TxnProducer,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_committed: OnCommitted,
     ) -> None:
-        """Store offsets that count with the transaction of a producer (id, epoch), or none.
+        """Store offsets that count with the producer's transaction, or none.
 
         A producer that names no member is an old one, which is fenced by its epoch alone (KIP-447).
+        A request by a connection that it has given up for a newer one belongs to what it did then.
         """
         group = self._manager.group(group_id)
         if group is None:
@@ -93,10 +95,13 @@ class OffsetCommits:
                 return
             group = self._manager.get_or_create_group(group_id)
         is_empty = committer.generation_id < 0 and group.is_in(GroupState.EMPTY)
+        error = ErrorCode.NONE
         if not is_empty and committer.claims_membership:
             error = check_generation(group, committer)
-        else:
-            error = ErrorCode.NONE
+        if not error and not group.offsets.admit(
+            producer.producer_id, producer.producer_epoch, producer.session
+        ):
+            error = ErrorCode.NOT_COORDINATOR
         if error:
             on_committed(dict.fromkeys(offsets, error))
         else:

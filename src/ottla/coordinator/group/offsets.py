@@ -42,6 +42,8 @@ class GroupOffsets:
         self._applied: dict[TopicPartition, _Applied] = {}
         self._pending: dict[TopicPartition, int] = {}
         self._transactions: dict[int, dict[TopicPartition, _Applied]] = {}
+        # By producer id, the epoch and the latest connection of commits in transactions.
+        self._sessions: dict[int, tuple[int, int]] = {}
         self._sequence = 0
 
     def __len__(self) -> int:
@@ -100,6 +102,14 @@ class GroupOffsets:
                 del self._pending[partition]
 
     # -- transactions
+
+    def admit(self, producer_id: int, producer_epoch: int, session: int) -> bool:
+        """Whether no later connection of the producer has been here; notes this one if so."""
+        epoch, latest = self._sessions.get(producer_id, (producer_epoch, session))
+        if epoch == producer_epoch and session < latest:
+            return False
+        self._sessions[producer_id] = producer_epoch, session
+        return True
 
     def prepare_in_transaction(
         self, producer_id: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]

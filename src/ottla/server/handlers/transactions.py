@@ -22,6 +22,7 @@ from ottla.coordinator.transaction.transaction_coordinator import (
     TransactionCoordinator,
     TxnProducer,
 )
+from ottla.coordinator.transaction.transaction_metadata import NO_SESSION
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.errors import ErrorCode
 from ottla.network.request import RequestContext
@@ -254,13 +255,14 @@ class TransactionHandlers:
             context.respond(offset_commit_response(body, {**errors, **unknown}))
 
         if offsets:
-            self._commit_offsets(body, offsets, respond)
+            self._commit_offsets(body, session_of(context), offsets, respond)
         else:
             respond({})
 
     def _commit_offsets(
         self,
         body: TxnOffsetCommitRequest,
+        session: int,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         respond: Callable[[Errors], object],
     ) -> None:
@@ -268,7 +270,9 @@ class TransactionHandlers:
         if error:
             respond(dict.fromkeys(offsets, error))
             return
-        producer = TxnProducer(body.transactional_id, body.producer_id, body.producer_epoch)
+        producer = TxnProducer(
+            body.transactional_id, body.producer_id, body.producer_epoch, session
+        )
         partition = TopicPartition(OFFSETS_TOPIC, self.groups.partition_for(body.group_id))
 
         def on_verified(errors: Errors) -> None:
@@ -279,12 +283,14 @@ class TransactionHandlers:
             self.groups.commit_offsets_in_transaction(
                 body.group_id,
                 committer,
-                (body.producer_id, body.producer_epoch),
+                producer,
                 offsets,
                 respond,
             )
 
-        self.verifier.verify(producer, [partition], on_verified)
+        # The coordinator knows the producer by another connection: it is not asked about this one.
+        asking = producer._replace(session=NO_SESSION)
+        self.verifier.verify(asking, [partition], on_verified)
 
 
 def old_error(error: ErrorCode, context: RequestContext) -> ErrorCode:

@@ -136,6 +136,18 @@ def test_commit_that_did_not_get_into_the_log_is_not_in_the_transaction():
     assert offsets.get(T0) is None
 
 
+def test_connections_are_compared_for_one_producer_and_epoch_only():
+    """A producer that has taken over may be connected for longer."""
+    offsets = GroupOffsets()
+
+    assert offsets.admit(7, 0, 5)
+    assert not offsets.admit(7, 0, 4)
+    assert offsets.admit(8, 0, 1)
+    assert offsets.admit(7, 1, 3)
+    assert offsets.admit(7, 1, 6)
+    assert not offsets.admit(7, 1, 5)
+
+
 def test_offsets_of_deleted_topics_go_from_transactions_as_well():
     """Else they would come back with the commit."""
     offsets = GroupOffsets()

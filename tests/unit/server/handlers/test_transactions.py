@@ -289,6 +289,18 @@ def test_offsets_outside_of_a_transaction_are_refused(broker, producer):
     assert fetch_offset(broker) == (-1, 0)
 
 
+def test_late_offsets_do_not_get_into_the_next_transaction(broker, producer):
+    """They come by a connection that the producer has given up since, and would lead it back."""
+    for offset in (5, 9):
+        broker.add_offsets(producer)
+        assert broker.commit_offset(producer, offset, session=2) == 0
+        if offset == 9:
+            assert broker.commit_offset(producer, 3, session=1) == ErrorCode.NOT_COORDINATOR
+        broker.end(producer)
+
+    assert fetch_offset(broker) == (9, 0)
+
+
 @pytest.mark.parametrize(
     ("member", "error"),
     [

@@ -154,7 +154,7 @@ class TransactionBroker:
         )
         return self.call(body, version).error_code
 
-    def commit_offset(self, producer, offset, version=3, **fields):
+    def commit_offset(self, producer, offset, version=3, session=1, **fields):
         partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
         body = TxnOffsetCommitRequest(
             transactional_id="x",
@@ -164,7 +164,7 @@ class TransactionBroker:
             topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
             **fields,
         )
-        return self.call(body, version).topics[0].partitions[0].error_code
+        return self.call(body, version, session).topics[0].partitions[0].error_code
 
     def end(self, producer, commit=True, version=3, session=1):
         body = EndTxnRequest(
