@@ -40,6 +40,13 @@ class GroupMembership(NamedTuple):
 NO_MEMBERSHIP = GroupMembership()
 
 
+class ConsumerGroupMetadata(NamedTuple):
+    """What a transactional producer needs to know of the consumer whose offsets it commits."""
+
+    group_id: str
+    membership: GroupMembership = NO_MEMBERSHIP
+
+
 async def commit_offsets(
     client: NetworkClient,
     coordinator: int,

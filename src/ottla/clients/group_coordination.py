@@ -1,4 +1,4 @@
-"""Finding the broker that coordinates a group."""
+"""Finding the broker that coordinates a group, or a transactional id."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ottla.clients.timing import Backoff, Deadline, pause
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group import (
     KEY_TYPE_GROUP,
+    KEY_TYPE_TRANSACTION,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
@@ -29,31 +30,47 @@ COORDINATOR_MOVED = frozenset(
 """After these the coordinator has to be looked for again."""
 
 
-async def find_coordinator(client: NetworkClient, group_id: str, deadline: Deadline) -> Node:
-    """Ask any broker, once, who coordinates the group."""
+TITLES = {KEY_TYPE_GROUP: "group", KEY_TYPE_TRANSACTION: "transactional id"}
+
+
+async def find_coordinator(
+    client: NetworkClient, key: str, deadline: Deadline, key_type: int = KEY_TYPE_GROUP
+) -> Node:
+    """Ask any broker, once, who coordinates the group, or what else `key_type` says."""
     connection = await client.any_ready(deadline)
-    version = connection.version_of(FindCoordinatorRequest)
+    low = 0 if key_type == KEY_TYPE_GROUP else FIRST_VERSION_WITH_KEY_TYPE
+    version = connection.version_of(FindCoordinatorRequest, low)
     request = FindCoordinatorRequest()
     if version >= FIRST_VERSION_WITH_KEY_TYPE:
-        request.key_type = KEY_TYPE_GROUP
+        request.key_type = key_type
     if version >= FIRST_VERSION_WITH_KEYS:
-        request.coordinator_keys = [group_id]
+        request.coordinator_keys = [key]
     else:
-        request.key = group_id
+        request.key = key
     response = cast(FindCoordinatorResponse, await client.send_on(connection, request, version))
     found = response.coordinators[0] if response.coordinators else response
-    error = response_error(found.error_code, f"coordinator of group {group_id}")
+    error = response_error(found.error_code, f"coordinator of {TITLES[key_type]} {key}")
     if error is not None:
         raise error
     return Node(found.node_id, found.host, found.port)
 
 
 class CoordinatorLink:
-    """The coordinator of one group, looked for when needed and again when it proves wrong."""
+    """The coordinator of one group, looked for when needed and again when it proves wrong.
 
-    def __init__(self, metadata: Metadata, client: NetworkClient, group_id: str) -> None:
+    With another `key_type` it is that of a transactional id, which stands in the group's place.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        client: NetworkClient,
+        group_id: str,
+        key_type: int = KEY_TYPE_GROUP,
+    ) -> None:
         config, runtime = client.config, client.runtime
         self.group_id = group_id
+        self._key_type = key_type
         self._client = client
         self._metadata = metadata
         self._node_id: int | None = None
@@ -66,7 +83,7 @@ class CoordinatorLink:
         failures = 0
         while self._node_id is None:
             try:
-                node = await find_coordinator(self._client, self.group_id, deadline)
+                node = await find_coordinator(self._client, self.group_id, deadline, self._key_type)
                 if node.id not in self._client.node_ids:
                     await self._metadata.update(deadline)
                 self._node_id = node.id
@@ -74,7 +91,8 @@ class CoordinatorLink:
                 if not error.retriable:
                     raise
                 if deadline.has_passed:
-                    what = f"group {self.group_id} has no coordinator ({error.message})"
+                    title = f"{TITLES[self._key_type]} {self.group_id}"
+                    what = f"{title} has no coordinator ({error.message})"
                     raise deadline.timeout(what) from error
                 failures += 1
                 delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)

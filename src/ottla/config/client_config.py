@@ -237,6 +237,19 @@ class ProducerConfig(ClientConfig):
         importance=LOW,
         doc="Objects that see each record before it is sent and each acknowledgement.",
     )
+    transactional_id: str | None = config_key(
+        default=None,
+        type=STRING,
+        doc="The name of the producer in transactions. It outlives restarts: whoever takes it "
+        "over aborts what the one before had begun, and shuts that one out. Needs idempotence.",
+    )
+    transaction_timeout_ms: int = config_key(
+        default=60000,
+        type=INT,
+        rule=at_least(1),
+        doc="A transaction that is open for longer is aborted by the broker, which has a limit "
+        "of its own, transaction.max.timeout.ms.",
+    )
 
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
@@ -255,13 +268,19 @@ def _check_idempotence(values: dict[str, Any], given: Collection[str]) -> None:
             values["max_in_flight_requests_per_connection"] > 5
         ),
     }
+    transactional_id = values["transactional_id"]
+    if transactional_id == "":
+        raise ConfigError("transactional.id=: must not be empty")
+    if transactional_id and not values["enable_idempotence"]:
+        raise ConfigError(f"transactional.id={transactional_id}: needs enable.idempotence=true")
     found = [name for name, is_obstacle in obstacles.items() if is_obstacle]
     if not found or not values["enable_idempotence"]:
         return
-    if "enable.idempotence" in given:
+    if transactional_id or "enable.idempotence" in given:
         name = found[0]
+        because = "transactional.id" if transactional_id else "enable.idempotence=true"
         raise ConfigError(
-            f"{name}={values[name.replace('.', '_')]}: does not go with enable.idempotence=true, "
+            f"{name}={values[name.replace('.', '_')]}: does not go with {because}, "
             "which needs acks=all, retries and at most 5 requests in flight"
         )
     values["enable_idempotence"] = False

@@ -79,8 +79,8 @@ _CLIENT_NAMES: Final = _names(
 )
 
 PRODUCER_NAMES: Final = _CLIENT_NAMES | _names(
-    "metadata.max.idle.ms partitioner.adaptive.partitioning.enable transaction.timeout.ms",
-    "partitioner.availability.timeout.ms transaction.two.phase.commit.enable transactional.id",
+    "metadata.max.idle.ms partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms transaction.two.phase.commit.enable",
 )
 
 CONSUMER_NAMES: Final = _CLIENT_NAMES | _names("group.protocol group.remote.assignor")

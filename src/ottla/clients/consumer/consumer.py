@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 from ottla.clients.admin.bulk import checked
 from ottla.clients.client_settings import Servers, merge_settings
 from ottla.clients.cluster import PartitionInfo
+from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.consumer.consumer_core import ConsumerCore, WakeupError
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.rebalance import RebalanceEvent, RebalanceKind, RebalanceListener
@@ -216,6 +217,11 @@ class Consumer:
         """The first record at or after each timestamp; None where there is none."""
         found = self._list(timestamps, timeout_ms)
         return {p: None if r.offset == NO_OFFSET else r for p, r in found.items()}
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group, for `Producer.send_offsets_to_transaction`."""
+        with self._alone():
+            return self._run(self._core.group_metadata())
 
     # Partitions
 

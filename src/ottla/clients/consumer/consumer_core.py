@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ottla.clients.cluster import Cluster, PartitionInfo
-from ottla.clients.committed_offsets import fetch_offsets
+from ottla.clients.committed_offsets import NO_MEMBERSHIP, ConsumerGroupMetadata, fetch_offsets
 from ottla.clients.consumer.completed_fetch import Decoding
 from ottla.clients.consumer.consumer_coordinator import ConsumerCoordinator, Offsets
 from ottla.clients.consumer.consumer_record import ConsumerRecord
@@ -251,6 +251,7 @@ class ConsumerCore:
         self, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         group = self._group()
+        isolation = IsolationLevel.of(self.config.isolation_level)
 
         async def attempt(
             pending: list[str], limit: Deadline
@@ -258,7 +259,11 @@ class ConsumerCore:
             try:
                 node_id = await group.link.node_id(limit)
                 found = await fetch_offsets(
-                    self.client, node_id, group.link.group_id, list(partitions)
+                    self.client,
+                    node_id,
+                    group.link.group_id,
+                    list(partitions),
+                    require_stable=isolation is IsolationLevel.READ_COMMITTED,
                 )
             except KafkaError as error:
                 group.link.note(error)
@@ -269,6 +274,13 @@ class ConsumerCore:
         if isinstance(result[1], KafkaError):
             raise result[1]
         return result[1]
+
+    async def group_metadata(self) -> ConsumerGroupMetadata:
+        """The group and this member's present generation in it."""
+        group = self._group()
+        is_member = self.subscriptions.is_by_group
+        membership = group.member.membership if is_member else NO_MEMBERSHIP
+        return ConsumerGroupMetadata(group.link.group_id, membership)
 
     async def position(self, partition: TopicPartition, deadline: Deadline) -> int:
         """The offset of the next record, found first if it has to be."""

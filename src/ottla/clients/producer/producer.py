@@ -19,6 +19,7 @@ from ottla.clients.producer.producer_batch import (
 from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.producer.record_accumulator import PartitionQueue, TopicQueues
 from ottla.clients.producer.record_metadata import OnDelivery, RecordFuture
+from ottla.clients.producer.transactional_calls import CLOSE_MARGIN_MS, TransactionalCalls
 from ottla.clients.serialization import serializer_of, to_bytes
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
@@ -26,10 +27,9 @@ from ottla.runtime.io_thread import IoThread
 
 HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | str | None]]
 MAX_TIMESTAMP_MS = 2**63 - 1
-CLOSE_MARGIN_MS = 5000
 
 
-class Producer:
+class Producer(TransactionalCalls):
     """Sends records to topics, in batches, in the background.
 
         with Producer("localhost:9092", linger_ms=5, acks="all") as producer:
@@ -63,6 +63,7 @@ class Producer:
             raise
         self._accumulator = self._core.accumulator
         self._topics = self._accumulator.topics
+        self._transactions = self._core.transactions
 
     def send(
         self,
@@ -95,6 +96,8 @@ class Producer:
             value = to_bytes("value", value)
         if self._is_closed:
             raise RuntimeError("the producer is closed")
+        if self._transactions is not None:
+            self._transactions.check_may_send()
         size = RECORD_OVERHEAD
         if key is not None:
             size += len(key)
@@ -146,6 +149,7 @@ class Producer:
         self._accumulator.close(RuntimeError("the producer is closed"))
         try:
             if self._io.is_alive:
+                self._abort_open_transaction(timeout)
                 limit = self._config.delivery_timeout_ms / 1000 + 1 if timeout is None else timeout
                 self._flush(limit)
                 self._io.run(self._core.close(), CLOSE_MARGIN_MS)

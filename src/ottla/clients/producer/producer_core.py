@@ -13,6 +13,8 @@ from ottla.clients.producer.record_accumulator import (
     TopicQueues,
 )
 from ottla.clients.producer.sender import Sender
+from ottla.clients.producer.transaction_manager import TransactionManager
+from ottla.clients.producer.transactions import Transactions
 from ottla.clients.timing import Deadline
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -43,7 +45,18 @@ class ProducerCore:
         self.accumulator = RecordAccumulator(
             runtime.clock, limits, runtime.random.randrange, lambda: post(self.sender.wakeup)
         )
-        self.sender = Sender(self.client, self.metadata, self.accumulator, config)
+        is_transactional = config.transactional_id is not None
+        manager = None
+        if config.enable_idempotence:
+            manager = TransactionManager(is_transactional=is_transactional)
+        self.transactions: Transactions | None = None
+        if manager is not None and is_transactional:
+            self.transactions = Transactions(self.client, self.metadata, config, manager)
+        self.sender = Sender(
+            self.client, self.metadata, self.accumulator, config, manager, self.transactions
+        )
+        if self.transactions is not None:
+            self.transactions.outbox = self.sender
         self._idle_check = runtime.scheduler.call_every(
             max(1000, config.connections_max_idle_ms // 2), self.client.close_idle
         )
@@ -65,6 +78,8 @@ class ProducerCore:
 
     async def close(self) -> None:
         """Give up what is not delivered yet, and close the connections."""
+        if self.transactions is not None:
+            await self.transactions.close()
         reason = "the producer was closed before the record was delivered"
         self.sender.abort(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, reason))
         self.sender.close()

@@ -15,7 +15,8 @@ from ottla.clients.node_connection import NodeConnection
 from ottla.clients.producer.producer_batch import ProducerBatch
 from ottla.clients.producer.record_accumulator import PartitionQueue, RecordAccumulator
 from ottla.clients.producer.transaction_manager import TransactionManager
-from ottla.clients.timing import Backoff, Deadline, pause
+from ottla.clients.producer.transactions import Transactions
+from ottla.clients.timing import NEVER_MS, Backoff, Deadline, pause
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.protocol.produce import (
@@ -66,6 +67,8 @@ class Sender:
         metadata: Metadata,
         accumulator: RecordAccumulator,
         config: ProducerConfig,
+        manager: TransactionManager | None,
+        transactions: Transactions | None = None,
     ) -> None:
         self._client = client
         self._metadata = metadata
@@ -77,9 +80,11 @@ class Sender:
         self._low = (
             FIRST_VERSION_WITH_ZSTD if self._codec is CompressionType.ZSTD else FIRST_VERSION
         )
-        self._manager = TransactionManager() if config.enable_idempotence else None
+        self._manager = manager
+        self._transactions = transactions
         self._initialising = False
         self._in_flight: dict[int, int] = {}
+        self._idle: list[asyncio.Future[None]] = []
         self._backoff = Backoff(
             config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
         )
@@ -98,7 +103,12 @@ class Sender:
         now_ms = self._runtime.clock.monotonic_ms()
         self._expire(now_ms)
         self._settle()
+        if self._transactions is not None:
+            self._transactions.drop_what_cannot_be_sent()
         queues, next_ms = self._accumulator.ready(now_ms)
+        if self._transactions is not None:
+            may_send = self._transactions.may_send
+            queues = [queue for queue in queues if may_send(queue.topic_partition)]
         if self._manager is not None and not self._manager.has_producer_id:
             if queues:
                 self._initialise()
@@ -113,6 +123,18 @@ class Sender:
             if not batch.is_done:
                 batch.fail(error)
             self._accumulator.finished(batch)
+
+    def drop_queued(self, error: KafkaError) -> None:
+        """Fail what is not on the wire."""
+        for _, batch in self._accumulator.take_expired(NEVER_MS):
+            self._fail(batch, error)
+
+    async def idle(self) -> None:
+        """Wait until no batch is on the wire, which request.timeout.ms bounds."""
+        while any(self._in_flight.values()):
+            idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(idle)
+            await idle
 
     def close(self) -> None:
         if self._timer is not None:
@@ -190,7 +212,9 @@ class Sender:
         return parcels
 
     def _send(self, node_id: int, connection: NodeConnection, parcels: list[Parcel]) -> None:
-        request = ProduceRequest(acks=self._config.acks, timeout_ms=self._config.request_timeout_ms)
+        config = self._config
+        request = ProduceRequest(acks=config.acks, timeout_ms=config.request_timeout_ms)
+        request.transactional_id = config.transactional_id
         topics: dict[str, TopicProduceData] = {}
         for parcel in parcels:
             batch = parcel.batch
@@ -228,6 +252,7 @@ class Sender:
                 producer_id=batch.producer_id,
                 producer_epoch=batch.producer_epoch,
                 base_sequence=batch.sequence,
+                is_transactional=self._transactions is not None,
             )
         except Exception as cause:
             text = f"{batch} cannot be encoded: {cause}"
@@ -245,6 +270,10 @@ class Sender:
         self, node_id: int, parcels: list[Parcel], future: asyncio.Future[Any]
     ) -> None:
         self._in_flight[node_id] -= 1
+        waiting, self._idle = self._idle, []
+        for idle in waiting:
+            if not idle.done():
+                idle.set_result(None)
         if future.cancelled():
             return  # the client is being closed; its batches are failed by `abort`
         cause = future.exception()
@@ -351,6 +380,8 @@ class Sender:
     ) -> None:
         if self._manager is not None:
             self._manager.on_failure(batch)
+        if self._transactions is not None:
+            self._transactions.on_batch_failed(error)
         batch.fail(error, record_errors)
         self._accumulator.finished(batch)
 

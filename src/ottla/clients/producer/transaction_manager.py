@@ -3,7 +3,8 @@
 A broker appends a batch only if its sequence number is the next one of its producer (KIP-98). A
 batch that is sent again keeps its number, so the broker recognises it. If numbers are lost, because
 a batch failed for good or the broker forgot the producer, the epoch is raised and counting starts
-again at 0 (KIP-360).
+again at 0 (KIP-360): an idempotent producer raises it by itself, a transactional one has its
+coordinator do so after the abort of the transaction.
 """
 
 from __future__ import annotations
@@ -69,9 +70,15 @@ class PartitionSequences:
 
 
 class TransactionManager:
-    """The identity of one idempotent producer; used in the I/O thread only."""
+    """The identity of one idempotent producer; used in the I/O thread only.
 
-    def __init__(self) -> None:
+    `needs_new_epoch`, of a transactional one: numbers are lost, so that nothing more can be written
+    in this epoch.
+    """
+
+    def __init__(self, *, is_transactional: bool = False) -> None:
+        self.is_transactional = is_transactional
+        self.needs_new_epoch = False
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_EPOCH
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
@@ -86,6 +93,12 @@ class TransactionManager:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self._begin_new_epochs()
+
+    def begin_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Count from 0 everywhere, while no batch has a number."""
+        self._partitions.clear()
+        self.needs_new_epoch = False
+        self.set_producer_id(producer_id, producer_epoch)
 
     def may_send(self, batch: ProducerBatch) -> bool:
         """Whether sending the batch now keeps the order of its partition."""
@@ -110,7 +123,7 @@ class TransactionManager:
         if not batch.has_sequence:
             return False
         sequences = self._of(batch)
-        if error in FENCED:
+        if error in FENCED and not self.is_transactional:
             logger.warning("%s: %s; a new producer id is asked for", batch, error.name)
             self.producer_id = NO_PRODUCER_ID
             self._want_new_epoch(sequences)
@@ -119,6 +132,8 @@ class TransactionManager:
             return False
         if sequences.in_flight[0] is batch:
             # No batch is ahead of it, so the broker does not count as we do.
+            if self.is_transactional:
+                return False
             logger.info("%s: %s; a new epoch begins", batch, error.name)
             self._want_new_epoch(sequences)
         return True
@@ -135,6 +150,9 @@ class TransactionManager:
         if batch.has_sequence:
             sequences = self._of(batch)
             sequences.in_flight.remove(batch)
+            if self.is_transactional:
+                self.needs_new_epoch = True
+                return
             if batch.maybe_appended:
                 sequences.is_unresolved = True
             else:
