@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from log_world import NOW_MS, LogWorld
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_batch
 from ottla.record.control_record import (
@@ -23,9 +24,9 @@ def test_append_of_an_abort_marker_is_kept_in_the_transaction_index(world: LogWo
     world.append(b"a", base_sequence=0, **producer)
     marker = build_batch([(NOW_MS, ABORT_KEY, b"\0" * 6, ())], is_control=True, **producer)
     log = world.log()
-    assert error_of(log.append_as_leader, memoryview(marker), 0, now_ms=0) is (
-        ErrorCode.INVALID_RECORD
-    )
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_leader(memoryview(marker), 0, now_ms=0)
+    assert caught.value.error is ErrorCode.INVALID_RECORD
     log.append_as_leader(memoryview(marker), 0, now_ms=0, origin=AppendOrigin.COORDINATOR)
 
     assert log.segments.active.txn_index.entries() == [(7, 0, 1, 2)]
