@@ -47,9 +47,13 @@ system: $(READY)  ## real clients, real processes, real Spark, the README as wri
 
 peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)
 	$(VENV)/bin/pytest tests/peers -rs
+	$(PY) -m benchmarks.peers.bench_kafka
 
 bench: $(READY)  ## every benchmark beside its peer or the machine's own limit
 	$(PY) -m benchmarks
+
+soak: $(READY)  ## every crash state of the disk, and a load with random kills (SOAK_SECONDS=600)
+	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(VENV)/bin/pytest tests/soak -s
 
 lock: $(READY)  ## rewrite requirements.lock from pyproject.toml
 	$(VENV)/bin/pip install --quiet uv

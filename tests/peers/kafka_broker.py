@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import signal
 import socket
+import struct
 import subprocess
 import time
 from pathlib import Path
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from kafka_tools import KafkaTools
 
 STARTUP_SECONDS = 60
 SHUTDOWN_SECONDS = 60
 CLUSTER_ID = "T3R0bGEtcGVlci10ZXN0MQ"
 NODE_ID = 7
+API_VERSIONS = 18
 
 
 def free_ports(count: int) -> list[int]:
@@ -25,6 +25,19 @@ def free_ports(count: int) -> list[int]:
     for open_socket in sockets:
         open_socket.close()
     return ports
+
+
+def answers(port: int) -> bool:
+    """Whether a broker answers the question which APIs it serves; waits a moment if none is."""
+    question = struct.pack(">ihhih", 10, API_VERSIONS, 0, 1, -1)
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as connection:
+            connection.settimeout(STARTUP_SECONDS)
+            connection.sendall(question)
+            return bool(connection.recv(4))
+    except ConnectionError:
+        time.sleep(0.01)
+        return False
 
 
 class KafkaBroker:
@@ -81,15 +94,11 @@ class KafkaBroker:
         command = self.tools.command("server-start", str(self.properties), options=options)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         deadline = time.monotonic() + STARTUP_SECONDS
         while time.monotonic() < deadline:
             assert self.process.poll() is None, f"Kafka ended:\n{self.log}"
-            try:
-                admin.list_topics(timeout=0.25)
+            if answers(self.port):
                 return self
-            except KafkaException:
-                pass  # not there yet
         self.kill()
         raise RuntimeError(f"Kafka did not become ready; it logged:\n{self.log}")
 

@@ -1,0 +1,1 @@
+"""Benchmarks beside peers that other package managers fetch: `make peers` runs them."""

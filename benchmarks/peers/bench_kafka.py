@@ -1,0 +1,153 @@
+"""Ottla beside Apache Kafka 3.9 (KRaft, its own defaults, 1 GB heap), taking turns on one machine.
+
+Start-up is the time from the process's start to the first answer to a client, on a directory that
+was used before. Memory is resident, ten seconds after the start and after the load. librdkafka
+produces and consumes records of 100 bytes; brokers and client share the cores, so that the broker's
+own CPU time says more than the rates. The runs take turns, and medians are compared.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks import machine
+from benchmarks.bench_clients import consume, produce
+from ottla.testing.broker_process import BrokerProcess
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "peers"))
+
+from downloads import kafka_jars
+from kafka_broker import KafkaBroker, answers
+from kafka_tools import KafkaTools
+
+RUNS = int(os.environ.get("BENCH_RUNS", "3"))
+COUNT = int(os.environ.get("BENCH_RECORDS", "1000000"))
+SIZE = 100
+IDLE_SECONDS = 10
+MILLION = 1_000_000
+RATE = "records/s"
+COST = "CPU s per million"
+
+
+class Case(NamedTuple):
+    """How records are spread and packed."""
+
+    partitions: int
+    codec: str
+
+
+CASES = (Case(1, "none"), Case(1, "lz4"), Case(12, "none"))
+
+
+class Subject:
+    """One of the two brokers, and what was measured of it."""
+
+    def __init__(self, name: str, broker: BrokerProcess | KafkaBroker) -> None:
+        self.name = name
+        self.broker = broker
+        self.numbers: dict[str, list[float]] = {}
+
+    def note(self, what: str, value: float) -> None:
+        self.numbers.setdefault(what, []).append(value)
+
+    def median(self, what: str) -> float:
+        return statistics.median(self.numbers[what])
+
+    def start(self) -> None:
+        began = time.perf_counter()
+        self.broker.start()
+        while not answers(self.broker.port):
+            pass
+        self.note("start-up, s", time.perf_counter() - began)
+
+    def memory(self) -> float:
+        return psutil.Process(self.broker.pid).memory_info().rss / MILLION
+
+    def measure_start(self) -> None:
+        """Starts on a used directory; the first one, on a new directory, does not count."""
+        self.broker.start()
+        self.broker.stop()
+        for _ in range(RUNS):
+            self.start()
+            self.broker.stop()
+        self.start()
+        time.sleep(IDLE_SECONDS)
+        self.note("idle memory, MB", self.memory())
+
+    def cpu_seconds(self) -> float:
+        times = psutil.Process(self.broker.pid).cpu_times()
+        return times.user + times.system
+
+    def measure_load(self, run: int) -> None:
+        servers = self.broker.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": servers})
+        for number, case in enumerate(CASES):
+            topic = f"bench-{run}-{number}"
+            admin.create_topics([NewTopic(topic, case.partitions, 1)])[topic].result(30)
+            shown = f"{case.codec}, {case.partitions} partition{'s' * (case.partitions > 1)}"
+            before = self.cpu_seconds()
+            rate = produce(servers, topic, SIZE, COUNT, case.codec)
+            between = self.cpu_seconds()
+            self.note(f"produce {shown}, {RATE}", rate)
+            self.note(f"produce {shown}, {COST}", (between - before) * MILLION / COUNT)
+            rate = consume(servers, topic, case.partitions, COUNT)
+            self.note(f"consume {shown}, {RATE}", rate)
+            self.note(f"consume {shown}, {COST}", (self.cpu_seconds() - between) * MILLION / COUNT)
+
+
+def subjects(folder: Path) -> list[Subject]:
+    kafka = KafkaBroker(KafkaTools("3.9", kafka_jars("3.9")), folder / "kafka")
+    return [
+        Subject("Apache Kafka 3.9", kafka.format()),
+        Subject("Ottla", BrokerProcess(folder / "ottla")),
+    ]
+
+
+def table(kafka: Subject, ottla: Subject) -> None:
+    print(f"{'':46}{kafka.name:>18}{ottla.name:>14}{'Ottla / Kafka':>16}")
+    for what in kafka.numbers:
+        left, right = kafka.median(what), ottla.median(what)
+        form: Callable[[float], str] = (
+            (lambda v: f"{v:,.2f}") if left < 100 else (lambda v: f"{v:,.0f}")
+        )
+        print(f"{what:46}{form(left):>18}{form(right):>14}{right / left:>16.2f}")
+
+
+def main() -> None:
+    print(machine.describe())
+    print(f"{COUNT:,} records of {SIZE} bytes, acks=1, medians of {RUNS} runs in turn\n")
+    with tempfile.TemporaryDirectory() as folder:
+        kafka, ottla = both = subjects(Path(folder))
+        try:
+            for subject in both:
+                subject.measure_start()
+            for run in range(RUNS + 1):
+                for subject in both:
+                    subject.measure_load(run)
+                    if run == 0:  # the first one warms the JVM up
+                        forget_rates(subject)
+            for subject in both:
+                subject.note("memory after the load, MB", subject.memory())
+        finally:
+            for subject in both:
+                subject.broker.stop()
+        table(kafka, ottla)
+
+
+def forget_rates(subject: Subject) -> None:
+    for what in [name for name in subject.numbers if name.endswith((RATE, COST))]:
+        del subject.numbers[what]
+
+
+if __name__ == "__main__":
+    main()
