@@ -283,7 +283,9 @@ class ZooKeeperSession:
             self._has_ended = True
             self._tell(SessionState.EXPIRED)
             if client_state != KeeperState.EXPIRED_SESSION:
-                logger.error("the connection to ZooKeeper ended (%s); another one", client_state)
+                logger.error(
+                    "the connection to ZooKeeper ended (%s): connecting again", client_state
+                )
                 self.runtime.scheduler.call_later(RESTART_DELAY_MS, self._restart)
         else:
             self._tell(SessionState.SUSPENDED)

@@ -24,7 +24,7 @@ from kazoo.exceptions import NoAuthError
 from ottla.testing.broker_process import BrokerProcess
 
 LIMIT_S = 30
-SESSION_MS = 1500
+SESSION_MS = 3000
 TOPIC = "orders"
 
 

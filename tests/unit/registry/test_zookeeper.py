@@ -89,16 +89,24 @@ def drop_connection(registry: ZooKeeperRegistry) -> None:
 
 async def expire(registry: ZooKeeperRegistry) -> None:
     """End the session: another connection takes it over and closes it with one packet."""
-    session_id, password = registry._session._client.client_id
+    client = registry._session._client
+    session_id, password = client.client_id
     take = struct.pack(">iqiqi16s?", 0, 0, SESSION_MS, session_id, 16, password, False)
     close = struct.pack(">ii", 1, -11)
     packets = b"".join(struct.pack(">i", len(packet)) + packet for packet in (take, close))
+    connect = client.handler.create_connection
+    client.handler.create_connection = refuse_connection  # or it would take the session back
     host, _, port = registry.settings.servers[0].partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(packets)
     await reader.read()
+    client.handler.create_connection = connect
     writer.close()
     await writer.wait_closed()
+
+
+def refuse_connection(*arguments: object, **options: object) -> None:
+    raise ConnectionRefusedError
 
 
 def lose_answers(registry: ZooKeeperRegistry, count: int = 1) -> None:
@@ -296,6 +304,66 @@ def test_new_session_follows_an_expired_one(run):
         gone.clear()
         await registry.create("/e", b"", ephemeral=True)
         await gone.wait()
+
+    run(scenario)
+
+
+def test_watch_misses_no_change_while_connections_break(settings, run):
+    """Whoever reads after each call has the last state in the end, also of the list of nodes."""
+
+    async def scenario(registry: ZooKeeperRegistry) -> None:
+        last, data_news, children_news = 40, asyncio.Event(), asyncio.Event()
+        await registry.create("/a", b"0")
+        registry.watch_data("/a", data_news.set)
+        registry.watch_children("/a", children_news.set)
+
+        async def follow(news: asyncio.Event, read: Callable[[], Awaitable[int]]) -> None:
+            while await read() < last:
+                await news.wait()
+                news.clear()
+
+        async def number() -> int:
+            return int((await registry.get("/a"))[0])
+
+        async def count() -> int:
+            return len(await registry.children("/a"))
+
+        followers = [
+            asyncio.ensure_future(follow(data_news, number)),
+            asyncio.ensure_future(follow(children_news, count)),
+        ]
+        async with opened(settings) as other:
+            for change in range(1, last + 1):
+                await other.set("/a", str(change).encode())
+                await other.create(f"/a/{change}", b"")
+                if change % 5 == 0:
+                    drop_connection(registry)
+            await asyncio.gather(*followers)
+
+    run(scenario)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_connection_thread_that_dies_is_followed_by_another(run):
+    """A fault in the client library costs a session, not the broker's membership."""
+
+    async def scenario(registry: ZooKeeperRegistry) -> None:
+        states, news = States(registry), asyncio.Event()
+        registry.watch_data("/a", news.set)
+        await registry.exists("/a")
+        connection = registry._session._client._connection
+        read = connection._read_socket
+
+        def fail(timeout):
+            connection._read_socket = read
+            raise ValueError("planted")
+
+        connection._read_socket = fail
+        with pytest.raises(SessionEndedError):
+            await registry.create("/b", b"")
+        await states.next_are(SessionState.EXPIRED, SessionState.RENEWED)
+        await registry.create("/a", b"")
+        await news.wait()
 
     run(scenario)
 
