@@ -31,6 +31,18 @@ def test_idempotence_that_was_asked_for_does_not_give_way():
         ProducerConfig.parse(acks=1, enable_idempotence=True)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"acks": 1}, {"enable_idempotence": False}, {"transactional_id": ""}],
+    ids=["acks", "idempotence", "no name"],
+)
+def test_transactions_need_a_name_and_idempotence(settings):
+    """Nothing is switched off behind the back of a producer with transactions."""
+    assert ProducerConfig.parse(transactional_id="till").transactional_id == "till"
+    with pytest.raises(ConfigError, match=r"transactional\.id"):
+        ProducerConfig.parse(**{"transactional_id": "till", **settings})
+
+
 def test_delivery_timeout_leaves_room_for_one_try():
     """By itself it grows; set by hand it is refused."""
     config = ProducerConfig.parse(linger_ms=100_000, request_timeout_ms=30_000)

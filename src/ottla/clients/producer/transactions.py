@@ -181,12 +181,14 @@ class Transactions:
     async def _add_partitions(self) -> None:
         try:
             while self._wanted and self.machine.state is TransactionState.IN_TRANSACTION:
-                wanted, self._wanted = list(self._wanted), {}
+                wanted = list(self._wanted)
                 self._is_begun = True
                 limit = Deadline(self._runtime.clock, self._config.delivery_timeout_ms)
                 await self.requests.add_partitions(self._identity, wanted, limit)
                 self._is_confirmed = True
                 self._added.update(wanted)
+                for partition in wanted:
+                    del self._wanted[partition]
                 self.outbox.wakeup()
         except KafkaError as error:
             if self.machine.state is TransactionState.IN_TRANSACTION:

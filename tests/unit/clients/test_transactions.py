@@ -1,0 +1,345 @@
+"""Transactions of a producer: what is said when, what is tried again, and what is the end."""
+
+from __future__ import annotations
+
+import pytest
+from mock_kafka import HANG_UP, Later, MockCluster
+from transaction_world import TransactionWorld, add_answer, offsets_answer
+
+from ottla.clients.committed_offsets import ConsumerGroupMetadata, GroupMembership
+from ottla.clients.producer.transaction_state import (
+    NEXT_STATES,
+    StateMachine,
+    TransactionState,
+)
+from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.group import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.produce import ProduceRequest
+from ottla.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+)
+from ottla.record.record_batch import RecordBatch
+from ottla.structs import TopicPartition
+
+OFFSETS = {TopicPartition("pages", 0): OffsetAndMetadata(7)}
+GROUP = ConsumerGroupMetadata("copiers", GroupMembership(3, "member-1", None))
+S = TransactionState
+
+
+@pytest.fixture
+def world(runtime, cluster) -> TransactionWorld:
+    """A producer in its first transaction."""
+    return TransactionWorld(runtime, cluster).begun()
+
+
+@pytest.mark.parametrize("state", TransactionState)
+@pytest.mark.parametrize("following", TransactionState)
+def test_state_follows_only_as_the_table_says(state, following):
+    """Whatever is not in the table is refused, by name, and changes nothing."""
+    machine = StateMachine("till")
+    machine.state = state
+    if following in NEXT_STATES[state]:
+        machine.become(following, "the call")
+        assert machine.state is following
+    else:
+        with pytest.raises(KafkaError, match="the call"):
+            machine.become(following, "the call")
+        assert machine.state is state
+
+
+def test_nothing_but_an_abort_follows_an_abortable_error():
+    """And nothing at all follows a fatal one."""
+    assert NEXT_STATES[S.ABORTABLE_ERROR] - {S.FATAL_ERROR} == {S.ABORTING}
+    assert NEXT_STATES[S.FATAL_ERROR] == frozenset()
+
+
+def test_partitions_are_named_once_before_their_first_batch(world, cluster):
+    """In the version that is for clients, with transactional batches behind it."""
+    for value in "ab":
+        world.send(value)
+        world.run(10)
+    world.call("commit")
+
+    assert world.conversation() == ["init -1", "add", "produce", "produce", "commit"]
+    assert [v for r, v in cluster[0].requests if isinstance(r, AddPartitionsToTxnRequest)] == [3]
+    (request, _) = world.sent()
+    batch = RecordBatch(request.topic_data[0].partition_data[0].records)
+    assert batch.is_transactional
+    assert request.transactional_id == "till"
+
+
+def test_partitions_are_named_again_in_the_next_transaction(world):
+    """Its numbers go on where the last one's ended."""
+    for _ in range(2):
+        world.send("a")
+        world.run(10)
+        world.call("commit")
+        world.call("begin")
+
+    assert world.conversation()[1:] == ["add", "produce", "commit"] * 2
+    assert world.batches == [(0, 0, 1), (0, 1, 1)]
+
+
+def test_transaction_without_records_is_not_spoken_of(world):
+    """Committed or aborted, the coordinator has not heard of it."""
+    world.call("commit")
+    world.call("begin")
+    world.call("abort")
+
+    assert world.conversation() == ["init -1"]
+
+
+def test_coordinator_is_found_by_the_transactional_id(runtime):
+    """Records go to their leader, all else to the coordinator."""
+    cluster = MockCluster(runtime, 2)
+    cluster.topics["pages"] = 2
+    cluster.coordinator = 1
+    world = TransactionWorld(runtime, cluster).begun()
+    world.send("a")
+    world.run(100)
+    world.call("commit")
+
+    asked = [r for b in cluster.brokers.values() for r in b.sent(FindCoordinatorRequest)]
+    assert [(r.key_type, r.coordinator_keys) for r in asked] == [(1, ["till"])]
+    assert len(cluster[0].sent(ProduceRequest)) == 1
+    assert len(cluster[1].sent(EndTxnRequest)) == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        None,
+    ],
+    ids=lambda code: code.name if code else "hang up",
+)
+def test_what_may_pass_is_tried_again(runtime, cluster, code):
+    """In every request to the coordinator; whoever is no coordinator is looked for anew."""
+    world = TransactionWorld(runtime, cluster)
+    refusals = {
+        InitProducerIdRequest: (InitProducerIdResponse(error_code=code or 0), world.init),
+        AddPartitionsToTxnRequest: (add_answer(code or 0), add_answer()),
+        AddOffsetsToTxnRequest: (
+            AddOffsetsToTxnResponse(error_code=code or 0),
+            AddOffsetsToTxnResponse(),
+        ),
+        TxnOffsetCommitRequest: (offsets_answer(code or 0), offsets_answer()),
+        EndTxnRequest: (EndTxnResponse(error_code=code or 0), EndTxnResponse()),
+    }
+    for kind, (refusal, agreement) in refusals.items():
+        cluster[0].on(kind, refusal if code else HANG_UP, agreement)
+    world.begun()
+    future = world.send("a")
+    world.run(2000)
+    world.call("send_offsets", OFFSETS, GROUP)
+    world.call("commit")
+
+    assert future.result(0).offset == 0
+    assert world.state == "READY"
+    assert {len(cluster[0].sent(kind)) for kind in refusals} == {2}
+    lookups = len(cluster[0].sent(FindCoordinatorRequest))
+    assert (lookups == 2) == (
+        code in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    )
+
+
+def test_call_that_ran_out_of_time_goes_on_when_it_is_made_again(world, cluster):
+    """A commit whose answer is lost may have happened: an abort is refused meanwhile."""
+    world.send("a")
+    world.run(10)
+    cluster[0].on(EndTxnRequest, None)
+    with pytest.raises(KafkaTimeoutError, match="500 ms"):
+        world.call("commit", limit_ms=500)
+    with pytest.raises(KafkaError, match="abort_transaction: producer till is COMMITTING"):
+        world.call("abort")
+    cluster[0].on(EndTxnRequest, EndTxnResponse())
+    world.call("commit", limit_ms=60_000)
+
+    assert world.state == "READY"
+    assert set(world.conversation()[3:]) == {"commit"}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
+@pytest.mark.parametrize("where", ["add", "produce", "offsets", "end"])
+def test_fenced_producer_can_only_be_closed(world, cluster, code, where):
+    """Whoever says it, in whichever words; nothing more is sent."""
+    cluster[0].on(*{
+        "add": (AddPartitionsToTxnRequest, add_answer(code)),
+        "produce": (ProduceRequest, world.refuse(code)),
+        "offsets": (TxnOffsetCommitRequest, offsets_answer(code)),
+        "end": (EndTxnRequest, EndTxnResponse(error_code=code)),
+    }[where])  # fmt: skip
+    future = world.send("a")
+    world.run(10)
+    if where == "end":
+        with pytest.raises(KafkaError, match="another producer has taken over"):
+            world.call("commit")
+    else:
+        with pytest.raises(KafkaError, match="another producer has taken over"):
+            world.call("send_offsets", OFFSETS, GROUP)
+    said = len(world.conversation())
+    for call in ("init", "begin", "commit", "abort"):
+        with pytest.raises(KafkaError) as caught:
+            world.call(call)
+        assert caught.value.error is ErrorCode.PRODUCER_FENCED
+    with pytest.raises(KafkaError, match="taken over"):
+        world.transactions.check_may_send()
+
+    assert (future.exception(0) is None) == (where in ("offsets", "end"))
+    assert len(world.conversation()) == said
+
+
+def test_partition_that_is_refused_leaves_only_the_abort(world, cluster):
+    """Its records fail, a commit is refused, and the transaction after the abort works."""
+    cluster[0].on(
+        AddPartitionsToTxnRequest, add_answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED), add_answer()
+    )
+    cluster[0].on(EndTxnRequest, EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE))
+    future = world.send("a")
+    world.run(10)
+    with pytest.raises(KafkaError, match="must be aborted") as caught:
+        world.call("commit")
+    world.call("abort")
+    world.call("begin")
+    world.send("b")
+    world.run(10)
+
+    assert caught.value.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert isinstance(future.exception(0), KafkaError)
+    assert world.log == [b"b"]
+    assert world.batches == [(0, 0, 1)]
+
+
+def test_lost_batch_is_followed_by_an_abort_and_a_new_epoch(world, cluster):
+    """The numbers of the lost one are missing, so the coordinator gives another epoch (KIP-360)."""
+    cluster[0].on(ProduceRequest, world.refuse(ErrorCode.INVALID_RECORD), world.append)
+    world.send("a")
+    world.run(10)
+    world.call("abort")
+    world.call("begin")
+    world.send("b")
+    world.run(10)
+
+    assert world.conversation() == [
+        "init -1",
+        "add",
+        "produce",
+        "abort",
+        "init 0",
+        "add",
+        "produce",
+    ]
+    assert world.batches == [(1, 0, 1)]
+
+
+def test_forgotten_producer_gets_a_new_id_after_the_abort(world, cluster):
+    """The coordinator does not know what to abort, which is as good as an abort."""
+    forgotten = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    cluster[0].on(AddPartitionsToTxnRequest, add_answer(forgotten), add_answer())
+    cluster[0].on(EndTxnRequest, EndTxnResponse(error_code=forgotten), EndTxnResponse())
+    world.send("a")
+    world.run(10)
+    world.call("abort")
+
+    assert world.state == "READY"
+    assert world.conversation() == ["init -1", "add", "abort", "init 0"]
+
+
+def test_abort_waits_for_what_is_on_the_wire_and_drops_the_rest(runtime, cluster):
+    """EndTxn comes after the last batch, or that one would be part of no transaction."""
+    world = TransactionWorld(runtime, cluster, batch_size=1).begun()
+    world.send("first")
+    world.run(10)
+    cluster[0].on(ProduceRequest, lambda request, version: Later(300, world.append(request, 0)))
+    futures = [world.send(value) for value in ("on the wire", "queued 1", "queued 2")]
+    world.run(0)
+    on_wire = len(world.sent()) - 1
+    begun_ms = runtime.clock.monotonic_ms()
+    world.call("abort")
+
+    assert runtime.clock.monotonic_ms() - begun_ms >= 299
+    assert world.conversation()[-1] == "abort"
+    assert [future.exception(0) is None for future in futures] == [
+        number < on_wire for number in range(3)
+    ]
+
+
+def test_offsets_name_the_member_that_commits(world, cluster):
+    """Its generation goes along, so that one which was replaced is refused (KIP-447)."""
+    world.call("send_offsets", OFFSETS, GROUP)
+    world.call("send_offsets", OFFSETS, GROUP)
+    world.call("commit")
+    request = cluster[0].sent(TxnOffsetCommitRequest)[0]
+
+    assert (request.group_id, request.generation_id, request.member_id) == (
+        "copiers",
+        3,
+        "member-1",
+    )
+    assert request.topics[0].partitions[0].committed_offset == 7
+    assert world.conversation()[1:] == ["offsets", "commit offsets", "commit offsets", "commit"]
+
+
+def test_old_group_coordinator_is_not_asked_without_the_member(runtime, cluster):
+    """Rather an error than a commit that nothing protects."""
+    cluster[0].versions[ApiKey.TXN_OFFSET_COMMIT] = (0, 2)
+    world = TransactionWorld(runtime, cluster).begun()
+    with pytest.raises(KafkaError, match="TXN_OFFSET_COMMIT"):
+        world.call("send_offsets", OFFSETS, GROUP)
+
+    assert cluster[0].sent(TxnOffsetCommitRequest) == []
+
+
+def test_member_that_was_replaced_can_only_abort(world, cluster):
+    """Other than a fenced producer it can go on afterwards."""
+    cluster[0].on(TxnOffsetCommitRequest, offsets_answer(ErrorCode.ILLEGAL_GENERATION))
+    with pytest.raises(KafkaError, match="group copiers cannot have the offset"):
+        world.call("send_offsets", OFFSETS, GROUP)
+    with pytest.raises(KafkaError, match="must be aborted"):
+        world.call("commit")
+    world.call("abort")
+
+    assert world.state == "READY"
+
+
+def test_records_outside_of_a_transaction_are_refused(runtime, cluster):
+    """Before the first one, between two, and before the id was taken over."""
+    world = TransactionWorld(runtime, cluster)
+    for step in ("init", "begin", "commit"):
+        if world.state != "IN_TRANSACTION":
+            with pytest.raises(KafkaError, match=f"send: producer till is {world.state}"):
+                world.transactions.check_may_send()
+        world.call(step)
+    with pytest.raises(KafkaError, match="READY"):
+        world.transactions.check_may_send()
+
+
+def test_init_without_a_coordinator_ends_in_time(runtime, cluster):
+    """And succeeds when it is called again and there is one."""
+    world = TransactionWorld(runtime, cluster)
+    default = cluster[0].answers[FindCoordinatorRequest]
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    cluster[0].on(FindCoordinatorRequest, lambda r, v: unavailable(default(r, v), code))
+    with pytest.raises(KafkaTimeoutError):
+        world.call("init", limit_ms=1000)
+    cluster[0].on(FindCoordinatorRequest, default)
+    world.call("init")
+
+    assert world.state == "READY"
+
+
+def unavailable(response: FindCoordinatorResponse, code: int) -> FindCoordinatorResponse:
+    for coordinator in response.coordinators:
+        coordinator.error_code = code
+    return response
