@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from consumers import poll_until
+from consumers import poll_until, read
 
 from ottla import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 from ottla.clients.committed_offsets import ConsumerGroupMetadata, GroupMembership
@@ -13,6 +13,12 @@ from ottla.errors import ErrorCode
 
 LIMIT_SECONDS = 30
 COPIED = 3000
+SHARED = 20_000
+GROUP_MOVED_ON = {
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+}
 
 
 def create(broker, topic, partitions=1) -> str:
@@ -291,3 +297,63 @@ def test_copy_survives_crashes_of_the_broker(start_broker):
 
     assert read_all(broker, "target") == values[0::2] + values[1::2]
     assert committed(broker, "copiers", "source") == COPIED // 2
+
+
+def member_of_copiers(broker, number, is_over, failures) -> None:
+    """Copy as a member of a group, going back to what is committed after each abort."""
+    settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    settings |= {"enable_auto_commit": False, "heartbeat_interval_ms": 100, "max_poll_records": 50}
+    try:
+        with (
+            Consumer(
+                broker.bootstrap_servers, group_id="copiers", topics=["source"], **settings
+            ) as consumer,
+            new_producer(broker, f"copier-{number}") as producer,
+        ):
+            while not is_over.is_set():
+                try:
+                    copy(consumer, producer)
+                except KafkaError as error:
+                    if error.error not in GROUP_MOVED_ON:
+                        raise
+                    partitions = consumer.assignment()
+                    found = consumer.committed(partitions)
+                    for partition in partitions:
+                        consumer.seek(
+                            partition, found[partition].offset if partition in found else 0
+                        )
+    except Exception as failure:
+        failures.append(failure)
+
+
+def test_copiers_share_the_work_through_a_rebalance_and_a_crash(start_broker):
+    """Whoever has lost its partitions cannot commit them, so nothing is copied twice."""
+    broker = start_broker()
+    create(broker, "source", 4)
+    create(broker, "target", 4)
+    with Producer(broker.bootstrap_servers) as plain:
+        for number in range(SHARED):
+            plain.send("source", str(number), partition=number % 4)
+    is_over, failures = threading.Event(), []
+    copiers = [
+        threading.Thread(target=member_of_copiers, args=(broker, number, is_over, failures))
+        for number in range(2)
+    ]
+    with Consumer(
+        broker.bootstrap_servers, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as reader:
+        reader.assign([TopicPartition("target", partition) for partition in range(4)])
+        copiers[0].start()
+        copied = read(reader, 500)
+        copiers[1].start()
+        copied += read(reader, 5000)
+        broker.kill()
+        broker.start()
+        copied += read(reader, SHARED - len(copied))
+        is_over.set()
+        for copier in copiers:
+            copier.join(LIMIT_SECONDS)
+        copied += reader.poll(500)
+
+    assert failures == []
+    assert sorted(int(record.value) for record in copied) == list(range(SHARED))
