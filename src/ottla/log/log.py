@@ -94,7 +94,7 @@ class Log:
         self.is_deleted = False
         # What lies before has been compacted.
         self.cleaned_offset = min(loaded.source.cleaned_offset, loaded.log_end_offset)
-        self._flusher = LogFlusher(runtime, self, loaded.recovery_point)
+        self._flusher = LogFlusher(runtime, self, loaded.recovery_point, loaded.has_new_names)
         self.on_flushed: Callable[[], object] = lambda: None
         self.update_config(loaded.source.config)
         self.update_high_watermark(high_watermark)

@@ -93,14 +93,16 @@ class LogFlusher:
         "recovery_point",
     )
 
-    def __init__(self, runtime: Runtime, log: Log, recovery_point: int) -> None:
+    def __init__(
+        self, runtime: Runtime, log: Log, recovery_point: int, has_new_names: bool = True
+    ) -> None:
         self._runtime = runtime
         self._log = log
         self._timer: Timer | None = None
         self._is_busy = False
         self._generation = 0
         self._wanted = recovery_point
-        self._has_new_names = True
+        self._has_new_names = has_new_names
         self._unsynced_paths: list[str] = []
         self.recovery_point = recovery_point
         self.closed_point = log.segments.active.base_offset
@@ -149,7 +151,7 @@ class LogFlusher:
         return (
             self.recovery_point < self._log.log_end_offset
             or self.closed_point < self._log.segments.active.base_offset
-            or self._has_new_names
+            or (self._has_new_names and self._log.log_end_offset > 0)
             or self._log.leader_epoch_cache.is_dirty
         )
 

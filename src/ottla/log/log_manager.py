@@ -146,6 +146,8 @@ class LogManager:
             loaded = await asyncio.gather(
                 *(self.runtime.background.run(partial(_load_logs, share)) for share in shares)
             )
+            if not is_clean:
+                self.runtime.disk.fsync_dir(log_dir.path)  # the names of the logs' directories
             log_dir.mark_in_use()
         except OSError as error:
             log_dir.fail(error)

@@ -71,6 +71,7 @@ class LoadedLog:
     log_end_offset: int
     recovery_point: int
     repairs: list[str] = field(default_factory=list)
+    has_new_names: bool = True
 
 
 def load_log(source: LogSource) -> LoadedLog:
@@ -88,6 +89,7 @@ class _LogLoader:
         self.directory = source.directory
         self.repairs: list[str] = []
         self.segments: list[LogSegment] = []
+        self.has_new_names = False
         self.end_offset = 0
         self.last_epoch = NO_EPOCH
         self.epochs = LeaderEpochCache(self.disk, f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}")
@@ -97,6 +99,7 @@ class _LogLoader:
 
     def load(self) -> LoadedLog:
         source = self.source
+        self.has_new_names = not self.disk.is_dir(self.directory)
         self.disk.make_dirs(self.directory)
         self._put_leftovers_away()
         names = self.disk.list_dir(self.directory)
@@ -126,6 +129,7 @@ class _LogLoader:
             self.end_offset,
             self.end_offset,
             self.repairs,
+            self.has_new_names or not self.end_offset,
         )
 
     def _mend_start(self, start_offset: int) -> int:
@@ -244,6 +248,7 @@ class _LogLoader:
         segment = self._segment(offset)
         segment.create()
         self.segments = [segment]
+        self.has_new_names = True
         self.end_offset = offset
         self.producers.clear(offset)
 
@@ -299,7 +304,8 @@ class _LogLoader:
             if reason:
                 self._drop_behind(first + index + 1)
                 break
-        self.disk.fsync_dir(self.directory)
+        if self.end_offset:  # the first flush of an empty log syncs its names
+            self.disk.fsync_dir(self.directory)
         if size:
             self.repairs.insert(
                 0,
@@ -325,7 +331,8 @@ class _LogLoader:
                 f"cut segment {segment.base_offset} from {end} to {position} bytes: {reason}"
             )
         segment.become_inactive()
-        sync_files(self.disk, segment)
+        if end:  # thousands of empty logs need not wait for the disk
+            sync_files(self.disk, segment)
         return reason
 
     def _take(self, segment: LogSegment, batch: RecordBatch) -> None:
