@@ -20,6 +20,8 @@ READ_BYTES = 128 * 1024
 # What a client that sends ahead may have waiting for it before no more of its requests are taken.
 MAX_QUEUED_BYTES = 256 * 1024
 MAX_QUEUED_PARTS = 64
+# How much of a file is read at once in the background, where the page cache has not got it.
+READ_AHEAD_BYTES = 2 * 1024 * 1024
 
 
 class Flushed(Enum):
@@ -28,10 +30,15 @@ class Flushed(Enum):
     ALL = "everything is sent"
     PART = "the byte limit of the turn is reached"
     FULL = "the socket takes no more for now"
+    COLD = "what comes next is on the disk and not in the page cache"
 
 
 # A member of an enum costs a look-up through its metaclass; these are returned for every answer.
-ALL, PART, FULL = Flushed
+ALL, PART, FULL, COLD = Flushed
+
+
+class NotCachedError(Exception):
+    """The next bytes of a file cannot be sent without waiting for the disk."""
 
 
 class TruncatedFileError(Exception):
@@ -42,13 +49,17 @@ class Outgoing:
     """A queue of buffers and file regions, sent in order.
 
     `bytes_in_memory` is what the buffers in the queue hold; file regions take no memory.
+    `is_reading` says that a job in the background reads what comes next.
     """
 
-    __slots__ = ("_parts", "_region_sent", "bytes_in_memory")
+    __slots__ = ("_parts", "_region_cached", "_region_sent", "bytes_in_memory", "is_reading")
 
     def __init__(self) -> None:
         self._parts: deque[Part] = deque()
         self._region_sent = 0
+        # Up to where the region at the head is in the page cache, as far as that is known.
+        self._region_cached = 0
+        self.is_reading = False
         self.bytes_in_memory = 0
 
     def __bool__(self) -> bool:
@@ -68,7 +79,21 @@ class Outgoing:
     def clear(self) -> None:
         """Drop what is left."""
         self._parts.clear()
+        self._region_sent = self._region_cached = 0
         self.bytes_in_memory = 0
+
+    def next_in_file(self) -> FileRegion | None:
+        """What to read before sending can go on: of the file region at the head of the queue."""
+        region = self._parts[0] if self._parts else None
+        if not isinstance(region, FileRegion):
+            return None
+        size = min(region.size - self._region_sent, READ_AHEAD_BYTES)
+        return FileRegion(region.file, region.position + self._region_sent, size)
+
+    def note_cached(self, length: int) -> None:
+        """So much of what comes next has been read, and is not asked for again."""
+        self.is_reading = False
+        self._region_cached = self._region_sent + length
 
     def flush(self, transport: Transport, max_bytes: int) -> Flushed:
         """Send until all is sent, the socket is full or about `max_bytes` are sent."""
@@ -95,6 +120,8 @@ class Outgoing:
                 max_bytes -= sent
         except BlockingIOError:
             return FULL
+        except NotCachedError:
+            return COLD
         return ALL
 
     def _send_buffers(self, transport: Transport) -> tuple[int, int]:
@@ -133,6 +160,10 @@ class Outgoing:
         """Send of the file region at the head of the queue; returns bytes tried and sent."""
         count = min(region.size - self._region_sent, max_bytes)
         position = region.position + self._region_sent
+        if self._region_sent >= self._region_cached:
+            if self.is_reading or not region.file.is_cached(count, position):
+                raise NotCachedError
+            self._region_cached = self._region_sent + count
         fd = region.file.fileno() if transport.can_sendfile else None
         if fd is not None:
             sent = transport.sendfile(fd, position, count)
@@ -144,6 +175,6 @@ class Outgoing:
             raise TruncatedFileError(f"{region.file.path} ends before position {position + count}")
         self._region_sent += sent
         if self._region_sent == region.size:
-            self._region_sent = 0
+            self._region_sent = self._region_cached = 0
             self._parts.popleft()
         return count, sent

@@ -48,7 +48,8 @@ from ottla.network.connection import (
 )
 from ottla.network.frame_buffer import BufferPool, FrameBuffer
 from ottla.network.idle_expiry import IdleExpiry
-from ottla.network.outgoing import ALL, FULL, Flushed, TruncatedFileError
+from ottla.network.outgoing import ALL, COLD, FULL, Flushed, TruncatedFileError
+from ottla.network.read_ahead import ReadAhead
 from ottla.network.transport import PlainTransport
 from ottla.runtime import Runtime
 from ottla.runtime.network import USE_SYSTEM_DEFAULT, set_buffer_sizes
@@ -89,6 +90,7 @@ class Processor:
         self._epoll = select.epoll()
         self._acceptor = Acceptor(runtime, config, self._epoll, self)
         self._idle_expiry = IdleExpiry(runtime, config.connections_max_idle_ms)
+        self._read_ahead = ReadAhead(runtime.background)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Future[None] | None = None
         self._pool = BufferPool()
@@ -403,9 +405,17 @@ class Processor:
         elif flushed is FULL:
             connection.muted |= BLOCKED
             self._watch(connection, OUT)
+        elif flushed is COLD:
+            connection.muted |= BLOCKED
+            self._watch(connection, 0)
+            self._read_ahead.request(connection.outgoing, partial(self._send_on, connection))
         else:
             self.has_output(connection)
         return flushed
+
+    def _send_on(self, connection: Connection) -> None:
+        if not connection.is_closing:
+            self.has_output(connection)
 
     def _go_on_after_send(self, connection: Connection) -> None:
         connection.muted &= ~BLOCKED

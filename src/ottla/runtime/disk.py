@@ -41,6 +41,14 @@ class File(Protocol):
 
     def fsync(self) -> None: ...
 
+    def is_cached(self, length: int, position: int) -> bool:
+        """Whether sending these bytes needs no wait for the disk, as far as can be told quickly."""
+        ...
+
+    def read_ahead(self, length: int, position: int) -> None:
+        """Bring these bytes into the page cache, and begin with some that follow them."""
+        ...
+
     def fileno(self) -> int | None:
         """The descriptor for `sendfile`; None when there is none, because the disk is simulated."""
         ...

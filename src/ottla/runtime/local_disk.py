@@ -11,6 +11,14 @@ from ottla.runtime.disk import Buffer, DiskLock, File
 
 # The kernel moves at most 0x7ffff000 bytes per call; staying far below keeps one call short.
 MAX_BYTES_PER_CALL = 1 << 30
+# The kernel reads ahead in pieces of this size by default, so that a piece is in the page cache, or
+# is not, as a whole.
+CACHE_PIECE_BYTES = 128 * 1024
+READ_BYTES = 512 * 1024
+# Who reads on will soon want what follows.
+AHEAD_BYTES = 2 * 1024 * 1024
+# What this process has just written is still in the page cache.
+HOT_TAIL_BYTES = 64 * 1024
 
 
 class LocalFile:
@@ -22,7 +30,7 @@ class LocalFile:
     makes them all the lock that is needed.
     """
 
-    __slots__ = ("_calls", "_closed", "_descriptors", "_fd", "_size", "path")
+    __slots__ = ("_calls", "_closed", "_descriptors", "_fd", "_opened_size", "_size", "path")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
@@ -30,7 +38,7 @@ class LocalFile:
         self._descriptors = [fd]  # whoever pops it closes it
         self._calls: list[None] = []
         self._closed = False
-        self._size = os.fstat(fd).st_size
+        self._size = self._opened_size = os.fstat(fd).st_size
 
     def __repr__(self) -> str:
         return f"LocalFile({self.path!r}, size={self._size})"
@@ -75,6 +83,39 @@ class LocalFile:
         try:
             self._check_open()
             os.fsync(self._fd)
+        finally:
+            self._end_call()
+
+    def is_cached(self, length: int, position: int) -> bool:
+        if position >= self._opened_size and position >= self._size - HOT_TAIL_BYTES:
+            return True
+        self._check_open()
+        probe = (bytearray(1),)
+        last = position + length - 1
+        try:
+            for place in range(position, last, CACHE_PIECE_BYTES):
+                os.preadv(self._fd, probe, place, os.RWF_NOWAIT)
+            os.preadv(self._fd, probe, last, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # the file system cannot tell
+            return True
+        return True
+
+    def read_ahead(self, length: int, position: int) -> None:
+        self._calls.append(None)
+        try:
+            self._check_open()
+            end = position + length
+            # Piece by piece: of more than that the kernel would leave the rest out.
+            for piece in range(position, end + AHEAD_BYTES, CACHE_PIECE_BYTES):
+                os.posix_fadvise(self._fd, piece, CACHE_PIECE_BYTES, os.POSIX_FADV_WILLNEED)
+            buffer = memoryview(bytearray(min(length, READ_BYTES)))
+            while position < end:
+                count = os.preadv(self._fd, (buffer[: end - position],), position)
+                if not count:
+                    return
+                position += count
         finally:
             self._end_call()
 

@@ -37,7 +37,7 @@ class Runtime:
                 await close()
 
 
-def real_runtime(loop: asyncio.AbstractEventLoop, background_workers: int = 2) -> Runtime:
+def real_runtime(loop: asyncio.AbstractEventLoop, background_workers: int = 4) -> Runtime:
     """The runtime of the machine, on an asyncio loop (uvloop's is as good)."""
     clock = SystemClock()
     return Runtime(

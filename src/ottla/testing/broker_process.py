@@ -29,6 +29,7 @@ class BrokerProcess:
         self.overrides |= {name.replace("_", "."): str(value) for name, value in overrides.items()}
         self.log_path = data_dir.with_name(data_dir.name + ".broker.log")
         self.port = 0
+        self.module = "ottla"
         self.process: subprocess.Popen[str] | None = None
 
     @property
@@ -48,7 +49,7 @@ class BrokerProcess:
     def start(self) -> BrokerProcess:
         """Start and wait until the broker says that it is ready."""
         settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **self.overrides}
-        command = [sys.executable, "-m", "ottla", "broker"]
+        command = [sys.executable, "-m", self.module, "broker"]
         for name, value in settings.items():
             command += ["--override", f"{name}={value}"]
         with self.log_path.open("a", encoding="utf-8") as log:

@@ -170,6 +170,12 @@ class MemoryFile:
         self._check("fsync")
         self._inode.sync()
 
+    def is_cached(self, length: int, position: int) -> bool:
+        return not self._disk.is_cold
+
+    def read_ahead(self, length: int, position: int) -> None:
+        self._check("read_ahead")
+
     def fileno(self) -> int | None:
         return None
 
@@ -203,6 +209,8 @@ class MemoryDisk:
 
     capacity_in_bytes: int | None = None
     crash_count: int = 0
+    is_cold: bool = False
+    """Nothing is in the page cache."""
     root: Directory = field(default_factory=Directory)
     faults: list[Fault] = field(default_factory=list)
     locked: set[str] = field(default_factory=set)

@@ -6,7 +6,16 @@ from collections.abc import Iterable
 
 import pytest
 
-from ottla.network.outgoing import ALL, FULL, MAX_QUEUED_PARTS, PART, Outgoing, TruncatedFileError
+from ottla.network.outgoing import (
+    ALL,
+    COLD,
+    FULL,
+    MAX_QUEUED_PARTS,
+    PART,
+    READ_AHEAD_BYTES,
+    Outgoing,
+    TruncatedFileError,
+)
 from ottla.runtime import Buffer, FileRegion
 from ottla.testing import MemoryDisk
 
@@ -143,3 +152,44 @@ def test_queue_has_room_for_a_bounded_number_of_answers() -> None:
     assert not by_parts.has_room()
     by_parts.clear()
     assert by_parts.has_room()
+
+
+def cold_region(size: int) -> FileRegion:
+    """A region of a file that is on the disk alone."""
+    disk = MemoryDisk(is_cold=True)
+    file = disk.open("/file", create=True)
+    file.pwrite(bytes(size), 0)
+    return FileRegion(file, 0, size)
+
+
+def test_file_region_that_is_not_cached_is_not_sent() -> None:
+    """Before it stands what is in memory, which goes out; the rest waits until it has been read."""
+    outgoing, transport = Outgoing(), FakeTransport()
+    outgoing.extend([b"head", cold_region(10)])
+
+    assert outgoing.flush(transport, 1000) is COLD
+    assert bytes(transport.sent) == b"head"
+    wanted = outgoing.next_in_file()
+    assert wanted is not None
+    assert (wanted.position, wanted.size) == (0, 10)
+
+    outgoing.note_cached(10)
+
+    assert outgoing.flush(transport, 1000) is ALL
+    assert bytes(transport.sent) == b"head" + bytes(10)
+
+
+def test_large_cold_region_is_read_in_pieces() -> None:
+    """What has been read is sent and the next piece asked for; the region after starts anew."""
+    outgoing, transport = Outgoing(), FakeTransport()
+    outgoing.extend([cold_region(READ_AHEAD_BYTES + 5), cold_region(7)])
+    pieces = []
+
+    while outgoing.flush(transport, 1 << 30) is COLD:
+        wanted = outgoing.next_in_file()
+        assert wanted is not None
+        pieces.append((wanted.position, wanted.size))
+        outgoing.note_cached(wanted.size)
+
+    assert pieces == [(0, READ_AHEAD_BYTES), (READ_AHEAD_BYTES, 5), (0, 7)]
+    assert len(transport.sent) == READ_AHEAD_BYTES + 12

@@ -182,3 +182,30 @@ def test_region_reads_its_part_of_the_file(disk: LocalDisk, tmp_path: Path) -> N
     assert FileRegion(file, 2, 4).read() == b"2345"
     assert FileRegion(file, 8, 4).read() == b"89"
     file.close()
+
+
+def test_bytes_on_the_disk_alone_are_not_cached_until_they_were_read_ahead(tmp_path):
+    """What was dropped from the page cache is found missing, read, and found there."""
+    path = tmp_path / "cold"
+    path.write_bytes(os.urandom(1 << 20))
+    file = LocalDisk().open(str(path))
+    assert file.is_cached(1 << 20, 0)
+    fd = file.fileno()
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    if file.is_cached(1 << 20, 0):
+        pytest.skip("this file system keeps everything in memory")
+
+    file.read_ahead(1 << 20, 0)
+
+    assert file.is_cached(1 << 20, 0)
+    file.close()
+
+
+def test_tail_that_was_just_written_counts_as_cached(tmp_path):
+    """It is not looked for: reading at the end of a log stays as quick as it was."""
+    file = LocalDisk().open(str(tmp_path / "hot"), create=True)
+    file.pwrite(bytes(100), 0)
+    file.close()
+
+    assert file.is_cached(100, 0)  # a look would be refused, since the file is closed
