@@ -61,3 +61,14 @@ def test_unit_tests_mirror_the_house():
     folders = {path.name for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()}
 
     assert folders - {"__pycache__"} <= rooms
+
+
+def test_shared_modules_of_tests_have_names_of_their_own():
+    """Folders of tests share the path, so no two of them have a helper of the same name."""
+    shared = [
+        source.path.name
+        for source in sources("tests")
+        if not source.path.name.startswith("test_") and source.path.name != "conftest.py"
+    ]
+
+    assert not {name for name in shared if shared.count(name) > 1} - {"__init__.py"}

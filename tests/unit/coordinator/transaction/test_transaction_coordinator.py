@@ -1,7 +1,7 @@
 """The transaction coordinator: states and requests, fencing, markers, crashes, time."""
 
 import pytest
-from transaction_world import T0, T1, TIMEOUT_MS, S, TransactionWorld
+from coordinator_world import T0, T1, TIMEOUT_MS, S, TransactionWorld
 
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.coordinator.transaction.transaction_metadata import (

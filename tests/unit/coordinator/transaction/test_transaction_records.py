@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from transaction_world import T0, T1, S
+from coordinator_world import T0, T1, S
 
 from ottla.coordinator.transaction.transaction_loader import RECORDS_PER_STEP, TransactionLoader
 from ottla.coordinator.transaction.transaction_metadata import Transaction, TransactionState
