@@ -151,8 +151,10 @@ class LogFlusher:
         return (
             self.recovery_point < self._log.log_end_offset
             or self.closed_point < self._log.segments.active.base_offset
-            or (self._has_new_names and self._log.log_end_offset > 0)
-            or self._log.leader_epoch_cache.is_dirty
+            or (
+                self._log.log_end_offset > 0
+                and (self._has_new_names or self._log.leader_epoch_cache.is_dirty)
+            )
         )
 
     def job(self, up_to: int, *, is_last: bool = False) -> FlushJob:

@@ -369,7 +369,7 @@ class _LogLoader:
             self._rebuild_epochs()
         self.epochs.truncate_from_end(self.end_offset)
         self.epochs.truncate_from_start(start_offset)
-        if self.epochs.is_dirty:
+        if self.epochs.is_dirty and self.end_offset:  # those of an empty log vouch for nothing
             self.disk.replace(self.epochs.path, self.epochs.contents())
             self.epochs.is_dirty = False
 
