@@ -75,6 +75,7 @@ class ConsumerCore:
         self._finding: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] | None = None
         self._is_woken = False
+        self._polled_as = NO_MEMBERSHIP
         self._commit_ms = runtime.clock.monotonic_ms() + config.auto_commit_interval_ms
         self._timers = [
             runtime.scheduler.call_every(max(1, config.auto_commit_interval_ms), self.unsettle),
@@ -106,6 +107,8 @@ class ConsumerCore:
             if has_room:
                 self.fetcher.send_fetches()
             if records or deadline.has_passed:
+                if self.coordinator is not None:
+                    self._polled_as = self.coordinator.member.membership
                 return records
             await self._wait(deadline)
 
@@ -276,10 +279,12 @@ class ConsumerCore:
         return result[1]
 
     async def group_metadata(self) -> ConsumerGroupMetadata:
-        """The group and this member's present generation in it."""
+        """The group, and the generation in which the last poll took its records.
+
+        Not the present one: a rebalance that goes on behind the poll may have given them away.
+        """
         group = self._group()
-        is_member = self.subscriptions.is_by_group
-        membership = group.member.membership if is_member else NO_MEMBERSHIP
+        membership = self._polled_as if self.subscriptions.is_by_group else NO_MEMBERSHIP
         return ConsumerGroupMetadata(group.link.group_id, membership)
 
     async def position(self, partition: TopicPartition, deadline: Deadline) -> int:
