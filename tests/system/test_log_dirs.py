@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 20
 TOPIC = "spread"
 # How soon a directory is written to, for whatever reason, and so how soon it is missed.
 SOON = {"replica_high_watermark_checkpoint_interval_ms": 100}
@@ -56,10 +59,15 @@ def held(folder):
     return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob(f"{TOPIC}-*"))
 
 
-def destroy(folder):
-    """What was a directory is a file now: every path below it is an error, to root as well."""
+def destroy(process, folder):
+    """What was a directory is a file now: every path below it is an error, to root as well.
+
+    The records that follow go to files that have no name; their high watermark cannot be noted.
+    """
+    partitions = held(folder)
     shutil.rmtree(folder)
     folder.write_bytes(b"")
+    produce(process, TOPIC, partitions)
 
 
 def until(condition):
@@ -88,7 +96,7 @@ def test_the_partitions_of_a_failed_directory_are_offline_and_the_others_live(br
     lost, kept = held(dirs[1]), held(dirs[0])
     assert (len(lost), len(kept)) == (2, 2)
 
-    destroy(dirs[1])
+    destroy(broker, dirs[1])
     until(lambda: leaders(broker) == dict.fromkeys(lost, -1) | dict.fromkeys(kept, 0))
 
     assert [first_value(broker, index) for index in kept] == [b"%d" % index for index in kept]
@@ -128,7 +136,33 @@ def test_a_broker_without_log_directories_stops(start_broker, tmp_path):
     process = start_broker(log_dirs=str(folder), **SOON)
     create(process, TOPIC, 1)
 
-    destroy(folder)
+    destroy(process, folder)
 
     assert process.process.wait(LIMIT_SECONDS) == 1
     assert f"The broker stops: every log directory has failed: {folder}" in process.log
+
+
+def test_the_directories_are_described(broker, dirs):
+    """Sizes of what is in them, and after a failure the error; in Kafka's JSON."""
+    words = ("log-dirs", "--bootstrap-server", broker.bootstrap_servers, "--describe")
+    command = [sys.executable, "-m", "ottla", *words, "--topic-list", TOPIC]
+
+    def describe():
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return json.loads(done.stdout.splitlines()[-1])["brokers"][0]["logDirs"]
+
+    sound = describe()
+    assert [row["logDir"] for row in sound] == [str(folder) for folder in dirs]
+    assert [len(row["partitions"]) for row in sound] == [2, 2]
+    for row in (row for each in sound for row in each["partitions"]):
+        assert row["size"] > 0
+        assert (row["offsetLag"], row["isFuture"]) == (0, False)
+
+    destroy(broker, dirs[1])
+    until(lambda: -1 in leaders(broker).values())
+
+    assert describe()[1] == {
+        "logDir": str(dirs[1]),
+        "error": "KAFKA_STORAGE_ERROR",
+        "partitions": [],
+    }

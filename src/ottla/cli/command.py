@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, str]] = {
     "configs": "ottla.cli.configs:ConfigsCommand",
     "get-offsets": "ottla.cli.get_offsets:GetOffsetsCommand",
     "delete-records": "ottla.cli.delete_records:DeleteRecordsCommand",
+    "log-dirs": "ottla.cli.log_dirs:LogDirsCommand",
     "dump-log": "ottla.cli.dump_log.command:DumpLogCommand",
     "broker-api-versions": "ottla.cli.broker_api_versions:BrokerApiVersionsCommand",
     "zookeeper": "ottla.cli.zookeeper:ZooKeeperCommand",

@@ -129,6 +129,7 @@ MODULES: Final[dict[int, str]] = {
     ApiKey.DESCRIBE_CONFIGS: "configs",
     ApiKey.ALTER_CONFIGS: "configs",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "configs",
+    ApiKey.DESCRIBE_LOG_DIRS: "log_dirs",
     ApiKey.OFFSET_DELETE: "offsets",
     ApiKey.DESCRIBE_CLUSTER: "cluster",
     ApiKey.DESCRIBE_PRODUCERS: "transactions",

@@ -112,6 +112,10 @@ class Disk(Protocol):
 
     def fsync_dir(self, path: str) -> None: ...
 
+    def usage(self, path: str) -> tuple[int, int]:
+        """How many bytes the volume of a path has, and how many of them are free for us."""
+        ...
+
     def lock(self, path: str) -> DiskLock:
         """Lock `path`, which is created if need be; OSError when another process holds it."""
         ...

@@ -234,6 +234,10 @@ class LocalDisk:
     def file_size(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def usage(self, path: str) -> tuple[int, int]:
+        volume = os.statvfs(path)
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
     def fsync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

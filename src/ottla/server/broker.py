@@ -40,6 +40,7 @@ from ottla.server.handlers.configs import ConfigsHandler
 from ottla.server.handlers.fetch import FetchHandler
 from ottla.server.handlers.leader_epoch import LeaderEpochHandler
 from ottla.server.handlers.list_offsets import ListOffsetsHandler
+from ottla.server.handlers.log_dirs import LogDirsHandler
 from ottla.server.handlers.metadata import MetadataHandler
 from ottla.server.handlers.produce import ProduceHandler
 from ottla.server.handlers.topics import TopicsHandler
@@ -156,6 +157,7 @@ class Broker:
             ),
             TopicsHandler(runtime, controller, replica_manager, self.dynamic_config),
             ConfigsHandler(self.dynamic_config, cache),
+            LogDirsHandler(self.log_manager),
             *self.coordinators.families(controller.auto_create_topic),
         )
 

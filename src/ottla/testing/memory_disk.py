@@ -329,6 +329,11 @@ class MemoryDisk:
     def file_size(self, path: str) -> int:
         return len(self._inode(path).data)
 
+    def usage(self, path: str) -> tuple[int, int]:
+        self.check("usage", path)
+        room = self.room_in_bytes()
+        return self.root.size() + int(room), int(room)
+
     def fsync_dir(self, path: str) -> None:
         self.check("fsync_dir", path)
         self._directory(path).sync()

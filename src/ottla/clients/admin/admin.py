@@ -20,6 +20,7 @@ from ottla.clients.admin.descriptions import (
     TopicDescription,
 )
 from ottla.clients.admin.groups import GroupAdmin
+from ottla.clients.admin.log_dirs import LogDirAdmin, LogDirs
 from ottla.clients.admin.offsets import OffsetAdmin
 from ottla.clients.admin.topics import TopicAdmin
 from ottla.clients.client_settings import Servers, merge_settings
@@ -61,6 +62,7 @@ class Admin:
         self._configs = ConfigAdmin(self._client)
         self._groups = GroupAdmin(self._client)
         self._offsets = OffsetAdmin(self._client)
+        self._log_dirs = LogDirAdmin(self._client)
 
     # Topics
 
@@ -106,6 +108,10 @@ class Admin:
     def api_versions(self, node_id: int) -> dict[ApiKey | int, tuple[int, int]]:
         """The lowest and the highest version of each API that a broker serves."""
         return self._run(self._api_versions(node_id))
+
+    def describe_log_dirs(self, broker_ids: Iterable[int]) -> dict[int, LogDirs]:
+        """The log directories of brokers by their paths, and the replicas in them."""
+        return checked(self._run(self._log_dirs.describe_log_dirs(list(broker_ids))))
 
     # Settings
 

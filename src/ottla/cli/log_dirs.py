@@ -1,0 +1,86 @@
+"""`ottla log-dirs`: the log directories of the brokers, as JSON."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from ottla.cli.command import Command, UsageError
+from ottla.cli.options import add_command_config, bootstrap_server, require
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from ottla.clients.admin.log_dirs import LogDirDescription
+
+
+class LogDirsCommand(Command):
+    """Asks brokers for their log directories and the sizes of the replicas in them."""
+
+    name = "log-dirs"
+    help = "Print the log directories of brokers and the sizes of the partitions in them."
+    examples = ("ottla log-dirs --bootstrap-server localhost:9092 --describe --topic-list test",)
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        # Here --broker-list has a meaning of its own, as in Kafka's script.
+        parser.add_argument(
+            "--bootstrap-server",
+            metavar="HOST:PORT,...",
+            help="Required. The brokers to ask first; any of them tells about the others.",
+        )
+        add_command_config(parser)
+        parser.add_argument(
+            "--describe", action="store_true", help="Describe the log directories; required."
+        )
+        parser.add_argument(
+            "--topic-list", metavar="NAMES", help="Only these topics, with commas between."
+        )
+        parser.add_argument(
+            "--broker-list", metavar="IDS", help="Only these brokers, with commas between."
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        require(arguments, "--describe")
+        servers = bootstrap_server(arguments)
+        topics = {name for name in (arguments.topic_list or "").split(",") if name}
+        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+            brokers = broker_ids(arguments.broker_list)
+            if not brokers:
+                brokers = sorted(node.id for node in admin.describe_cluster().nodes)
+            terminal.print(
+                "Querying brokers for log directories information\n"
+                "Received log directory information from brokers " + ",".join(map(str, brokers))
+            )
+            rows = [
+                {"broker": broker, "logDirs": [row(*each, topics) for each in sorted(dirs.items())]}
+                for broker, dirs in sorted(admin.describe_log_dirs(brokers).items())
+            ]
+        document = {"version": 1, "brokers": rows}
+        terminal.print(json.dumps(document, separators=(",", ":")))
+        return 0
+
+
+def broker_ids(text: str | None) -> list[int]:
+    try:
+        return [int(word) for word in (text or "").split(",") if word]
+    except ValueError:
+        raise UsageError(f"--broker-list takes ids of brokers, not '{text}'") from None
+
+
+def row(path: str, described: LogDirDescription, topics: set[str]) -> dict[str, Any]:
+    """A directory with its replicas, in Kafka's words."""
+    return {
+        "logDir": path,
+        "error": described.error.name if described.error else None,
+        "partitions": [
+            {
+                "partition": str(partition),
+                "size": replica.size_in_bytes,
+                "offsetLag": replica.offset_lag,
+                "isFuture": replica.is_future,
+            }
+            for partition, replica in sorted(described.replicas.items())
+            if not topics or partition.topic in topics
+        ],
+    }
