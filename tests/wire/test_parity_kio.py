@@ -22,6 +22,8 @@ EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 # kio follows Kafka 4.0, which dropped these versions (KIP-896), and has no message of the brokers'
 # own topics. kafka-python reads and writes the former; test_hand_checked.py has the latter.
 NOT_IN_KIO = {
+    "DescribeLogDirsRequest": range(1),
+    "DescribeLogDirsResponse": range(1),
     "ProduceRequest": range(3),
     "ProduceResponse": range(3),
     "FetchRequest": range(4),
