@@ -24,6 +24,7 @@ def main(wanted: list[str]) -> int:
         return 2
     for name in wanted or names():
         print(f"\n== {name}", flush=True)
+        sys.argv[1:] = []  # a benchmark that is run alone may have arguments of its own
         importlib.import_module(f"benchmarks.bench_{name}").main()
     return 0
 

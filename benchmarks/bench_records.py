@@ -14,7 +14,7 @@ from typing import Any
 import aiokafka.record.default_records as aiokafka_records
 import kafka.record.default_records as kafka_python_records
 
-from ottla.record import columns, kernel, plain_kernel
+from ottla.record import columns, kernel, plain_compaction, plain_kernel
 from ottla.record.batch_builder import BatchBuilder, build_batch, build_batch_of_values
 from ottla.record.columnar import decode_columns
 from ottla.record.compression import CompressionType
@@ -45,7 +45,7 @@ def plain_loops() -> Iterator[None]:
     names = [name for name in kernel.__all__ if name not in ("COMPILED", "ColumnBuilder")]
     compiled: dict[str, Any] = {name: getattr(kernel, name) for name in kernel.__all__}
     for name in names:
-        setattr(kernel, name, getattr(plain_kernel, name))
+        setattr(kernel, name, getattr(plain_kernel, name, None) or getattr(plain_compaction, name))
     kernel.ColumnBuilder = columns.ColumnBuilder
     try:
         yield
