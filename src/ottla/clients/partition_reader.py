@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 from ottla.clients.client_settings import Servers, merge_settings
+from ottla.clients.closing import ClosedOnExit
 from ottla.clients.consumer.completed_fetch import AbortedTransactions, split_batches
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import (
@@ -56,7 +56,7 @@ class Chunk(NamedTuple):
     next_offset: int
 
 
-class PartitionReader:
+class PartitionReader(ClosedOnExit):
     """A blocking reader of record batches as the log has them, one fetch ahead.
 
         with PartitionReader("localhost:9092") as reader:
@@ -119,17 +119,6 @@ class PartitionReader:
             self._is_closed = True
             self._io.post(self._core.close)
             self._io.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     async def _build(self) -> RangeFetcher:
         return RangeFetcher(self._io.runtime, self._config)

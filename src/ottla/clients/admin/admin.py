@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.bulk import checked
@@ -24,6 +23,7 @@ from ottla.clients.admin.log_dirs import LogDirAdmin, LogDirs
 from ottla.clients.admin.offsets import OffsetAdmin
 from ottla.clients.admin.topics import TopicAdmin
 from ottla.clients.client_settings import Servers, merge_settings
+from ottla.clients.closing import ClosedOnExit
 from ottla.clients.topic_offsets import IsolationLevel, ListOffsetsResult, OffsetAndMetadata
 from ottla.config.client_config import AdminConfig
 from ottla.protocol.api_keys import ApiKey
@@ -34,7 +34,7 @@ T = TypeVar("T")
 MARGIN_MS = 5000
 
 
-class Admin:
+class Admin(ClosedOnExit):
     """Asks and changes what a cluster has: topics, settings, groups, offsets.
 
         with Admin("localhost:9092") as admin:
@@ -187,17 +187,6 @@ class Admin:
         self._is_closed = True
         self._io.post(self._client.close)
         self._io.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         if self._is_closed:

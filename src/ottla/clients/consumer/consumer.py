@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from ottla.clients.admin.bulk import checked
 from ottla.clients.client_settings import Servers, merge_settings
+from ottla.clients.closing import ClosedOnExit
 from ottla.clients.cluster import PartitionInfo
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.consumer.consumer_core import ConsumerCore, WakeupError
@@ -40,7 +40,7 @@ MARGIN_MS = 5000
 ITERATION_POLL_MS = 1000
 
 
-class Consumer:
+class Consumer(ClosedOnExit):
     """Reads topics, alone or sharing them with the other members of its group.
 
         with Consumer("localhost:9092", group_id="report", topics=["pages"]) as consumer:
@@ -264,17 +264,6 @@ class Consumer:
                 self._is_closed = True
                 self._unread = []
                 self._io.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Within
 

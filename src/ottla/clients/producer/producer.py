@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ottla.clients.client_settings import Servers, merge_settings
+from ottla.clients.closing import ClosedOnExit
 from ottla.clients.cluster import PartitionInfo
 from ottla.clients.producer.interceptors import ProducerInterceptors, ProducerRecord
 from ottla.clients.producer.partitioner import Partitioner, partition_for_key
@@ -29,7 +29,7 @@ HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | str | Non
 MAX_TIMESTAMP_MS = 2**63 - 1
 
 
-class Producer(TransactionalCalls):
+class Producer(TransactionalCalls, ClosedOnExit):
     """Sends records to topics, in batches, in the background.
 
         with Producer("localhost:9092", linger_ms=5, acks="all") as producer:
@@ -155,17 +155,6 @@ class Producer(TransactionalCalls):
                 self._io.run(self._core.close(), CLOSE_MARGIN_MS)
         finally:
             self._io.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     async def _build(self) -> ProducerCore:
         return ProducerCore(self._io.runtime, self._config, self._io.post)
