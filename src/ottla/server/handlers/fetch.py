@@ -50,8 +50,6 @@ from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-MIN_VERSION = 0
-MAX_VERSION = 17
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 NO_RECORDS = b""
@@ -67,8 +65,8 @@ class FetchHandler:
         self.sessions = sessions
         self.fetch_max_bytes = fetch_max_bytes
 
-    def apis(self) -> Mapping[ApiKey, tuple[Handler, int, int]]:
-        return {ApiKey.FETCH: (self.handle_fetch, MIN_VERSION, MAX_VERSION)}
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {ApiKey.FETCH: self.handle_fetch}
 
     def handle_fetch(self, context: RequestContext, body: FetchRequest) -> FetchResponse | None:
         fetch = self.sessions.context_for(body, context.api_version)

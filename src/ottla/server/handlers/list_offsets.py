@@ -27,9 +27,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.apis import Handler
 from ottla.structs import NO_EPOCH, TopicPartition
 
-MIN_VERSION = 0
 FIRST_VERSION_WITH_TIMESTAMPS = 1
-MAX_VERSION = 9
 LEADER_EPOCH_VERSION = 4
 
 EARLIEST_TIMESTAMP = -2
@@ -49,8 +47,8 @@ class ListOffsetsHandler:
     def __init__(self, replica_manager: ReplicaManager) -> None:
         self.replica_manager = replica_manager
 
-    def apis(self) -> Mapping[ApiKey, tuple[Handler, int, int]]:
-        return {ApiKey.LIST_OFFSETS: (self.handle_list_offsets, MIN_VERSION, MAX_VERSION)}
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {ApiKey.LIST_OFFSETS: self.handle_list_offsets}
 
     def handle_list_offsets(
         self, context: RequestContext, body: ListOffsetsRequest

@@ -34,8 +34,6 @@ from ottla.server.apis import Handler
 from ottla.server.metadata_cache import MetadataCache, TopicMetadata
 from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState
 
-MAX_METADATA_VERSION = 12
-MAX_CLUSTER_VERSION = 1
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_WITH_CREATION_FLAG = 4
 BROKER_ENDPOINT_TYPE = 1
@@ -67,10 +65,10 @@ class MetadataHandler:
         self.create_topic = create_topic
         self.validate_name = validate_name
 
-    def apis(self) -> Mapping[ApiKey, tuple[Handler, int, int]]:
+    def apis(self) -> Mapping[ApiKey, Handler]:
         return {
-            ApiKey.METADATA: (self.handle_metadata, 0, MAX_METADATA_VERSION),
-            ApiKey.DESCRIBE_CLUSTER: (self.handle_describe_cluster, 0, MAX_CLUSTER_VERSION),
+            ApiKey.METADATA: self.handle_metadata,
+            ApiKey.DESCRIBE_CLUSTER: self.handle_describe_cluster,
         }
 
     def handle_metadata(

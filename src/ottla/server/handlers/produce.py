@@ -38,8 +38,6 @@ from ottla.server.apis import Handler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.structs import TopicPartition
 
-MIN_VERSION = 0
-MAX_VERSION = 11
 FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
 BATCH_LENGTH = Struct(">8xi")
@@ -56,8 +54,8 @@ class ProduceHandler:
         self.replica_manager = replica_manager
         self.transactional = transactional
 
-    def apis(self) -> Mapping[ApiKey, tuple[Handler, int, int]]:
-        return {ApiKey.PRODUCE: (self.handle_produce, MIN_VERSION, MAX_VERSION)}
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {ApiKey.PRODUCE: self.handle_produce}
 
     def handle_produce(self, context: RequestContext, body: ProduceRequest) -> None:
         refusal = refuse_request(body)
