@@ -13,6 +13,10 @@ from ottla.protocol.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -88,6 +92,36 @@ def _commit_of(partition: int, offset: OffsetAndMetadata) -> OffsetCommitRequest
         committed_leader_epoch=offset.leader_epoch,
         committed_metadata=offset.metadata,
     )
+
+
+async def delete_offsets(
+    client: NetworkClient,
+    coordinator: int,
+    group_id: str,
+    partitions: Sequence[TopicPartition],
+) -> dict[TopicPartition, KafkaError | None]:
+    """Forget commits once (KIP-496); each partition has None or its error."""
+    request = OffsetDeleteRequest(
+        group_id=group_id,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=[OffsetDeleteRequestPartition(partition_index=p) for p in numbers],
+            )
+            for topic, numbers in by_topic(partitions).items()
+        ],
+    )
+    response = cast(OffsetDeleteResponse, await client.send(coordinator, request))
+    error = response_error(response.error_code, f"offsets of group {group_id}")
+    if error is not None:
+        raise error
+    return {
+        TopicPartition(topic.name, p.partition_index): response_error(
+            p.error_code, f"offset of {topic.name}-{p.partition_index} of group {group_id}"
+        )
+        for topic in response.topics
+        for p in topic.partitions
+    }
 
 
 async def fetch_offsets(

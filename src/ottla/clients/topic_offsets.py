@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, response_error
@@ -17,6 +17,8 @@ from ottla.protocol.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.structs import NO_EPOCH, TopicPartition
+
+V = TypeVar("V")
 
 CONSUMER_REPLICA_ID = -1
 NO_OFFSET = -1
@@ -74,22 +76,41 @@ async def list_offsets(
     timestamps: Mapping[TopicPartition, int],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
-    """Ask the leaders once, all at the same time; each partition has its offset or its error."""
-    results: dict[TopicPartition, ListOffsetsResult | KafkaError] = {}
+    """The offset or the error of each partition, asked for once."""
+
+    async def ask(
+        leader: int, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
+        wanted = {partition: timestamps[partition] for partition in partitions}
+        return await _ask_leader(client, metadata, leader, wanted, isolation)
+
+    return await ask_leaders(metadata, timestamps, ask)
+
+
+async def ask_leaders(
+    metadata: Metadata,
+    partitions: Iterable[TopicPartition],
+    ask: Callable[[int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V | KafkaError]]],
+) -> dict[TopicPartition, V | KafkaError]:
+    """`ask` the leaders once, all at the same time; each partition has its answer or its error."""
+    results: dict[TopicPartition, V | KafkaError] = {}
     by_leader: dict[int, list[TopicPartition]] = {}
-    for partition in timestamps:
+    for partition in partitions:
         leader = metadata.cluster.leader(partition)
         if leader in metadata.cluster.nodes:
             by_leader.setdefault(leader, []).append(partition)
         else:
             results[partition] = no_leader(metadata, partition)
-    answers = await asyncio.gather(
-        *(
-            _ask_leader(client, metadata, leader, {p: timestamps[p] for p in partitions}, isolation)
-            for leader, partitions in by_leader.items()
-        )
-    )
-    for answer in answers:
+
+    async def ask_one(
+        leader: int, led: list[TopicPartition]
+    ) -> Mapping[TopicPartition, V | KafkaError]:
+        try:
+            return await ask(leader, led)
+        except KafkaError as error:
+            return dict.fromkeys(led, error)
+
+    for answer in await asyncio.gather(*(ask_one(*each) for each in by_leader.items())):
         results.update(answer)
     return results
 
@@ -135,11 +156,7 @@ async def _ask_leader(
                     timestamp=timestamps[topic_partition],
                 )
             )
-    try:
-        response = cast(ListOffsetsResponse, await client.send(leader, request, low=low))
-    except KafkaError as error:
-        return dict.fromkeys(timestamps, error)
-    return _results(response)
+    return _results(cast(ListOffsetsResponse, await client.send(leader, request, low=low)))
 
 
 def _results(

@@ -334,15 +334,17 @@ class DescribeTransactionsResponse(Response, api_key=65, versions="0", flexible=
     )
 
 
-class ListTransactionsRequest(Request, api_key=66, versions="0-1", flexible="0+"):
+class ListTransactionsRequest(Request, api_key=66, versions="0-2", flexible="0+"):
     """Ask for the transactional ids of a coordinator; empty filters let all pass (KIP-664).
 
-    v1 only those that have been open for longer than a time (KIP-994).
+    v1 only those that have been open for longer than a time (KIP-994) · v2 only those that a
+    regular expression matches (KIP-1152).
     """
 
     state_filters: list[str] = field(Array(String))
     producer_id_filters: list[int] = field(Array(Int64))
     duration_filter: int = field(Int64, versions="1+", default=-1)
+    transactional_id_pattern: str | None = field(String, versions="2+", nullable="2+")
 
 
 class ListTransactionsTransactionState(Struct):
@@ -353,7 +355,7 @@ class ListTransactionsTransactionState(Struct):
     transaction_state: str = field(String)
 
 
-class ListTransactionsResponse(Response, api_key=66, versions="0-1", flexible="0+"):
+class ListTransactionsResponse(Response, api_key=66, versions="0-2", flexible="0+"):
     """The ids that pass the filters, and the filters that name no state."""
 
     throttle_time_ms: int = field(Int32)

@@ -15,11 +15,12 @@ from ottla.cli.options import (
     given,
     one_action,
     only_with,
+    require,
 )
 from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
 
-ACTIONS: Final = ("--list", "--describe", "--delete", "--reset-offsets")
+ACTIONS: Final = ("--list", "--describe", "--delete", "--delete-offsets", "--reset-offsets")
 SCENARIOS: Final = (
     "--to-datetime",
     "--by-duration",
@@ -33,10 +34,10 @@ SCENARIOS: Final = (
 
 
 class ConsumerGroupsCommand(Command):
-    """Lists, describes and deletes consumer groups, and resets their offsets."""
+    """Lists, describes and deletes consumer groups, and resets or deletes their offsets."""
 
     name = "consumer-groups"
-    help = "List, describe and delete consumer groups, and reset their offsets."
+    help = "List, describe and delete consumer groups, and reset or delete their offsets."
     examples = (
         "ottla consumer-groups --bootstrap-server localhost:9092 --list",
         "ottla consumer-groups --bootstrap-server localhost:9092 --describe --group my-group",
@@ -72,6 +73,10 @@ class ConsumerGroupsCommand(Command):
                 from ottla.cli.consumer_groups.delete import delete_groups
 
                 return delete_groups(admin, arguments, terminal)
+            if action == "--delete-offsets":
+                from ottla.cli.consumer_groups.delete_offsets import delete_offsets
+
+                return delete_offsets(admin, arguments, terminal)
             from ottla.cli.consumer_groups.reset import reset_offsets
 
             return reset_offsets(admin, arguments, terminal)
@@ -86,6 +91,11 @@ def _add_actions(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--delete", action="store_true", help="Delete groups that have no members, with offsets."
+    )
+    parser.add_argument(
+        "--delete-offsets",
+        action="store_true",
+        help="Have a group forget what it has committed for a --topic that it does not read now.",
     )
     parser.add_argument(
         "--reset-offsets",
@@ -132,7 +142,8 @@ def _add_reset(parser: ArgumentParser) -> None:
         metavar="TOPIC[:P,P...]",
         action="append",
         default=[],
-        help="Reset this topic, or these of its partitions; may be repeated.",
+        help="Reset, or delete the offsets of, this topic or these of its partitions; may be "
+        "repeated.",
     )
     parser.add_argument(
         "--all-topics", action="store_true", help="Reset every topic that the group has offsets of."
@@ -193,8 +204,12 @@ def check(arguments: Namespace) -> str:
     if action == "--describe" and arguments.state:
         raise UsageError(f"option --state takes no value with --describe, not '{arguments.state}'")
     for option in ("--state",):
-        forbid_with(arguments, option, ("--delete", "--reset-offsets"))
-    reset_options = ("--topic", "--all-topics", "--dry-run", "--execute", "--export", *SCENARIOS)
+        forbid_with(arguments, option, ("--delete", "--delete-offsets", "--reset-offsets"))
+    if action == "--delete-offsets":
+        require(arguments, "--group", "--topic")
+    elif arguments.topic:
+        only_with(arguments, ("--topic",), "--reset-offsets")
+    reset_options = ("--all-topics", "--dry-run", "--execute", "--export", *SCENARIOS)
     only_with(arguments, reset_options, "--reset-offsets")
     if action == "--reset-offsets":
         _check_reset(arguments)

@@ -22,6 +22,14 @@ from ottla.clients.admin.groups import GroupAdmin
 from ottla.clients.admin.log_dirs import LogDirAdmin, LogDirs
 from ottla.clients.admin.offsets import OffsetAdmin
 from ottla.clients.admin.topics import TopicAdmin
+from ottla.clients.admin.transactions import (
+    HangingTransaction,
+    ProducerDescription,
+    TransactionAdmin,
+    TransactionDescription,
+    TransactionFilter,
+    TransactionListing,
+)
 from ottla.clients.client_settings import Servers, merge_settings
 from ottla.clients.closing import ClosedOnExit
 from ottla.clients.topic_offsets import IsolationLevel, ListOffsetsResult, OffsetAndMetadata
@@ -35,7 +43,7 @@ MARGIN_MS = 5000
 
 
 class Admin(ClosedOnExit):
-    """Asks and changes what a cluster has: topics, settings, groups, offsets.
+    """Asks and changes what a cluster has: topics, settings, groups, offsets, transactions.
 
         with Admin("localhost:9092") as admin:
             admin.create_topics([NewTopic("pages", num_partitions=3)])
@@ -63,6 +71,7 @@ class Admin(ClosedOnExit):
         self._groups = GroupAdmin(self._client)
         self._offsets = OffsetAdmin(self._client)
         self._log_dirs = LogDirAdmin(self._client)
+        self._transactions = TransactionAdmin(self._client)
 
     # Topics
 
@@ -179,6 +188,46 @@ class Admin(ClosedOnExit):
             for partition, offset in offsets.items()
         }
         checked(self._run(self._offsets.alter_group_offsets(group_id, wanted)))
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group has committed for partitions of topics that it does not read now."""
+        checked(self._run(self._offsets.delete_group_offsets(group_id, list(partitions))))
+
+    # Transactions
+
+    def list_transactions(
+        self,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int | None = None,
+        id_pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """The transactional ids of all brokers; with filters, those that pass each of them."""
+        wanted = TransactionFilter(list(states), list(producer_ids), longer_than_ms, id_pattern)
+        return self._run(self._transactions.list_transactions(wanted))
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription]:
+        """What the coordinators know of transactional ids."""
+        return checked(self._run(self._transactions.describe_transactions(transactional_ids)))
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition], broker_id: int | None = None
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """Who has written to partitions with a producer id, as their leaders know, or a broker."""
+        call = self._transactions.describe_producers(list(partitions), broker_id)
+        return checked(self._run(call))
+
+    def abort_transaction(self, hanging: HangingTransaction) -> None:
+        """End a transaction in a partition without asking its coordinator, who has lost it."""
+        error = self._run(self._transactions.abort_transaction(hanging))
+        if error is not None:
+            raise error
+
+    def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Abort what is open under the ids and fence their producers; returns the new epochs."""
+        return checked(self._run(self._transactions.fence_producers(transactional_ids)))
 
     def close(self) -> None:
         """Close the connections and end the I/O thread. Closing twice does nothing."""

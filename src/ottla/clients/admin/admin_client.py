@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ottla.clients.group_coordination import find_coordinator
@@ -10,11 +10,13 @@ from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.retrying import Retrying
 from ottla.clients.timing import Backoff, Deadline
+from ottla.clients.topic_offsets import ask_leaders
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
+from ottla.protocol.group import KEY_TYPE_GROUP
 from ottla.protocol.message import Request
 from ottla.runtime import Runtime
-from ottla.structs import NO_LEADER, Node
+from ottla.structs import NO_LEADER, Node, TopicPartition
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -28,7 +30,7 @@ class AdminClient:
         self.config = config
         self.client = NetworkClient(runtime, config)
         self.metadata = Metadata(self.client, allow_auto_topic_creation=False)
-        self._coordinators: dict[str, Node] = {}
+        self._coordinators: dict[tuple[int, str], Node] = {}
         self._retrying = Retrying(
             self.metadata,
             Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random),
@@ -81,14 +83,30 @@ class AdminClient:
             raise InvalidMetadataError(ErrorCode.LEADER_NOT_AVAILABLE, "there is no controller")
         return await self.client.send(cluster.controller_id, request, low=low)
 
-    async def coordinator(self, group_id: str, deadline: Deadline) -> Node:
-        """The coordinator of a group; looked for once, until it proves wrong."""
-        if group_id not in self._coordinators:
-            node = await find_coordinator(self.client, group_id, deadline)
+    async def coordinator(
+        self, key: str, deadline: Deadline, key_type: int = KEY_TYPE_GROUP
+    ) -> Node:
+        """The coordinator of a group, or what else `key_type` says; kept until it proves wrong."""
+        known = (key_type, key)
+        if known not in self._coordinators:
+            node = await find_coordinator(self.client, key, deadline, key_type)
             if node.id not in self.client.node_ids:
                 await self.metadata.update(deadline)
-            self._coordinators[group_id] = node
-        return self._coordinators[group_id]
+            self._coordinators[known] = node
+        return self._coordinators[known]
+
+    async def ask_leaders(
+        self,
+        partitions: Collection[TopicPartition],
+        ask: Callable[
+            [int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V | KafkaError]]
+        ],
+        deadline: Deadline,
+    ) -> dict[TopicPartition, V | KafkaError]:
+        """`ask` those who lead the partitions now; each partition has its answer or its error."""
+        self.metadata.want(partition.topic for partition in partitions)
+        await self.metadata.update(deadline)
+        return await ask_leaders(self.metadata, partitions, ask)
 
     async def brokers(self, deadline: Deadline) -> list[int]:
         """The ids of all brokers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ottla.clients.admin.admin_client import AdminClient
-from ottla.clients.committed_offsets import commit_offsets, fetch_offsets
+from ottla.clients.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from ottla.clients.timing import Deadline
 from ottla.clients.topic_offsets import (
     IsolationLevel,
@@ -68,3 +68,16 @@ class OffsetAdmin:
             return await commit_offsets(admin.client, coordinator.id, group_id, wanted)
 
         return await admin.for_each(offsets, attempt)
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        admin = self._admin
+
+        async def attempt(
+            pending: list[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, KafkaError | None]:
+            coordinator = await admin.coordinator(group_id, deadline)
+            return await delete_offsets(admin.client, coordinator.id, group_id, pending)
+
+        return await admin.for_each(partitions, attempt)

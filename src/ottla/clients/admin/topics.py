@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -10,7 +9,7 @@ from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import NewTopic, TopicDescription, TopicPartitionInfo
 from ottla.clients.network_client import response_error
 from ottla.clients.timing import Deadline
-from ottla.clients.topic_offsets import by_topic, no_leader
+from ottla.clients.topic_offsets import by_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.metadata import (
     OPERATIONS_NOT_REQUESTED,
@@ -154,26 +153,13 @@ class TopicAdmin:
         async def attempt(
             pending: list[TopicPartition], deadline: Deadline
         ) -> dict[TopicPartition, int | KafkaError]:
-            metadata = self._admin.metadata
-            metadata.want(partition.topic for partition in pending)
-            await metadata.update(deadline)
-            results: dict[TopicPartition, int | KafkaError] = {}
-            by_leader: dict[int, list[TopicPartition]] = {}
-            for partition in pending:
-                leader = metadata.cluster.leader(partition)
-                if leader in metadata.cluster.nodes:
-                    by_leader.setdefault(leader, []).append(partition)
-                else:
-                    results[partition] = no_leader(metadata, partition)
-            answers = await asyncio.gather(
-                *(
-                    self._delete_records(leader, {p: offsets[p] for p in partitions}, deadline)
-                    for leader, partitions in by_leader.items()
-                )
-            )
-            for answer in answers:
-                results.update(answer)
-            return results
+            async def ask(
+                leader: int, partitions: list[TopicPartition]
+            ) -> dict[TopicPartition, int | KafkaError]:
+                wanted = {partition: offsets[partition] for partition in partitions}
+                return await self._delete_records(leader, wanted, deadline)
+
+            return await self._admin.ask_leaders(pending, ask, deadline)
 
         return await self._admin.for_each(offsets, attempt)
 
@@ -193,10 +179,7 @@ class TopicAdmin:
                     ],
                 )
             )
-        try:
-            response = cast(DeleteRecordsResponse, await self._admin.client.send(leader, request))
-        except KafkaError as cause:
-            return dict.fromkeys(offsets, cause)
+        response = cast(DeleteRecordsResponse, await self._admin.client.send(leader, request))
         results: dict[TopicPartition, int | KafkaError] = {}
         for result in response.topics:
             for p in result.partitions:

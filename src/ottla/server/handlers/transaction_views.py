@@ -1,8 +1,9 @@
 """What administrators ask about transactions: DescribeProducers (61) v0, DescribeTransactions (65)
-v0 and ListTransactions (66) v0-1 (KIP-664, KIP-994)."""
+v0 and ListTransactions (66) v0-2 (KIP-664, KIP-994, KIP-1152)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -83,6 +84,10 @@ class TransactionViewHandlers:
         manager = self.coordinator.manager
         if manager.is_loading:
             return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        try:
+            pattern = re.compile(body.transactional_id_pattern or ".*", re.DOTALL)
+        except re.error:
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         unknown = [title for title in body.state_filters if title not in STATES_BY_TITLE]
         return ListTransactionsResponse(
             unknown_state_filters=unknown,
@@ -94,6 +99,7 @@ class TransactionViewHandlers:
                 )
                 for metadata in manager.all()
                 if self._passes(metadata.current, body)
+                and pattern.fullmatch(metadata.transactional_id)
             ],
         )
 

@@ -22,7 +22,7 @@ def broker():
     return broker
 
 
-def listed(broker, version=1, **filters):
+def listed(broker, version=2, **filters):
     answer = broker.call(ListTransactionsRequest(**filters), version)
     assert not answer.error_code
     return [
@@ -54,6 +54,9 @@ def test_described_transaction_has_all_that_is_known(broker):
         ({"producer_id_filters": [1]}, False),
         ({"duration_filter": 4_000}, True),
         ({"duration_filter": 6_000}, False),
+        ({"transactional_id_pattern": "[xy]"}, True),
+        ({"transactional_id_pattern": ""}, True),
+        ({"transactional_id_pattern": "y|xx"}, False),
     ],
 )
 def test_list_has_what_passes_all_filters(broker, filters, is_listed):
@@ -61,6 +64,13 @@ def test_list_has_what_passes_all_filters(broker, filters, is_listed):
     broker.runtime.advance(5_000)
 
     assert listed(broker, **filters) == ([("x", 100, "Ongoing")] if is_listed else [])
+
+
+def test_pattern_that_is_no_regular_expression_is_refused(broker):
+    """With an error of its own (KIP-1152)."""
+    answer = broker.call(ListTransactionsRequest(transactional_id_pattern="("), 2)
+
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_unknown_states_are_told(broker):

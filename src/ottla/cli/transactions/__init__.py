@@ -1,0 +1,1 @@
+"""`ottla transactions`: what kafka-transactions.sh does."""

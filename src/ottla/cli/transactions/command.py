@@ -1,0 +1,186 @@
+"""`ottla transactions`: the actions, and which options each of them takes."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import Command, UsageError
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    bootstrap_server,
+    given,
+    require,
+)
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from ottla import Admin
+
+FORCE_TERMINATE: Final = "force-terminate"
+# Apache Kafka 4.1 alone writes this action, and its option, in another way than all the others.
+SPELLINGS: Final = {"forceTerminateTransaction": FORCE_TERMINATE}
+REQUIRED: Final[dict[str, tuple[str, ...]]] = {
+    "list": (),
+    "describe": ("--transactional-id",),
+    "describe-producers": ("--topic", "--partition"),
+    "abort": ("--topic", "--partition"),
+    "find-hanging": (),
+    FORCE_TERMINATE: ("--transactional-id",),
+}
+OPTIONAL: Final[dict[str, tuple[str, ...]]] = {
+    "list": ("--duration-filter", "--transactional-id-pattern"),
+    "describe-producers": ("--broker-id",),
+    "abort": ("--start-offset", "--producer-id", "--producer-epoch", "--coordinator-epoch"),
+    "find-hanging": ("--broker-id", "--max-transaction-timeout", "--topic", "--partition"),
+}
+OPTIONS: Final = sorted({*sum(REQUIRED.values(), ()), *sum(OPTIONAL.values(), ())})
+
+
+class TransactionsCommand(Command):
+    """Shows transactions and producers, and ends transactions that hang."""
+
+    name = "transactions"
+    help = "List and describe transactions and producers, and end transactions that hang."
+    examples = (
+        "ottla transactions --bootstrap-server localhost:9092 list",
+        "ottla transactions --bootstrap-server localhost:9092 describe --transactional-id till-1",
+        "ottla transactions --bootstrap-server localhost:9092 find-hanging --broker-id 0",
+        "ottla transactions --bootstrap-server localhost:9092 abort --topic test --partition 0"
+        " --start-offset 1234",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "action",
+            metavar="ACTION",
+            choices=[*REQUIRED, *SPELLINGS],
+            help=f"{', '.join(REQUIRED)}; Kafka's {', '.join(SPELLINGS)} is known as well.",
+        )
+        add_bootstrap_server(parser)
+        add_command_config(parser)
+        _add_choice(parser)
+        _add_transaction(parser)
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        action = SPELLINGS.get(arguments.action, arguments.action)
+        check(action, arguments)
+        servers = bootstrap_server(arguments)
+        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+            _run(action, admin, arguments, terminal)
+        return 0
+
+
+def _run(action: str, admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    from ottla.cli.transactions import ending, hanging, views
+
+    runs = {
+        "list": views.list_transactions,
+        "describe": views.describe_transaction,
+        "describe-producers": views.describe_producers,
+        "abort": ending.abort_transaction,
+        "find-hanging": hanging.find_hanging,
+        FORCE_TERMINATE: ending.force_terminate,
+    }
+    runs[action](admin, arguments, terminal)
+
+
+def _add_choice(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--transactional-id",
+        "--transactionalId",
+        dest="transactional_id",
+        metavar="ID",
+        help="describe, force-terminate: the transactional id.",
+    )
+    parser.add_argument(
+        "--duration-filter",
+        metavar="MS",
+        type=int,
+        help="list: only transactions that have been open for longer than this; all if below 0.",
+    )
+    parser.add_argument(
+        "--transactional-id-pattern",
+        metavar="REGEX",
+        help="list: only transactional ids that this regular expression matches as a whole.",
+    )
+    parser.add_argument("--topic", metavar="TOPIC", help="The topic; for find-hanging not needed.")
+    parser.add_argument(
+        "--partition", metavar="P", type=int, help="The partition; for find-hanging not needed."
+    )
+    parser.add_argument(
+        "--broker-id",
+        metavar="ID",
+        type=int,
+        help="describe-producers: ask this replica in place of the leader. find-hanging: search "
+        "the partitions of this broker.",
+    )
+    parser.add_argument(
+        "--max-transaction-timeout",
+        metavar="MINUTES",
+        type=int,
+        help="find-hanging: only producers that have written nothing for longer than this; 15 "
+        "if missing, which is the default of the brokers' transaction.max.timeout.ms.",
+    )
+
+
+def _add_transaction(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--start-offset",
+        metavar="OFFSET",
+        type=int,
+        help="abort: where the transaction begins, as describe-producers and find-hanging say.",
+    )
+    parser.add_argument(
+        "--producer-id",
+        metavar="ID",
+        type=int,
+        help="abort: whose transaction, in place of --start-offset, together with the next two.",
+    )
+    parser.add_argument(
+        "--producer-epoch", metavar="EPOCH", type=int, help="abort: the producer's epoch."
+    )
+    parser.add_argument(
+        "--coordinator-epoch",
+        metavar="EPOCH",
+        type=int,
+        help="abort: the epoch of the coordinator in the producer's last marker; -1 if none.",
+    )
+
+
+def check(action: str, arguments: Namespace) -> None:
+    """Whether the options are those of the action."""
+    require(arguments, *REQUIRED[action])
+    known = {*REQUIRED[action], *OPTIONAL.get(action, ())}
+    for option in OPTIONS:
+        if option not in known and given(arguments, option):
+            raise UsageError(f"option {option} cannot be used with {action}")
+    if action == "abort":
+        _check_abort(arguments)
+    if action == "find-hanging":
+        _check_find_hanging(arguments)
+
+
+def _check_abort(arguments: Namespace) -> None:
+    names = OPTIONAL["abort"][1:]
+    used = [option for option in names if given(arguments, option)]
+    if given(arguments, "--start-offset"):
+        if used:
+            raise UsageError(f"option --start-offset cannot be used with option {used[0]}")
+        return
+    if not used:
+        raise UsageError(
+            "the transaction to abort is named by --start-offset, or by --producer-id, "
+            "--producer-epoch and --coordinator-epoch"
+        )
+    require(arguments, *names)
+
+
+def _check_find_hanging(arguments: Namespace) -> None:
+    if not given(arguments, "--topic"):
+        if given(arguments, "--partition"):
+            raise UsageError("option --partition needs --topic")
+        if not given(arguments, "--broker-id"):
+            raise UsageError("find-hanging needs --topic or --broker-id, which say where to search")

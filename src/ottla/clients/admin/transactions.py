@@ -1,0 +1,291 @@
+"""Transactions: list and describe them, see who writes to a partition, and end what hangs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, cast
+
+from ottla.clients.admin.admin_client import AdminClient
+from ottla.clients.network_client import response_error
+from ottla.clients.timing import Deadline
+from ottla.clients.topic_offsets import by_topic
+from ottla.errors import KafkaError
+from ottla.protocol.group import KEY_TYPE_TRANSACTION
+from ottla.protocol.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTransactionState,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ProducerState,
+    TopicRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.structs import TopicPartition
+
+FIRST_LIST_WITH_DURATION = 1
+FIRST_LIST_WITH_PATTERN = 2
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+# The fence is all that is wanted: nothing will be written under the id and epoch that come of it.
+FENCE_TIMEOUT_MS = 1
+
+
+class TransactionListing(NamedTuple):
+    """A transactional id in a list, with the broker that coordinates it."""
+
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    state: str
+
+
+class TransactionDescription(NamedTuple):
+    """All that its coordinator knows of a transactional id; no start where nothing is open."""
+
+    coordinator_id: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int | None
+    partitions: frozenset[TopicPartition]
+
+
+class ProducerDescription(NamedTuple):
+    """A producer as a partition knows it; no start offset where it has no transaction open."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int | None
+
+
+class HangingTransaction(NamedTuple):
+    """What to abort, and where: as `ProducerDescription` has it."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+
+
+class TransactionFilter(NamedTuple):
+    """Which transactional ids are to be listed; what is not said lets all pass."""
+
+    states: Sequence[str] = ()
+    producer_ids: Sequence[int] = ()
+    longer_than_ms: int | None = None
+    id_pattern: str | None = None
+
+
+class TransactionAdmin:
+    """Requests about transactions, to coordinators and to the leaders of partitions."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    async def list_transactions(self, wanted: TransactionFilter) -> list[TransactionListing]:
+        async def attempt(
+            pending: list[int], deadline: Deadline
+        ) -> dict[int, list[TransactionListing] | KafkaError]:
+            answers = await asyncio.gather(*(self._list(broker, wanted) for broker in pending))
+            return dict(zip(pending, answers, strict=True))
+
+        brokers = await self._admin.brokers(self._admin.deadline())
+        listings: list[TransactionListing] = []
+        for listed in (await self._admin.for_each(brokers, attempt)).values():
+            if isinstance(listed, KafkaError):
+                raise listed
+            listings += listed
+        return sorted(listings)
+
+    async def _list(
+        self, broker: int, wanted: TransactionFilter
+    ) -> list[TransactionListing] | KafkaError:
+        request = ListTransactionsRequest(
+            state_filters=list(wanted.states), producer_id_filters=list(wanted.producer_ids)
+        )
+        low = 0
+        if wanted.longer_than_ms is not None:
+            request.duration_filter = wanted.longer_than_ms
+            low = FIRST_LIST_WITH_DURATION
+        if wanted.id_pattern:
+            request.transactional_id_pattern = wanted.id_pattern
+            low = FIRST_LIST_WITH_PATTERN
+        try:
+            answer = await self._admin.client.send(broker, request, low=low)
+        except KafkaError as cause:
+            return cause
+        response = cast(ListTransactionsResponse, answer)
+        return response_error(response.error_code, f"transactions of broker {broker}") or [
+            TransactionListing(
+                each.transactional_id, broker, each.producer_id, each.transaction_state
+            )
+            for each in response.transaction_states
+        ]
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription | KafkaError]:
+        async def attempt(
+            pending: list[str], deadline: Deadline
+        ) -> dict[str, TransactionDescription | KafkaError]:
+            answers = await asyncio.gather(*(self._describe(each, deadline) for each in pending))
+            return dict(zip(pending, answers, strict=True))
+
+        return await self._admin.for_each(transactional_ids, attempt)
+
+    async def _describe(
+        self, transactional_id: str, deadline: Deadline
+    ) -> TransactionDescription | KafkaError:
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        try:
+            node = await self._admin.coordinator(transactional_id, deadline, KEY_TYPE_TRANSACTION)
+            answer = await self._admin.client.send(node.id, request)
+        except KafkaError as error:
+            return error
+        (state,) = cast(DescribeTransactionsResponse, answer).transaction_states
+        refusal = response_error(state.error_code, f"transactional id {transactional_id}")
+        return refusal or description_of(state, node.id)
+
+    async def describe_producers(
+        self, partitions: Collection[TopicPartition], broker_id: int | None
+    ) -> dict[TopicPartition, list[ProducerDescription] | KafkaError]:
+        async def attempt(
+            pending: list[TopicPartition], deadline: Deadline
+        ) -> dict[TopicPartition, list[ProducerDescription] | KafkaError]:
+            if broker_id is None:
+                return await self._admin.ask_leaders(pending, self._producers, deadline)
+            if broker_id not in self._admin.client.node_ids:
+                await self._admin.metadata.update(deadline)
+            return await self._producers(broker_id, pending)
+
+        return await self._admin.for_each(partitions, attempt)
+
+    async def _producers(
+        self, broker_id: int, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerDescription] | KafkaError]:
+        request = DescribeProducersRequest(
+            topics=[
+                TopicRequest(name=name, partition_indexes=indexes)
+                for name, indexes in by_topic(partitions).items()
+            ]
+        )
+        answer = await self._admin.client.send(broker_id, request)
+        results: dict[TopicPartition, list[ProducerDescription] | KafkaError] = {}
+        for topic in cast(DescribeProducersResponse, answer).topics:
+            for p in topic.partitions:
+                partition = TopicPartition(topic.name, p.partition_index)
+                what = f"producers of {partition} on broker {broker_id}"
+                results[partition] = response_error(p.error_code, what, p.error_message) or [
+                    producer_of(state) for state in p.active_producers
+                ]
+        return results
+
+    async def abort_transaction(self, hanging: HangingTransaction) -> KafkaError | None:
+        partition = hanging.partition
+        request = WriteTxnMarkersRequest(
+            markers=[
+                WritableTxnMarker(
+                    producer_id=hanging.producer_id,
+                    producer_epoch=hanging.producer_epoch,
+                    transaction_result=False,
+                    topics=[
+                        WritableTxnMarkerTopic(
+                            name=partition.topic, partition_indexes=[partition.partition]
+                        )
+                    ],
+                    # A partition that has seen no marker of the producer yet knows of none (-1).
+                    coordinator_epoch=max(0, hanging.coordinator_epoch),
+                )
+            ]
+        )
+
+        async def ask(
+            leader: int, partitions: list[TopicPartition]
+        ) -> dict[TopicPartition, KafkaError | None]:
+            answer = await self._admin.client.send(leader, request)
+            (marker,) = cast(WriteTxnMarkersResponse, answer).markers
+            return {
+                TopicPartition(topic.name, p.partition_index): response_error(
+                    p.error_code, f"abort of producer {hanging.producer_id} in {partition}"
+                )
+                for topic in marker.topics
+                for p in topic.partitions
+            }
+
+        async def attempt(
+            pending: list[TopicPartition], deadline: Deadline
+        ) -> Mapping[TopicPartition, KafkaError | None]:
+            return await self._admin.ask_leaders(pending, ask, deadline)
+
+        return (await self._admin.for_each([partition], attempt))[partition]
+
+    async def fence_producers(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, tuple[int, int] | KafkaError]:
+        async def attempt(
+            pending: list[str], deadline: Deadline
+        ) -> dict[str, tuple[int, int] | KafkaError]:
+            answers = await asyncio.gather(*(self._fence(each, deadline) for each in pending))
+            return dict(zip(pending, answers, strict=True))
+
+        return await self._admin.for_each(transactional_ids, attempt)
+
+    async def _fence(
+        self, transactional_id: str, deadline: Deadline
+    ) -> tuple[int, int] | KafkaError:
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=FENCE_TIMEOUT_MS
+        )
+        try:
+            node = await self._admin.coordinator(transactional_id, deadline, KEY_TYPE_TRANSACTION)
+            response = cast(InitProducerIdResponse, await self._admin.client.send(node.id, request))
+        except KafkaError as error:
+            return error
+        refusal = response_error(response.error_code, f"producers of {transactional_id}")
+        return refusal or (response.producer_id, response.producer_epoch)
+
+
+def description_of(
+    state: DescribeTransactionsTransactionState, coordinator_id: int
+) -> TransactionDescription:
+    """A transactional id as its coordinator tells it."""
+    start_ms = state.transaction_start_time_ms
+    return TransactionDescription(
+        coordinator_id,
+        state.transaction_state,
+        state.producer_id,
+        state.producer_epoch,
+        state.transaction_timeout_ms,
+        None if start_ms == NO_TIMESTAMP else start_ms,
+        frozenset(
+            TopicPartition(topic.topic, index)
+            for topic in state.topics
+            for index in topic.partitions
+        ),
+    )
+
+
+def producer_of(state: ProducerState) -> ProducerDescription:
+    """A producer as a partition tells it."""
+    offset = state.current_txn_start_offset
+    return ProducerDescription(
+        state.producer_id,
+        state.producer_epoch,
+        state.last_sequence,
+        state.last_timestamp,
+        state.coordinator_epoch,
+        None if offset == NO_OFFSET else offset,
+    )
