@@ -6,7 +6,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+"""The leader of a partition whose topic is being deleted, as UpdateMetadata has it."""
 NO_EPOCH = -1
+EPOCH_DURING_DELETE = -2
+"""The leader epoch of StopReplica for a topic that is being deleted: no other one is newer."""
 NO_PRODUCER_ID = -1
 NO_UUID = UUID(int=0)
 
@@ -38,6 +42,38 @@ class Node(NamedTuple):
         return f"{self.host}:{self.port} (id: {self.id} rack: {self.rack})"
 
 
+class EndPoint(NamedTuple):
+    """Where a listener binds or is advertised; an empty host is every address of the machine."""
+
+    listener_name: str
+    security_protocol: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener_name}://{host}:{self.port}"
+
+
+class BrokerEndPoints(NamedTuple):
+    """A live broker with all the listeners that it advertises.
+
+    `epoch` numbers the registration: a broker that was started again has a higher one (KIP-380).
+    """
+
+    id: int
+    epoch: int
+    endpoints: tuple[EndPoint, ...]
+    rack: str | None = None
+
+    def node(self, listener_name: str) -> Node | None:
+        """The broker as clients of this listener reach it; None where it has no such listener."""
+        for end_point in self.endpoints:
+            if end_point.listener_name == listener_name:
+                return Node(self.id, end_point.host, end_point.port, self.rack)
+        return None
+
+
 class LeaderAndIsr(NamedTuple):
     """Who leads a partition, in which epoch, and which replicas are in sync with it.
 
@@ -51,7 +87,10 @@ class LeaderAndIsr(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """What the controller tells a broker about one partition (LeaderAndIsr, UpdateMetadata)."""
+    """What the controller tells a broker about one partition (LeaderAndIsr, UpdateMetadata).
+
+    `adding_replicas` and `removing_replicas` are those of a reassignment under way (KIP-455).
+    """
 
     topic_partition: TopicPartition
     topic_id: UUID
@@ -60,6 +99,8 @@ class PartitionState(NamedTuple):
     replicas: tuple[int, ...]
     is_new: bool = False
     offline_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
 
     @property
     def leader(self) -> int:
@@ -68,3 +109,15 @@ class PartitionState(NamedTuple):
     @property
     def leader_epoch(self) -> int:
         return self.leader_and_isr.leader_epoch
+
+
+class StopReplicaPartition(NamedTuple):
+    """A partition that a broker shall give up; with `delete` its log goes, hosted or not.
+
+    `leader_epoch` is that of the controller's decision; an older one than the replica's is refused,
+    unless it is NO_EPOCH or EPOCH_DURING_DELETE.
+    """
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+    delete: bool

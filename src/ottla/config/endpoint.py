@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.errors import ConfigError
+from ottla.structs import EndPoint
 
 SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT",)
 WILDCARD_HOSTS: Final = ("0.0.0.0", "::")
 _LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^:\[\]]*):(-?[0-9]+)\Z")
-
-
-class EndPoint(NamedTuple):
-    """Where a listener binds or is advertised; an empty host is every address of the machine."""
-
-    listener_name: str
-    security_protocol: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.listener_name}://{host}:{self.port}"
 
 
 def parse_protocol_map(key: str, entries: Iterable[str]) -> dict[str, str]:

@@ -2,36 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from ottla.structs import Node, PartitionState, TopicPartition
+from ottla.errors import ErrorCode
+from ottla.structs import (
+    BrokerEndPoints,
+    Node,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+)
+
+OnAnswer = Callable[[Mapping[TopicPartition, ErrorCode]], object]
 
 
 class BrokerChannel(Protocol):
-    """Requests to the brokers of the cluster, in order for each broker."""
+    """Requests to the brokers of the cluster, in order for each broker.
+
+    A broker that was added is tried until it answers; one that was removed is sent nothing any
+    more, and what it had not answered is dropped. The controller's own broker is called, and has
+    answered before the call returns.
+    """
+
+    def add_broker(self, broker: BrokerEndPoints) -> None:
+        """The broker has registered; with a new epoch it is a new process of the same id."""
+        ...
+
+    def remove_broker(self, broker_id: int) -> None:
+        """The broker's registration is gone."""
+        ...
 
     def leader_and_isr(
-        self, broker_id: int, states: Sequence[PartitionState]
-    ) -> Collection[TopicPartition]:
+        self,
+        controller_epoch: int,
+        broker_id: int,
+        states: Sequence[PartitionState],
+        brokers: Sequence[Node],
+        on_answer: OnAnswer,
+    ) -> None:
         """The broker has a replica of these partitions: it leads or follows as they say.
 
-        Returned are those that it cannot, for their log directory has failed (KAFKA_STORAGE_ERROR).
+        `brokers` says where the leaders are. A partition whose log directory has failed is
+        answered with KAFKA_STORAGE_ERROR.
         """
         ...
 
     def stop_replica(
-        self, broker_id: int, partitions: Sequence[TopicPartition], delete: bool
+        self,
+        controller_epoch: int,
+        broker_id: int,
+        partitions: Sequence[StopReplicaPartition],
+        on_answer: OnAnswer,
     ) -> None:
-        """The broker gives these partitions up; with `delete` their logs go, hosted or not."""
+        """The broker gives these partitions up."""
         ...
 
     def update_metadata(
         self,
+        controller_epoch: int,
         broker_id: int,
         states: Sequence[PartitionState],
-        brokers: Sequence[Node],
+        brokers: Sequence[BrokerEndPoints],
         deleted_topics: Sequence[str],
     ) -> None:
-        """What clients of the broker are to be told; partitions that are not named stay."""
+        """What clients of the broker are to be told; partitions that are not named stay.
+
+        `brokers` are all that live.
+        """
         ...

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.endpoint import EndPoint
 from ottla.controller.chance import Chance
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
@@ -19,7 +18,7 @@ from ottla.registry.znodes import (
     encode_uuid,
     unreadable,
 )
-from ottla.structs import Node
+from ottla.structs import BrokerEndPoints, EndPoint
 
 PLAINTEXT: Final = "PLAINTEXT"
 
@@ -95,34 +94,29 @@ async def register_broker(
     return stat.created_id
 
 
-async def live_brokers(registry: Registry, listener_name: str) -> dict[int, Node]:
-    """The registered brokers by id, each where the listener of this name is advertised."""
+async def live_brokers(registry: Registry) -> dict[int, BrokerEndPoints]:
+    """The registered brokers by id, each with its epoch and its listeners."""
     brokers = {}
     for name in await registry.children(paths.BROKER_IDS):
         broker_id = int(name)
         try:
-            data, _ = await registry.get(paths.broker(broker_id))
+            data, stat = await registry.get(paths.broker(broker_id))
         except NoNodeError:
             continue  # it went away between the two calls
-        brokers[broker_id] = broker_node(broker_id, data, listener_name)
+        brokers[broker_id] = broker_end_points(broker_id, data, stat.created_id)
     return dict(sorted(brokers.items()))
 
 
-def broker_node(broker_id: int, data: bytes, listener_name: str) -> Node:
-    """Where a broker is reached: at the listener of this name, or the first it has."""
+def broker_end_points(broker_id: int, data: bytes, epoch: int) -> BrokerEndPoints:
+    """A registered broker as its node describes it."""
     node = BrokerNode.decode(broker_id, data)
-    end_points = _end_points(node.endpoints)
-    address = end_points.get(listener_name) or next(iter(end_points.values()), None)
-    if address is None:
-        raise unreadable(f"broker {broker_id}", data)
-    return Node(broker_id, *address, node.rack)
-
-
-def _end_points(texts: Sequence[str]) -> Mapping[str, tuple[str, int]]:
-    found = {}
-    for text in texts:
+    end_points = []
+    for text in node.endpoints:
         name, separator, address = text.partition("://")
         host, _, port = address.rpartition(":")
         if separator and port.isdecimal():
-            found[name] = (host.strip("[]"), int(port))
-    return found
+            protocol = node.protocols.get(name, PLAINTEXT)
+            end_points.append(EndPoint(name, protocol, host.strip("[]"), int(port)))
+    if not end_points:
+        raise unreadable(f"broker {broker_id}", data)
+    return BrokerEndPoints(broker_id, epoch, tuple(end_points), node.rack)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from ottla.config.broker_config import BrokerConfig
@@ -50,7 +50,15 @@ from ottla.registry.tree import (
 )
 from ottla.registry.znodes import decode_epoch, encode_controller, encode_epoch
 from ottla.runtime import Runtime
-from ottla.structs import NO_LEADER, NO_UUID, Node, PartitionState, TopicPartition
+from ottla.structs import (
+    EPOCH_DURING_DELETE,
+    NO_LEADER,
+    NO_UUID,
+    Node,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -93,9 +101,9 @@ class Controller:
         async with self._turn:
             if not await self._elect():
                 return
-            self.context.brokers = await live_brokers(
-                self.registry, self.config.inter_broker_listener_name
-            )
+            self.context.brokers = await live_brokers(self.registry)
+            for broker in self.context.brokers.values():
+                self.channel.add_broker(broker)
             deleted = await self._complete_deletions()
             names = await self.topics.names()
             await asyncio.gather(*(self._load_topic(name) for name in names))
@@ -318,15 +326,16 @@ class Controller:
 
     async def _remove(self, name: str, assignment: Assignment) -> None:
         """Nobody is told of the topic any more, its logs go, and last what the registry knows."""
+        epoch, brokers = self.context.epoch, list(self.context.brokers.values())
         for broker_id in self.context.brokers:
-            self.channel.update_metadata(broker_id, (), self._brokers(), (name,))
+            self.channel.update_metadata(epoch, broker_id, (), brokers, (name,))
             partitions = [
-                TopicPartition(name, partition)
+                StopReplicaPartition(TopicPartition(name, partition), EPOCH_DURING_DELETE, True)
                 for partition, replicas in assignment.items()
                 if broker_id in replicas
             ]
             if partitions:
-                self.channel.stop_replica(broker_id, partitions, delete=True)
+                self.channel.stop_replica(epoch, broker_id, partitions, lambda errors: None)
         await self.configs.remove(TOPICS, name)
         await self.topics.remove(name)
 
@@ -397,8 +406,11 @@ class Controller:
             renewed += context.partition_states(context.topics[name], [partition])
         return renewed
 
-    def _brokers(self) -> list[Node]:
-        return list(self.context.brokers.values())
+    def _nodes(self) -> list[Node]:
+        """The live brokers as other brokers reach them."""
+        listener = self.config.inter_broker_listener_name
+        nodes = [broker.node(listener) for broker in self.context.brokers.values()]
+        return [node for node in nodes if node is not None]
 
     async def _tell_of(self, topic: TopicContext, partitions: Iterable[int]) -> None:
         """Tell the replicas to begin with new partitions, then everybody who leads them."""
@@ -417,13 +429,27 @@ class Controller:
         offline: set[TopicPartition] = set()
         for broker_id in self.context.brokers:
             hosted = [state for state in states if broker_id in state.replicas]
-            failed = self.channel.leader_and_isr(broker_id, hosted)
+            failed = self._lead_and_follow(broker_id, hosted)
             self.context.offline.setdefault(broker_id, set()).update(failed)
             offline.update(failed)
         if offline:
             states = await self._lead_elsewhere(states, offline)
             for broker_id in self.context.brokers:
                 hosted = [s for s in states if broker_id in {*s.replicas} - {*s.offline_replicas}]
-                self.channel.leader_and_isr(broker_id, hosted)
+                self._lead_and_follow(broker_id, hosted)
+        brokers = list(self.context.brokers.values())
         for broker_id in self.context.brokers:
-            self.channel.update_metadata(broker_id, states, self._brokers(), deleted)
+            self.channel.update_metadata(self.context.epoch, broker_id, states, brokers, deleted)
+
+    def _lead_and_follow(
+        self, broker_id: int, states: Sequence[PartitionState]
+    ) -> set[TopicPartition]:
+        """Tell a broker; the partitions that it cannot have, for their log directory has failed."""
+        failed: set[TopicPartition] = set()
+
+        def on_answer(errors: Mapping[TopicPartition, ErrorCode]) -> None:
+            failed.update(tp for tp, error in errors.items() if error)
+
+        epoch = self.context.epoch
+        self.channel.leader_and_isr(epoch, broker_id, states, self._nodes(), on_answer)
+        return failed

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ottla.structs import LeaderAndIsr, Node, PartitionState, TopicPartition
+from ottla.structs import BrokerEndPoints, LeaderAndIsr, PartitionState, TopicPartition
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class ControllerContext:
 
     def __init__(self) -> None:
         self.epoch = 0
-        self.brokers: dict[int, Node] = {}
+        self.brokers: dict[int, BrokerEndPoints] = {}
         self.topics: dict[str, TopicContext] = {}
         # Of live brokers: the partitions in log directories that have failed there.
         self.offline: dict[int, set[TopicPartition]] = {}

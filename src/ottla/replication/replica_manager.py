@@ -7,7 +7,7 @@ at once becomes a delayed operation, watched under the partitions that can compl
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ottla.errors import ErrorCode, KafkaError
@@ -30,7 +30,13 @@ from ottla.replication.exchange import (
 )
 from ottla.replication.partition import Partition
 from ottla.runtime import DelayedOperationPurgatory, Runtime
-from ottla.structs import INTERNAL_TOPICS, PartitionState, TopicPartition
+from ottla.structs import (
+    INTERNAL_TOPICS,
+    Node,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -253,13 +259,16 @@ class ReplicaManager:
         self.delayed_produces.complete_all()
         self.delayed_fetches.complete_all()
 
-    def become_leader_or_follower(self, states: Iterable[PartitionState]) -> list[TopicPartition]:
+    def become_leader_or_follower(
+        self, states: Sequence[PartitionState], brokers: Mapping[int, Node]
+    ) -> dict[TopicPartition, ErrorCode]:
         """Take over the leadership that the controller gives; logs are created where missing.
 
-        Returns the partitions that are offline: their log is in a directory that has failed.
+        KAFKA_STORAGE_ERROR is the answer where the log is in a directory that has failed.
         """
-        offline = []
+        errors = {}
         for state in states:
+            errors[state.topic_partition] = ErrorCode.NONE
             try:
                 self._take_over(state)
             except KafkaError as error:
@@ -268,8 +277,8 @@ class ReplicaManager:
                 if state.topic_partition not in self.offline_partitions:
                     logger.error("%s is offline: %s", state.topic_partition, error)
                     self.offline_partitions.add(state.topic_partition)
-                offline.append(state.topic_partition)
-        return offline
+                errors[state.topic_partition] = error.error
+        return errors
 
     def _take_over(self, state: PartitionState) -> None:
         topic_partition = state.topic_partition
@@ -297,12 +306,15 @@ class ReplicaManager:
             self.delayed_fetches.check_and_complete(topic_partition)
         return gone
 
-    def stop_replica(self, partitions: Iterable[TopicPartition], delete: bool) -> None:
+    def stop_replica(
+        self, partitions: Sequence[StopReplicaPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
         """Give partitions up; whoever waits for one of them is told so."""
-        for topic_partition in partitions:
+        for topic_partition, _, delete in partitions:
             self.offline_partitions.discard(topic_partition)
             if self.partitions.pop(topic_partition, None) is not None:
                 self.delayed_produces.check_and_complete(topic_partition)
                 self.delayed_fetches.check_and_complete(topic_partition)
             if delete:
                 self.log_manager.delete_log(topic_partition)
+        return {each.topic_partition: ErrorCode.NONE for each in partitions}

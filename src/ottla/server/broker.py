@@ -10,11 +10,10 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.endpoint import EndPoint
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.adoption import Adoption
 from ottla.controller.broker_registration import (
@@ -29,6 +28,7 @@ from ottla.log.log_manager import LogManager
 from ottla.network.config import NetworkConfig
 from ottla.network.host_name import canonical_host_name
 from ottla.network.processor import Processor
+from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime, real_runtime
 from ottla.server.apis import ApiFamily, Apis
@@ -49,21 +49,31 @@ from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.log_dir_failure import LogDirFailureHandler
 from ottla.server.membership import Membership, cluster_registry, refuse_other_brokers
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import Node
+from ottla.structs import EndPoint
 from ottla.version import __version__
 
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT_MS: Final = 5_000
+MakeProcessor = Callable[..., Any]
+"""The class `Processor`, or what takes its place where there are no sockets."""
 
 
 class Broker:
     """The one broker of its cluster: it is the controller and leads every partition."""
 
-    def __init__(self, config: BrokerConfig, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        *,
+        registry: Registry | None = None,
+        make_processor: MakeProcessor = Processor,
+    ) -> None:
         self.config = config
         self.runtime = runtime
-        self.registry = cluster_registry(runtime, config)
+        self.registry = registry or cluster_registry(runtime, config)
+        self._make_processor = make_processor
         self.broker_id = config.broker_id
         self.end_points: list[EndPoint] = []
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
@@ -101,7 +111,7 @@ class Broker:
         self.replica_manager = ReplicaManager(runtime, self.log_manager, self.broker_id)
         self.cache = MetadataCache(cluster_id)
         self.apis = Apis(runtime)
-        self.processor = Processor(
+        self.processor = self._make_processor(
             runtime,
             network_config(config),
             self.apis.on_request,
@@ -176,8 +186,6 @@ class Broker:
                 port=advertised.port or ports[name],
             )
             self.end_points.append(end_point)
-            node = Node(self.broker_id, end_point.host, end_point.port, self.config.broker_rack)
-            self.cache.set_endpoint(name, node)
 
     async def shutdown(self) -> None:
         """Stop serving, flush the logs and leave the mark of a clean stop."""

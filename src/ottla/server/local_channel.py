@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from ottla.controller.broker_channel import OnAnswer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.transaction.marker_channel import OnWritten, TxnMarker
 from ottla.coordinator.transaction.marker_writer import MarkerWriter
@@ -15,7 +16,15 @@ from ottla.coordinator.transaction.transaction_coordinator import (
 from ottla.coordinator.transaction.transaction_verifier import OnVerified
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Node, PartitionState, TopicPartition
+from ottla.structs import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    BrokerEndPoints,
+    Node,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+)
 
 
 class Coordinator(Protocol):
@@ -81,15 +90,27 @@ class LocalBrokerChannel:
         # In which epochs coordinators took their partitions over: the same is not told twice.
         self._elected: dict[TopicPartition, int] = {}
 
+    def add_broker(self, broker: BrokerEndPoints) -> None:
+        """This broker needs no connection."""
+
+    def remove_broker(self, broker_id: int) -> None:
+        """This broker needs no connection."""
+
     def leader_and_isr(
-        self, broker_id: int, states: Sequence[PartitionState]
-    ) -> Collection[TopicPartition]:
-        offline = set(self.replica_manager.become_leader_or_follower(states))
+        self,
+        controller_epoch: int,
+        broker_id: int,
+        states: Sequence[PartitionState],
+        brokers: Sequence[Node],
+        on_answer: OnAnswer,
+    ) -> None:
+        nodes = {node.id: node for node in brokers}
+        errors = self.replica_manager.become_leader_or_follower(states, nodes)
         for state in states:
             if state.topic_partition.topic in self.coordinators:
-                leads = state.leader == broker_id and state.topic_partition not in offline
+                leads = state.leader == broker_id and not errors.get(state.topic_partition)
                 self._tell_coordinator(state, leads)
-        return offline
+        on_answer(errors)
 
     def _tell_coordinator(self, state: PartitionState, leads: bool) -> None:
         topic, partition = state.topic_partition
@@ -101,19 +122,26 @@ class LocalBrokerChannel:
             self.coordinators[topic].on_election(partition)
 
     def stop_replica(
-        self, broker_id: int, partitions: Sequence[TopicPartition], delete: bool
+        self,
+        controller_epoch: int,
+        broker_id: int,
+        partitions: Sequence[StopReplicaPartition],
+        on_answer: OnAnswer,
     ) -> None:
-        for topic, partition in partitions:
-            if topic in self.coordinators:
-                self._elected.pop(TopicPartition(topic, partition), None)
-                self.coordinators[topic].on_resignation(partition)
-        self.replica_manager.stop_replica(partitions, delete)
+        errors = self.replica_manager.stop_replica(partitions)
+        for topic_partition, error in errors.items():
+            if topic_partition.topic in self.coordinators and not error:
+                self._elected.pop(topic_partition, None)
+                coordinator = self.coordinators[topic_partition.topic]
+                coordinator.on_resignation(topic_partition.partition)
+        on_answer(errors)
 
     def update_metadata(
         self,
+        controller_epoch: int,
         broker_id: int,
         states: Sequence[PartitionState],
-        brokers: Sequence[Node],
+        brokers: Sequence[BrokerEndPoints],
         deleted_topics: Sequence[str],
     ) -> None:
         self.cache.update(states, brokers, deleted_topics)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.endpoint import EndPoint
 from ottla.controller.broker_registration import register_broker
 from ottla.controller.controller import Controller
 from ottla.errors import ConfigError, ErrorCode, KafkaError
@@ -21,6 +20,7 @@ from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import NoNodeError, Registry, SessionEndedError, SessionState, Watch
 from ottla.registry.znodes import BrokerNode
 from ottla.runtime import Runtime
+from ottla.structs import EndPoint
 
 logger = logging.getLogger(__name__)
 

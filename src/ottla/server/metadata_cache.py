@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ottla.structs import Node, PartitionState, TopicPartition
+from ottla.structs import BrokerEndPoints, Node, PartitionState, TopicPartition
 
 
 @dataclass(slots=True)
@@ -28,15 +28,14 @@ class MetadataCache:
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self.controller_id = -1
-        self.brokers: dict[int, Node] = {}
-        self._endpoints: dict[tuple[str, int], Node] = {}
+        self.brokers: dict[int, BrokerEndPoints] = {}
         self._topics: dict[str, TopicMetadata] = {}
         self._names: dict[UUID, str] = {}
 
     def update(
         self,
         states: Iterable[PartitionState],
-        brokers: Iterable[Node],
+        brokers: Iterable[BrokerEndPoints],
         deleted_topics: Iterable[str] = (),
     ) -> None:
         """Take over what the controller says; partitions that it does not name stay."""
@@ -46,16 +45,15 @@ class MetadataCache:
         for state in states:
             self._update_partition(state)
 
-    def set_endpoint(self, listener_name: str, node: Node) -> None:
-        """Where a broker is reached by clients of one of its named listeners."""
-        self._endpoints[listener_name, node.id] = node
-
     def alive_brokers(self, listener_name: str) -> list[Node]:
         """The live brokers, as clients of this listener reach them."""
-        return [
-            self._endpoints.get((listener_name, broker.id), broker)
-            for broker in self.brokers.values()
-        ]
+        nodes = (broker.node(listener_name) for broker in self.brokers.values())
+        return [node for node in nodes if node is not None]
+
+    def node(self, broker_id: int, listener_name: str) -> Node | None:
+        """The broker as clients of this listener reach it, if it lives and has such a listener."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None else broker.node(listener_name)
 
     def topic(self, name: str) -> TopicMetadata | None:
         """The topic of this name, if it exists."""

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.endpoint import EndPoint
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
 from ottla.controller.controller import Controller
+from ottla.errors import ErrorCode
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.structs import Node, PartitionState, TopicPartition
+from ottla.structs import BrokerEndPoints, EndPoint, PartitionState, TopicPartition
 from ottla.testing import mock_runtime
 
 
@@ -21,20 +21,28 @@ class RecordingChannel:
 
     def __init__(self) -> None:
         self.leader_and_isr_calls: list[tuple[int, list[PartitionState]]] = []
-        self.stopped: list[tuple[int, list[TopicPartition], bool]] = []
+        self.stopped: list[tuple[int, TopicPartition, bool]] = []
+        self.added: list[int] = []
         self.metadata: dict[TopicPartition, PartitionState] = {}
-        self.brokers: list[Node] = []
+        self.brokers: list[BrokerEndPoints] = []
         self.deleted: list[str] = []
         self.offline: dict[int, set[TopicPartition]] = {}
 
-    def leader_and_isr(self, broker_id, states):
+    def add_broker(self, broker):
+        self.added.append(broker.id)
+
+    def remove_broker(self, broker_id):
+        self.added.remove(broker_id)
+
+    def leader_and_isr(self, controller_epoch, broker_id, states, brokers, on_answer):
         self.leader_and_isr_calls.append((broker_id, list(states)))
-        return self.offline.get(broker_id, ())
+        on_answer(dict.fromkeys(self.offline.get(broker_id, ()), ErrorCode.KAFKA_STORAGE_ERROR))
 
-    def stop_replica(self, broker_id, partitions, delete):
-        self.stopped.append((broker_id, list(partitions), delete))
+    def stop_replica(self, controller_epoch, broker_id, partitions, on_answer):
+        self.stopped += [(broker_id, each.topic_partition, each.delete) for each in partitions]
+        on_answer({each.topic_partition: ErrorCode.NONE for each in partitions})
 
-    def update_metadata(self, broker_id, states, brokers, deleted_topics):
+    def update_metadata(self, controller_epoch, broker_id, states, brokers, deleted_topics):
         self.metadata |= {state.topic_partition: state for state in states}
         self.brokers = list(brokers)
         self.deleted += deleted_topics

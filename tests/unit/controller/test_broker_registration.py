@@ -8,16 +8,15 @@ import re
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.endpoint import EndPoint
 from ottla.controller.broker_registration import (
-    broker_node,
+    broker_end_points,
     ensure_cluster_id,
     generate_broker_id,
     live_brokers,
     register_broker,
 )
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import Node
+from ottla.structs import EndPoint, Node
 
 END_POINTS = [
     EndPoint("CLIENT", "PLAINTEXT", "outside", 9092),
@@ -51,9 +50,11 @@ def test_registration_shows_all_listeners(world):
     data = world.data("/brokers/ids/7")
 
     assert json.loads(data)["endpoints"] == ["CLIENT://outside:9092", "INTERNAL://[::1]:9093"]
-    assert broker_node(7, data, "INTERNAL") == Node(7, "::1", 9093, "r1")
-    assert broker_node(7, data, "OTHER") == Node(7, "outside", 9092, "r1")
-    assert list(world.run(live_brokers(world.registry, "CLIENT"))) == [0, 7]
+    live = world.run(live_brokers(world.registry))
+    assert list(live) == [0, 7]
+    assert live[7] == broker_end_points(7, data, live[7].epoch)
+    assert live[7].node("INTERNAL") == Node(7, "::1", 9093, "r1")
+    assert live[7].node("OTHER") is None
 
 
 def test_second_broker_of_an_id_is_refused(world):
@@ -76,4 +77,4 @@ def test_broker_epoch_grows_with_each_registration(world):
 def test_registration_without_end_points_is_unreadable():
     """Somebody else wrote it."""
     with pytest.raises(KafkaError, match="broker 3 is not readable"):
-        broker_node(3, b'{"endpoints":["nowhere"],"version":4}', "PLAINTEXT")
+        broker_end_points(3, b'{"endpoints":["nowhere"],"version":4}', 1)

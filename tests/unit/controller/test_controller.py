@@ -39,7 +39,7 @@ def test_new_topic_is_in_the_registry_and_told_to_its_broker(world):
     )
     assert all(state.is_new for state in states)
     assert world.channel.metadata[TopicPartition("t", 0)].leader == 0
-    assert [str(node) for node in world.channel.brokers] == ["host-0:9092 (id: 0 rack: None)"]
+    assert [broker.id for broker in world.channel.brokers] == world.channel.added == [0]
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,8 @@ def test_deleted_topic_leaves_nothing(world):
     assert errors(results) == {"t": None}
     assert world.channel.deleted == ["t"]
     assert world.channel.stopped == [
-        (0, [TopicPartition("t", 0), TopicPartition("t", 1)], True),
+        (0, TopicPartition("t", 0), True),
+        (0, TopicPartition("t", 1), True),
     ]
     for path in ("/brokers/topics", "/config/topics", "/admin/delete_topics"):
         assert world.run(world.registry.children(path)) == []
@@ -256,7 +257,10 @@ def test_deletion_that_a_crash_interrupted_is_completed(world):
     world.run(world.registry.create("/admin/delete_topics/unknown", b""))
     world.restart()
 
-    assert world.channel.stopped == [(0, [TopicPartition("t", 0), TopicPartition("t", 1)], True)]
+    assert world.channel.stopped == [
+        (0, TopicPartition("t", 0), True),
+        (0, TopicPartition("t", 1), True),
+    ]
     assert not world.controller.context.topics
     assert world.run(world.registry.children("/admin/delete_topics")) == []
 

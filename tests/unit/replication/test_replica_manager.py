@@ -21,7 +21,7 @@ from ottla.replication.exchange import (
     IsolationLevel,
 )
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
+from ottla.structs import LeaderAndIsr, PartitionState, StopReplicaPartition, TopicPartition
 from ottla.testing import mock_runtime
 
 BROKER = 3
@@ -43,7 +43,7 @@ def manager(runtime):
     log_manager.acquire()
     log_manager.claim(BROKER, "cluster")
     manager = ReplicaManager(runtime, log_manager, BROKER)
-    manager.become_leader_or_follower([led(FIRST), led(SECOND)])
+    manager.become_leader_or_follower([led(FIRST), led(SECOND)], {})
     return manager
 
 
@@ -191,7 +191,7 @@ def test_giving_a_partition_up_ends_the_waits_for_it(manager):
     """Whoever waits for a partition that is deleted is told that it is gone."""
     answers = fetch(manager, 0, max_wait_ms=500)
 
-    manager.stop_replica([FIRST], delete=True)
+    manager.stop_replica([StopReplicaPartition(FIRST, 1, delete=True)])
 
     assert answers[0][FIRST].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -212,7 +212,7 @@ def test_another_leader_epoch_is_refused(manager):
 
 def test_a_partition_led_elsewhere_refuses(manager):
     """This broker answers only for what it leads."""
-    manager.become_leader_or_follower([led(FIRST, leader=9, epoch=2)])
+    manager.become_leader_or_follower([led(FIRST, leader=9, epoch=2)], {})
 
     assert append(manager, batch(b"x")).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -298,7 +298,9 @@ def test_failed_log_directory_takes_its_partitions_offline(manager, runtime):
     assert long_poll[0][SECOND].error is ErrorCode.KAFKA_STORAGE_ERROR
     assert append(manager, batch(b"y")).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert fetch(manager, 0)[0][FIRST].error is ErrorCode.KAFKA_STORAGE_ERROR
-    assert manager.become_leader_or_follower([led(FIRST, epoch=2)]) == [FIRST]
+    assert manager.become_leader_or_follower([led(FIRST, epoch=2)], {}) == {
+        FIRST: ErrorCode.KAFKA_STORAGE_ERROR
+    }
 
 
 def append_later(manager, records):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.endpoint import EndPoint
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.controller.controller import Controller
 from ottla.errors import ConfigError, ErrorCode, KafkaError
@@ -14,6 +13,7 @@ from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import SessionEndedError, SessionState
 from ottla.registry.zookeeper import ZooKeeperRegistry
 from ottla.server.membership import Membership, cluster_registry
+from ottla.structs import EndPoint
 from ottla.testing import mock_runtime
 
 SESSION_MS = 6000
@@ -24,9 +24,9 @@ class SilentChannel:
     """Brokers that are told everything, and none of which has a failed disk."""
 
     def leader_and_isr(self, *told):
-        return ()
+        pass
 
-    update_metadata = stop_replica = leader_and_isr
+    add_broker = remove_broker = update_metadata = stop_replica = leader_and_isr
 
 
 class Registry(EmbeddedRegistry):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from uuid import UUID
 
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import LeaderAndIsr, Node, PartitionState, TopicPartition
+from ottla.structs import (
+    BrokerEndPoints,
+    EndPoint,
+    LeaderAndIsr,
+    Node,
+    PartitionState,
+    TopicPartition,
+)
 
 
 def state(topic, partition, topic_id=1, leader=0):
@@ -19,9 +26,13 @@ def state(topic, partition, topic_id=1, leader=0):
     )
 
 
+HERE = EndPoint("PLAINTEXT", "PLAINTEXT", "here", 9092)
+OUTSIDE = EndPoint("CLIENT", "PLAINTEXT", "outside", 19092)
+
+
 def cache_with(*states):
     cache = MetadataCache("cluster")
-    cache.update(states, [Node(0, "here", 9092)])
+    cache.update(states, [BrokerEndPoints(0, 1, (HERE, OUTSIDE)), BrokerEndPoints(1, 1, (HERE,))])
     return cache
 
 
@@ -56,9 +67,11 @@ def test_a_topic_made_again_has_only_its_new_partitions():
 
 
 def test_brokers_are_named_as_the_listener_reaches_them():
-    """A client of a named listener is told that listener's host and port."""
+    """A client of a named listener is told of the brokers that have it, where they have it."""
     cache = cache_with()
-    cache.set_endpoint("CLIENT", Node(0, "outside", 19092))
 
     assert cache.alive_brokers("CLIENT") == [Node(0, "outside", 19092)]
-    assert cache.alive_brokers("PLAINTEXT") == [Node(0, "here", 9092)]
+    assert [node.id for node in cache.alive_brokers("PLAINTEXT")] == [0, 1]
+    assert cache.node(0, "PLAINTEXT") == Node(0, "here", 9092)
+    assert cache.node(1, "CLIENT") is None
+    assert cache.node(2, "CLIENT") is None

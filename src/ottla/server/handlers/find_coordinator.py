@@ -102,8 +102,7 @@ class FindCoordinatorHandler:
         state = topic.partitions.get(partition)
         if state is None:
             return None
-        brokers = self.metadata_cache.alive_brokers(listener_name)
-        return next((broker for broker in brokers if broker.id == state.leader), None)
+        return self.metadata_cache.node(state.leader, listener_name)
 
     def _begin_to_create(self, topic: str) -> None:
         if topic not in self._creating:

@@ -7,7 +7,14 @@ from ottla.protocol.group import FindCoordinatorRequest
 from ottla.protocol.message import encode
 from ottla.server.handlers.find_coordinator import FindCoordinatorHandler, KeyType
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import NO_UUID, LeaderAndIsr, Node, PartitionState, TopicPartition
+from ottla.structs import (
+    NO_UUID,
+    BrokerEndPoints,
+    EndPoint,
+    LeaderAndIsr,
+    PartitionState,
+    TopicPartition,
+)
 from ottla.testing import mock_runtime
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
@@ -20,6 +27,9 @@ class Context:
 
     def __init__(self, api_version):
         self.api_version = api_version
+
+
+END_POINT = EndPoint("PLAINTEXT", "PLAINTEXT", "host", 9092)
 
 
 class Broker:
@@ -47,7 +57,7 @@ class Broker:
         state = PartitionState(
             TopicPartition(topic, 0), NO_UUID, 1, LeaderAndIsr(broker_id, 0, (1,)), (1,)
         )
-        self.cache.update([state], [Node(1, "host", 9092)])
+        self.cache.update([state], [BrokerEndPoints(1, 1, (END_POINT,))])
 
     def find(self, version, key="g", key_type=GROUP_KEY):
         """The coordinator of one key, asked for in the form of the version."""

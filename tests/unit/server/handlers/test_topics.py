@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.endpoint import EndPoint
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode
@@ -30,20 +29,23 @@ from ottla.registry.embedded import EmbeddedRegistry
 from ottla.replication.exchange import DeleteRecordsResult
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.handlers.topics import TopicsHandler
-from ottla.structs import TopicPartition
+from ottla.structs import EndPoint, TopicPartition
 from ottla.testing import mock_runtime
 
 
 class SilentChannel:
     """A broker that does as it is told."""
 
-    def leader_and_isr(self, broker_id, states):
-        return ()
-
-    def stop_replica(self, broker_id, partitions, delete):
+    def add_broker(self, broker):
         pass
 
-    def update_metadata(self, broker_id, states, brokers, deleted_topics):
+    def leader_and_isr(self, controller_epoch, broker_id, states, brokers, on_answer):
+        on_answer({})
+
+    def stop_replica(self, controller_epoch, broker_id, partitions, on_answer):
+        on_answer({})
+
+    def update_metadata(self, controller_epoch, broker_id, states, brokers, deleted_topics):
         pass
 
 

@@ -27,7 +27,14 @@ from ottla.server.handlers.produce import ProduceHandler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import NO_UUID, LeaderAndIsr, Node, PartitionState, TopicPartition
+from ottla.structs import (
+    NO_UUID,
+    BrokerEndPoints,
+    EndPoint,
+    LeaderAndIsr,
+    PartitionState,
+    TopicPartition,
+)
 from ottla.testing import mock_runtime
 
 T0 = TopicPartition("t", 0)
@@ -102,8 +109,9 @@ class TransactionBroker:
             self.coordinators.groups,
             self.coordinators.transactions,
         )
-        channel.leader_and_isr(1, states)
-        channel.update_metadata(1, states, [Node(1, "host", 9092)], ())
+        channel.leader_and_isr(1, 1, states, [], lambda errors: None)
+        end_point = EndPoint("PLAINTEXT", "PLAINTEXT", "host", 9092)
+        channel.update_metadata(1, 1, states, [BrokerEndPoints(1, 1, (end_point,))], ())
         runtime.scheduler.run_ready()
 
     def kill_and_restart(self):
