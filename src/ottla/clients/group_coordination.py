@@ -6,8 +6,8 @@ from typing import cast
 
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, response_error
-from ottla.clients.timing import Backoff, Deadline, pause
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.timing import Backoff, Deadline, pause
 from ottla.protocol.group import (
     KEY_TYPE_GROUP,
     KEY_TYPE_TRANSACTION,

@@ -9,8 +9,8 @@ from typing import cast
 
 from ottla.clients.cluster import Cluster, TopicInfo
 from ottla.clients.network_client import NetworkClient
-from ottla.clients.timing import Backoff, Deadline, pause, within
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.network.timing import Backoff, Deadline, pause, within
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.structs import TopicPartition
 

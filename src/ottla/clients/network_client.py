@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, cast
 
-from ottla.clients.node_connection import NodeConnection
-from ottla.clients.timing import Deadline, pause, within
 from ottla.config.client_config import ClientConfig
 from ottla.errors import ConfigError, ErrorCode, InvalidMetadataError, KafkaError
+from ottla.network.node_connection import NodeConnection
+from ottla.network.timing import Deadline, pause, within
 from ottla.protocol.message import Request
 from ottla.runtime import Runtime, Timer
 from ottla.structs import Node

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from ottla.clients.group_coordination import COORDINATOR_MOVED
 from ottla.clients.metadata import Metadata
-from ottla.clients.timing import Backoff, Deadline, pause
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.timing import Backoff, Deadline, pause
 from ottla.runtime import Scheduler
 
 K = TypeVar("K")

@@ -7,9 +7,9 @@ from mock_kafka import HANG_UP, MockCluster
 
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
-from ottla.clients.timing import Deadline
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.network.timing import Deadline
 from ottla.protocol.metadata import MetadataRequest
 from ottla.structs import TopicPartition
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from producer_world import PRODUCER_ID, ProducerWorld
 
-from ottla.clients.timing import Deadline
+from ottla.network.timing import Deadline
 from ottla.protocol.produce import ProduceRequest
 from ottla.protocol.transactions import (
     AddOffsetsToTxnRequest,

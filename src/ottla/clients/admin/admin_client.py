@@ -9,10 +9,10 @@ from ottla.clients.group_coordination import find_coordinator
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.retrying import Retrying
-from ottla.clients.timing import Backoff, Deadline
 from ottla.clients.topic_offsets import ask_leaders
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
+from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import KEY_TYPE_GROUP
 from ottla.protocol.message import Request
 from ottla.runtime import Runtime

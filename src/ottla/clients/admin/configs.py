@@ -14,8 +14,8 @@ from ottla.clients.admin.descriptions import (
     ConfigSynonym,
 )
 from ottla.clients.network_client import response_error
-from ottla.clients.timing import Deadline
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.timing import Deadline
 from ottla.protocol.configs import (
     AlterableConfig,
     AlterConfigsRequest,

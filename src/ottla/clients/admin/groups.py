@@ -10,8 +10,8 @@ from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import GroupDescription, GroupListing, MemberDescription
 from ottla.clients.consumer_protocol import decode_assignment
 from ottla.clients.network_client import response_error
-from ottla.clients.timing import Deadline
 from ottla.errors import KafkaError
+from ottla.network.timing import Deadline
 from ottla.protocol.group import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,

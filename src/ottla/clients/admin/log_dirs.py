@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.clients.admin.admin_client import AdminClient
-from ottla.clients.timing import Deadline
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.timing import Deadline
 from ottla.protocol.log_dirs import (
     UNKNOWN_BYTES,
     DescribeLogDirsRequest,

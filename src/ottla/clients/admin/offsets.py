@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
-from ottla.clients.timing import Deadline
 from ottla.clients.topic_offsets import (
     IsolationLevel,
     ListOffsetsResult,
@@ -14,6 +13,7 @@ from ottla.clients.topic_offsets import (
     list_offsets,
 )
 from ottla.errors import KafkaError
+from ottla.network.timing import Deadline
 from ottla.structs import TopicPartition
 
 Committed = dict[TopicPartition, OffsetAndMetadata]

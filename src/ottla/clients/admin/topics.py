@@ -8,9 +8,9 @@ from typing import cast
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import NewTopic, TopicDescription, TopicPartitionInfo
 from ottla.clients.network_client import response_error
-from ottla.clients.timing import Deadline
 from ottla.clients.topic_offsets import by_topic
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.timing import Deadline
 from ottla.protocol.metadata import (
     OPERATIONS_NOT_REQUESTED,
     MetadataRequest,

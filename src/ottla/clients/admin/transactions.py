@@ -8,9 +8,9 @@ from typing import NamedTuple, cast
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.network_client import response_error
-from ottla.clients.timing import Deadline
 from ottla.clients.topic_offsets import by_topic
 from ottla.errors import KafkaError
+from ottla.network.timing import Deadline
 from ottla.protocol.group import KEY_TYPE_TRANSACTION
 from ottla.protocol.transactions import (
     DescribeProducersRequest,

@@ -17,7 +17,6 @@ from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.consumer.consumer_core import ConsumerCore, WakeupError
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.rebalance import RebalanceEvent, RebalanceKind, RebalanceListener
-from ottla.clients.timing import Deadline
 from ottla.clients.topic_offsets import (
     NO_OFFSET,
     ListOffsetsResult,
@@ -26,6 +25,7 @@ from ottla.clients.topic_offsets import (
 )
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaError
+from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import IoThread, RLock
 from ottla.structs import TopicPartition
 

@@ -20,7 +20,6 @@ from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.retrying import Retrying
 from ottla.clients.serialization import deserializer_of
-from ottla.clients.timing import Backoff, Deadline, within
 from ottla.clients.topic_offsets import (
     IsolationLevel,
     ListOffsetsResult,
@@ -29,6 +28,7 @@ from ottla.clients.topic_offsets import (
 )
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.network.timing import Backoff, Deadline, within
 from ottla.runtime import Runtime
 from ottla.structs import TopicPartition
 

@@ -15,8 +15,8 @@ from ottla.clients.consumer_protocol import (
     encode_subscription,
 )
 from ottla.clients.metadata import Metadata
-from ottla.clients.timing import Deadline
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.timing import Deadline
 from ottla.protocol.group import JoinGroupResponseMember
 from ottla.runtime import Buffer
 from ottla.structs import TopicPartition

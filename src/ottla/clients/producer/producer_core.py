@@ -15,9 +15,9 @@ from ottla.clients.producer.record_accumulator import (
 from ottla.clients.producer.sender import Sender
 from ottla.clients.producer.transaction_manager import TransactionManager
 from ottla.clients.producer.transactions import Transactions
-from ottla.clients.timing import Deadline
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.timing import Deadline
 from ottla.runtime import Runtime
 
 

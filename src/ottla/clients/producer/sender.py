@@ -11,14 +11,14 @@ from typing import Any, cast
 
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
-from ottla.clients.node_connection import NodeConnection
 from ottla.clients.producer.producer_batch import ProducerBatch
 from ottla.clients.producer.record_accumulator import PartitionQueue, RecordAccumulator
 from ottla.clients.producer.transaction_manager import TransactionManager
 from ottla.clients.producer.transactions import Transactions
-from ottla.clients.timing import NEVER_MS, Backoff, Deadline, pause
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.network.node_connection import NodeConnection
+from ottla.network.timing import NEVER_MS, Backoff, Deadline, pause
 from ottla.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

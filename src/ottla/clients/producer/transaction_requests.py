@@ -9,10 +9,10 @@ from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, response_error
-from ottla.clients.timing import Backoff, Deadline, pause, within
 from ottla.clients.topic_offsets import OffsetAndMetadata, by_topic
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.timing import Backoff, Deadline, pause, within
 from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
 from ottla.protocol.transactions import (
     AddOffsetsToTxnRequest,

@@ -13,10 +13,10 @@ from ottla.clients.network_client import NetworkClient
 from ottla.clients.producer.transaction_manager import TransactionManager
 from ottla.clients.producer.transaction_requests import ProducerIdentity, TransactionRequests
 from ottla.clients.producer.transaction_state import FATAL, FENCED, StateMachine, TransactionState
-from ottla.clients.timing import Deadline
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.network.timing import Deadline
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

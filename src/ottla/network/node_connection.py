@@ -1,15 +1,17 @@
-"""A client's connection to one broker: opened when needed, versions agreed on, kept alive."""
+"""A connection to one broker: opened when needed, versions agreed on, kept alive.
+
+Clients have it, and brokers towards each other.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from ottla.clients.timing import Backoff, within
-from ottla.config.client_config import ClientConfig
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.network.channel import Channel
+from ottla.network.timing import Backoff, within
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.message import Request, Response
@@ -23,14 +25,39 @@ R = TypeVar("R", bound=Response)
 SOFTWARE_NAME = "ottla-python"
 
 
+class ConnectionSettings(Protocol):
+    """What a connection is told; the settings of every client have it."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def request_timeout_ms(self) -> int: ...
+
+    @property
+    def reconnect_backoff_ms(self) -> int: ...
+
+    @property
+    def reconnect_backoff_max_ms(self) -> int: ...
+
+    @property
+    def socket_connection_setup_timeout_ms(self) -> int: ...
+
+    @property
+    def send_buffer_bytes(self) -> int: ...
+
+    @property
+    def receive_buffer_bytes(self) -> int: ...
+
+
 class NodeConnection:
-    """One broker as this client uses it.
+    """One broker as the side that connects uses it.
 
     Invariant: `versions` is filled exactly while `channel` is open. After a failure the broker is
     left alone until `retry_at_ms`, longer each time.
     """
 
-    def __init__(self, runtime: Runtime, config: ClientConfig, node: Node) -> None:
+    def __init__(self, runtime: Runtime, settings: ConnectionSettings, node: Node) -> None:
         self.node = node
         self.channel: Channel | None = None
         self.versions: dict[int, tuple[int, int]] = {}
@@ -38,12 +65,14 @@ class NodeConnection:
         self.retry_at_ms = 0
         self.last_used_ms = 0
         self._runtime = runtime
-        self._config = config
+        self._settings = settings
         self._failures = 0
         self._is_closed = False
         self._connecting: asyncio.Task[None] | None = None
         self._backoff = Backoff(
-            config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, runtime.random.random
+            settings.reconnect_backoff_ms,
+            settings.reconnect_backoff_max_ms,
+            runtime.random.random,
         )
 
     @property
@@ -152,22 +181,22 @@ class NodeConnection:
         self._failures = 0
 
     async def _open(self) -> None:
-        config = self._config
+        settings = self._settings
         channel = await Channel.connect(
             self._runtime.network,
             self.node.host,
             self.node.port,
-            client_id=config.client_id,
-            timeout_ms=config.socket_connection_setup_timeout_ms,
-            send_buffer_bytes=config.send_buffer_bytes,
-            receive_buffer_bytes=config.receive_buffer_bytes,
+            client_id=settings.client_id,
+            timeout_ms=settings.socket_connection_setup_timeout_ms,
+            send_buffer_bytes=settings.send_buffer_bytes,
+            receive_buffer_bytes=settings.receive_buffer_bytes,
         )
         try:
             if self._is_closed:
                 raise self._unreachable("the connection was closed")
             versions = await within(
                 self._runtime.scheduler,
-                config.request_timeout_ms,
+                settings.request_timeout_ms,
                 self._agree_on_versions(channel),
                 f"no answer to ApiVersions from {self.node}",
             )

@@ -1,4 +1,4 @@
-"""How clients wait: with a deadline, with a pause that grows, and never for ever."""
+"""How those wait who ask others: with a deadline, with a pause that grows, and never for ever."""
 
 from __future__ import annotations
 

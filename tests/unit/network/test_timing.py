@@ -6,8 +6,15 @@ import asyncio
 
 import pytest
 
-from ottla.clients.timing import Backoff, Deadline, pause, within
 from ottla.errors import KafkaTimeoutError
+from ottla.network.timing import Backoff, Deadline, pause, within
+from ottla.testing import MockRuntime, mock_runtime
+
+
+@pytest.fixture
+def runtime() -> MockRuntime:
+    """Virtual time."""
+    return mock_runtime()
 
 
 def test_deadline_counts_down(runtime):
