@@ -29,7 +29,7 @@ def extensions() -> list[Extension]:
                 "src/ottla/record/native_kernel.pxd",
             ],
         )
-        for name in ("native_kernel", "native_columns", "native_compaction")
+        for name in ("native_kernel", "native_columns", "native_compaction", "native_rows")
     ]
     try:
         built: list[Extension] = cythonize(modules, quiet=True)

@@ -336,9 +336,3 @@ def test_wrong_options_are_told_in_a_sentence(filled, options, said):
         filled.places(**options)
 
     assert said in sentence(error)
-
-
-def test_writing_is_refused(filled):
-    """The source only reads, and does not pretend otherwise."""
-    with pytest.raises(PySparkException):
-        filled.batch().write.format("ottla").options(**filled.options()).mode("append").save()

@@ -128,9 +128,10 @@ def build_batch(
 ) -> bytes:
     """A batch of `(timestamp_ms, key, value, headers)` tuples."""
     payload, base_timestamp, max_timestamp = kernel.encode_records(records)
-    if compression is not CompressionType.NONE:
-        payload = compress(compression, payload, level)
-    return _seal(payload, (base_timestamp, max_timestamp), len(records), compression, header)
+    timestamps = (base_timestamp, max_timestamp)
+    return build_batch_of_payload(
+        payload, timestamps, len(records), compression, level=level, **header
+    )
 
 
 def build_batch_of_values(
@@ -143,9 +144,25 @@ def build_batch_of_values(
 ) -> bytes:
     """A batch of records that have nothing but a value, all of the same time: the fastest way."""
     payload = kernel.encode_values(values)
+    timestamps = (timestamp_ms, timestamp_ms)
+    return build_batch_of_payload(
+        payload, timestamps, len(values), compression, level=level, **header
+    )
+
+
+def build_batch_of_payload(
+    payload: Buffer,
+    timestamps: tuple[int, int],
+    record_count: int,
+    compression: CompressionType = CompressionType.NONE,
+    *,
+    level: int | None = None,
+    **header: Unpack[BatchHeader],
+) -> bytes:
+    """A batch around records that are encoded; `timestamps` are the base and the maximum."""
     if compression is not CompressionType.NONE:
         payload = compress(compression, payload, level)
-    return _seal(payload, (timestamp_ms, timestamp_ms), len(values), compression, header)
+    return _seal(payload, timestamps, record_count, compression, header)
 
 
 def recompress(

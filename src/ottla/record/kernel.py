@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 __all__ = [
     "COMPILED",
     "ColumnBuilder",
+    "RowEncoder",
     "decode_keys",
     "decode_records",
     "encode_records",
@@ -64,3 +65,8 @@ if not TYPE_CHECKING and COMPILED and _is_compiled("ottla.record.native_compacti
     from ottla.record.native_compaction import keep_records, last_offset, note_keys
 else:
     from ottla.record.plain_compaction import keep_records, last_offset, note_keys
+
+if not TYPE_CHECKING and COMPILED and _is_compiled("ottla.record.native_rows"):
+    from ottla.record.native_rows import RowEncoder
+else:
+    from ottla.record.rows import RowEncoder

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from ottla.clients.admin.admin import Admin
     from ottla.clients.partition_reader import PartitionReader
+    from ottla.clients.producer.producer import Producer
 
 # Threads do not follow into a forked process: a client belongs to the process that made it.
 Key: TypeAlias = tuple[int, frozenset[tuple[str, str]]]
@@ -22,6 +23,7 @@ READER_SETTINGS = {"client.id": CLIENT_ID, "max.partition.fetch.bytes": str(4 * 
 
 _admins: dict[Key, Admin] = {}
 _readers: dict[Key, PartitionReader] = {}
+_producers: dict[Key, Producer] = {}
 
 
 def admin(settings: Mapping[str, str]) -> Admin:
@@ -42,6 +44,16 @@ def partition_reader(settings: Mapping[str, str]) -> PartitionReader:
     if key not in _readers:
         _readers[key] = PartitionReader({**READER_SETTINGS, **settings})
     return _readers[key]
+
+
+def producer(settings: Mapping[str, str]) -> Producer:
+    """The producer, without transactions, for these settings."""
+    from ottla.clients.producer.producer import Producer
+
+    key = _key(settings)
+    if key not in _producers:
+        _producers[key] = Producer({"client.id": CLIENT_ID, **settings})
+    return _producers[key]
 
 
 def _key(settings: Mapping[str, str]) -> Key:

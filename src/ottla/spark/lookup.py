@@ -8,8 +8,9 @@ from collections.abc import Collection, Mapping
 from ottla.clients.topic_offsets import OffsetSpec
 from ottla.spark import connections
 from ottla.spark.bounds import Bound, ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
+from ottla.spark.given import OptionError
 from ottla.spark.offsets import EARLIEST, LATEST, Offsets, parse_assignment, to_json_object
-from ottla.spark.options import OptionError, SourceOptions
+from ottla.spark.options import SourceOptions
 from ottla.structs import TopicPartition
 
 NO_OFFSET = -1

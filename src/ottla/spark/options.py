@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
 
 from ottla.spark.bounds import Bound, ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
+from ottla.spark.given import Given, OptionError
 from ottla.spark.offsets import OffsetsError, parse_assignment, parse_offsets
 
-CLIENT_PREFIX: Final = "kafka."
-BOOTSTRAP_SERVERS: Final = "kafka.bootstrap.servers"
 STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
 
 OPTIONS: Final[dict[str, str]] = {
@@ -77,11 +75,6 @@ DECIDED_BY_SOURCE: Final[dict[str, str]] = {
     "kafka.enable.auto.commit": "the source keeps offsets in Spark's checkpoint, not in a group",
     "kafka.interceptor.classes": "the source reads whole batches, not single records",
 }
-_CANONICAL: Final = {name.lower(): name for name in (*OPTIONS, *WITHOUT_EFFECT)}
-
-
-class OptionError(ValueError):
-    """An option that the source cannot work with; the text names option, value and rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +102,7 @@ class SourceOptions:
     @classmethod
     def for_batch(cls, options: Mapping[str, str]) -> SourceOptions:
         """The options of `spark.read`."""
-        given = Given(options)
+        given = given_of(options)
         starting = _bound(given, "starting", Earliest())
         ending = _bound(given, "ending", Latest())
         _check_batch(given, starting, ending)
@@ -118,7 +111,7 @@ class SourceOptions:
     @classmethod
     def for_stream(cls, options: Mapping[str, str]) -> SourceOptions:
         """The options of `spark.readStream`."""
-        given = Given(options)
+        given = given_of(options)
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in given:
                 raise OptionError(f"{given.shown(name)}: a stream has no end; read a batch instead")
@@ -126,7 +119,7 @@ class SourceOptions:
 
     @classmethod
     def _of(cls, given: Given, starting: Bound, ending: Bound) -> SourceOptions:
-        strategy = given.strategy()
+        strategy = strategy_of(given)
         return cls(
             strategy,
             given[strategy],
@@ -140,73 +133,19 @@ class SourceOptions:
         )
 
 
-class Given:
-    """The options as the user gave them, under the names that the documentation uses."""
+def given_of(options: Mapping[str, str]) -> Given:
+    """The options of the source."""
+    return Given(options, (*OPTIONS, *WITHOUT_EFFECT), DECIDED_BY_SOURCE)
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._values: dict[str, str] = {}
-        self._client: dict[str, str] = {}
-        for name, value in options.items():
-            lower = name.lower()
-            if lower in DECIDED_BY_SOURCE:
-                raise OptionError(f"{name}={value}: cannot be set; {DECIDED_BY_SOURCE[lower]}")
-            if lower.startswith(CLIENT_PREFIX):
-                self._client[lower.removeprefix(CLIENT_PREFIX)] = value
-            elif lower in _CANONICAL:
-                self._values[_CANONICAL[lower]] = value
-            else:
-                raise OptionError(f"{name}={value}: there is no such option{_similar(lower)}")
-        if not self._client.get("bootstrap.servers", "").strip():
-            raise OptionError(f"option {BOOTSTRAP_SERVERS} is missing: the brokers, as host:port")
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def __getitem__(self, name: str) -> str:
-        return self._values[name]
-
-    def shown(self, name: str) -> str:
-        """An option as errors name it."""
-        return f"{name}={self._values[name]}"
-
-    def without_effect(self) -> list[str]:
-        """Options that are known from Spark's Kafka source and change nothing here."""
-        return [name for name in WITHOUT_EFFECT if name in self._values]
-
-    def client_settings(self) -> dict[str, str]:
-        return dict(self._client)
-
-    def strategy(self) -> str:
-        """The one option that says what to read; its value is checked."""
-        used = [name for name in STRATEGIES if name in self]
-        if len(used) != 1:
-            found = f"found {' and '.join(map(self.shown, used))}" if used else "found none"
-            raise OptionError(f"exactly one of {', '.join(STRATEGIES)} must be given; {found}")
-        _CHECKS[used[0]](self)
-        return used[0]
-
-    def positive(self, name: str) -> int | None:
-        """A whole number above 0, or None where the option is not used."""
-        if name not in self:
-            return None
-        text = self[name].strip()
-        if not re.fullmatch(r"[0-9]+", text) or int(text) == 0:
-            raise OptionError(f"{self.shown(name)}: must be a whole number greater than 0")
-        return int(text)
-
-    def flag(self, name: str, default: bool) -> bool:
-        if name not in self:
-            return default
-        text = self[name].strip().lower()
-        if text not in ("true", "false"):
-            raise OptionError(f"{self.shown(name)}: must be true or false")
-        return text == "true"
-
-    def timestamp(self, name: str) -> int:
-        text = self[name].strip()
-        if not re.fullmatch(r"[0-9]+", text):
-            raise OptionError(f"{self.shown(name)}: must be milliseconds since 1970")
-        return int(text)
+def strategy_of(given: Given) -> str:
+    """The one option that says what to read; its value is checked."""
+    used = [name for name in STRATEGIES if name in given]
+    if len(used) != 1:
+        found = f"found {' and '.join(map(given.shown, used))}" if used else "found none"
+        raise OptionError(f"exactly one of {', '.join(STRATEGIES)} must be given; {found}")
+    _CHECKS[used[0]](given)
+    return used[0]
 
 
 def _check_subscribe(given: Given) -> None:
@@ -280,9 +219,3 @@ def _check_batch(given: Given, starting: Bound, ending: Bound) -> None:
     ):
         shown = given.shown("endingOffsets")
         raise OptionError(f"{shown}: a batch cannot end at the earliest offset (-2)")
-
-
-def _similar(name: str) -> str:
-    """The option that was probably meant."""
-    near = get_close_matches(name, _CANONICAL, n=1)
-    return f"; did you mean {_CANONICAL[near[0]]}?" if near else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -17,10 +18,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.spark.options import Given, SourceOptions
+from ottla.spark.given import OptionError
+from ottla.spark.options import WITHOUT_EFFECT, SourceOptions, given_of, strategy_of
 
 if TYPE_CHECKING:
     from ottla.spark.batch_reader import OttlaBatchReader
+    from ottla.spark.batch_writer import OttlaBatchWriter
+    from ottla.spark.sink_options import SinkOptions
     from ottla.spark.stream_reader import OttlaStreamReader
 
 logger = logging.getLogger(__name__)
@@ -42,10 +46,11 @@ class OttlaSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns; asked for by `load`, so that wrong options are told there."""
-        given = Given(self.options)
-        given.strategy()
-        for option in given.without_effect():
-            logger.warning("option %s has no effect in the source ottla", option)
+        given = given_of(self.options)
+        strategy_of(given)
+        for option in WITHOUT_EFFECT:
+            if option in given:
+                logger.warning("option %s has no effect in the source ottla", option)
         return source_schema(given.flag("includeHeaders", False))
 
     def reader(self, schema: StructType) -> OttlaBatchReader:
@@ -57,6 +62,21 @@ class OttlaSource(DataSource):
         from ottla.spark.stream_reader import OttlaStreamReader
 
         return OttlaStreamReader(SourceOptions.for_stream(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> OttlaBatchWriter:
+        from ottla.spark.batch_writer import OttlaBatchWriter
+
+        return OttlaBatchWriter(_sink_options(self.options, schema, overwrite))
+
+
+def _sink_options(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+    from ottla.spark.sink_options import SinkOptions, check_schema
+
+    if overwrite:
+        raise OptionError("mode overwrite: topics are only appended to; use append")
+    sink = SinkOptions.of(options)
+    check_schema(schema, sink)
+    return sink
 
 
 def source_schema(with_headers: bool) -> StructType:

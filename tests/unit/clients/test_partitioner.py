@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.producer.partitioner import StickyPartition, murmur2, partition_for_key
+from ottla.clients.producer.partitioner import StickyPartition, partition_for_key
+from ottla.record.murmur import murmur2
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.clients import partition_reader
 from ottla.clients.admin import admin as admin_module
+from ottla.clients.producer import producer as producer_module
 from ottla.spark import connections
 
 
@@ -22,12 +23,16 @@ def opened(monkeypatch):
 
     monkeypatch.setattr(admin_module, "Admin", client)
     monkeypatch.setattr(partition_reader, "PartitionReader", client)
+    monkeypatch.setattr(producer_module, "Producer", client)
+    monkeypatch.setattr(connections, "_producers", {})
     monkeypatch.setattr(connections, "_admins", {})
     monkeypatch.setattr(connections, "_readers", {})
     return made
 
 
-@pytest.mark.parametrize("get", [connections.admin, connections.partition_reader])
+@pytest.mark.parametrize(
+    "get", [connections.admin, connections.partition_reader, connections.producer]
+)
 def test_client_is_opened_once_for_the_same_settings(opened, get):
     """Tasks and micro-batches share it; other settings have a client of their own."""
     first = get({"bootstrap.servers": "x:1"})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.spark.bounds import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
+from ottla.spark.given import OptionError
 from ottla.spark.lookup import OffsetLookup
-from ottla.spark.options import OptionError, SourceOptions
+from ottla.spark.options import SourceOptions
 from ottla.structs import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -7,11 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from pyspark.errors import PySparkNotImplementedError
+from pyspark.sql.datasource import DataSourceArrowWriter
+from pyspark.sql.types import StringType, StructField, StructType
 
 import pyspark_ottla
 from ottla.spark import OttlaSource
-from ottla.spark.options import OptionError
+from ottla.spark.given import OptionError
 
 GIVEN = {"kafka.bootstrap.servers": "x:1", "subscribe": "a"}
 
@@ -48,10 +49,13 @@ def test_options_without_effect_are_told(caplog):
     assert "option groupIdPrefix has no effect" in caplog.text
 
 
-def test_source_has_no_writers():
-    """It only reads."""
-    source = OttlaSource(GIVEN)
+def test_writers_check_before_anything_is_written():
+    """Mode and columns are told where `save` is called."""
+    source = OttlaSource({"kafka.bootstrap.servers": "x:1", "topic": "a"})
+    schema = StructType([StructField("value", StringType())])
 
-    for writer in (source.writer, source.streamWriter):
-        with pytest.raises(PySparkNotImplementedError):
-            writer(source.schema(), False)
+    with pytest.raises(OptionError, match="mode overwrite: topics are only appended to"):
+        source.writer(schema, True)
+    with pytest.raises(OptionError, match="there must be a column `value`"):
+        source.writer(StructType([StructField("v", StringType())]), False)
+    assert isinstance(source.writer(schema, False), DataSourceArrowWriter)

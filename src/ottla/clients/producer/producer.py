@@ -23,6 +23,7 @@ from ottla.clients.producer.transactional_calls import CLOSE_MARGIN_MS, Transact
 from ottla.clients.serialization import serializer_of, to_bytes
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.record.rows import EncodedRecords
 from ottla.runtime.io_thread import IoThread
 
 HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | str | None]]
@@ -118,6 +119,25 @@ class Producer(TransactionalCalls, ClosedOnExit):
         return self._accumulator.append(
             queues, queue, (timestamp_ms, key, value, pairs), size, on_delivery
         )
+
+    def send_encoded(self, topic: str, content: EncodedRecords) -> ProducerBatch:
+        """Queue a batch of one partition whose records are encoded already.
+
+        It is sent as it is, behind what is queued, without waiting for more; blocks as `send` does.
+        After `flush`, `failure()` of what is returned tells whether it was delivered.
+        """
+        if self._is_closed:
+            raise RuntimeError("the producer is closed")
+        if self._transactions is not None:
+            self._transactions.check_may_send()
+        size = len(memoryview(content.payload))
+        if size > self._max_record_size:
+            raise too_large(topic, size, self._config)
+        queues = self._topics.get(topic) or self._learn(topic)
+        queue = queues.queues.get(content.partition)
+        if queue is None:
+            queue = self._new_partition(queues, content.partition)
+        return self._accumulator.append_encoded(queue, content)
 
     def flush(self, timeout: float | None = None) -> None:
         """Send what is queued now and wait until all of it is delivered or has failed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from ottla.clients.producer.record_metadata import (
     NO_OFFSET,
@@ -12,6 +12,8 @@ from ottla.clients.producer.record_metadata import (
     RecordFuture,
 )
 from ottla.errors import ErrorCode, KafkaError
+from ottla.record.batch_builder import BatchHeader, build_batch
+from ottla.record.compression import CompressionType
 from ottla.runtime.io_thread import Event, Lock
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 
@@ -21,6 +23,14 @@ NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
 
 NO_SEQUENCE = -1
 MAX_SEQUENCE = 2**31
+
+
+class BatchFormat(NamedTuple):
+    """What all batches of a producer have in common."""
+
+    codec: CompressionType
+    level: int | None
+    is_transactional: bool
 
 
 class ProducerBatch:
@@ -87,6 +97,21 @@ class ProducerBatch:
         self.producer_epoch = producer_epoch
         self.sequence = sequence
         self.encoded = None
+
+    def encode(self, form: BatchFormat) -> None:
+        """Make the bytes that are sent."""
+        self.encoded = build_batch(
+            cast(Any, self.records), form.codec, level=form.level, **self.header(form)
+        )
+
+    def header(self, form: BatchFormat) -> BatchHeader:
+        """The fields by which a broker recognises the batch."""
+        return BatchHeader(
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.sequence,
+            is_transactional=form.is_transactional,
+        )
 
     @property
     def has_sequence(self) -> bool:
@@ -157,6 +182,13 @@ class ProducerBatch:
         if not self._finished.wait(timeout):
             return False
         return all(part.wait(timeout) for _, part in self.parts)
+
+    def failure(self) -> KafkaError | None:
+        """Why it, or one of its parts, was not delivered; None while nothing is known."""
+        if self.error is not None:
+            return self.error
+        failures = (part.failure() for _, part in self.parts)
+        return next((error for error in failures if error is not None), None)
 
     def add_callback(self, future: RecordFuture, on_delivery: OnDelivery) -> bool:
         """Have `on_delivery` called when the batch is done; False if it is done, or split."""

@@ -6,10 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from ottla.clients.producer.encoded_batch import EncodedBatch
 from ottla.clients.producer.partitioner import StickyPartition
 from ottla.clients.producer.producer_batch import NewRecord, ProducerBatch
 from ottla.clients.producer.record_metadata import OnDelivery, RecordFuture
 from ottla.errors import KafkaTimeoutError
+from ottla.record.rows import EncodedRecords
 from ottla.runtime.clock import Clock
 from ottla.runtime.io_thread import Condition, Lock
 from ottla.structs import TopicPartition
@@ -140,6 +142,20 @@ class RecordAccumulator:
                 batch.add_callback(future, on_delivery)
         return future
 
+    def append_encoded(self, queue: PartitionQueue, content: EncodedRecords) -> EncodedBatch:
+        """Queue a batch that is complete as it comes, behind those that are there.
+
+        Blocks as `append` does.
+        """
+        with self._lock:
+            reserve = len(memoryview(content.payload))
+            if self._used + reserve > self.limits.buffer_memory and self._used:
+                self._wait_for_room(reserve)
+            batch = EncodedBatch(queue.topic_partition, self._clock.monotonic_ms(), content)
+            self._enqueue(queue, batch)
+            queue.open = None
+        return batch
+
     def _new_batch(self, queue: PartitionQueue, size: int) -> ProducerBatch:
         """Close the open batch and begin another; under the lock, which is let go of to wait."""
         reserve = max(size, self.limits.batch_size)
@@ -147,16 +163,19 @@ class RecordAccumulator:
             self._wait_for_room(reserve)
             if queue.open is not None and queue.open.size + size <= self.limits.batch_size:
                 return queue.open  # another thread was faster
+        batch = ProducerBatch(queue.topic_partition, self._clock.monotonic_ms(), reserve)
+        self._enqueue(queue, batch)
+        queue.open = batch
+        return batch
+
+    def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if self._closed_with is not None:
             raise self._closed_with
-        batch = ProducerBatch(queue.topic_partition, self._clock.monotonic_ms(), reserve)
-        self._used += reserve
+        self._used += batch.reserved
         queue.batches.append(batch)
-        queue.open = batch
         self._active[queue] = None
         self._unfinished[batch] = None
         self._wake_sender()
-        return batch
 
     def _wait_for_room(self, reserve: int) -> None:
         deadline_ms = self._clock.monotonic_ms() + self.limits.max_block_ms

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
-from ottla.clients.producer.producer_batch import ProducerBatch
+from ottla.clients.producer.producer_batch import BatchFormat, ProducerBatch
 from ottla.clients.producer.record_accumulator import PartitionQueue, RecordAccumulator
 from ottla.clients.producer.transaction_manager import TransactionManager
 from ottla.clients.producer.transactions import Transactions
@@ -27,7 +27,6 @@ from ottla.protocol.produce import (
     TopicProduceData,
 )
 from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
-from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.runtime import Timer
 
@@ -75,11 +74,10 @@ class Sender:
         self._accumulator = accumulator
         self._config = config
         self._runtime = client.runtime
-        self._codec = CompressionType.of(config.compression_type)
-        self._level = compression_level(config, self._codec)
-        self._low = (
-            FIRST_VERSION_WITH_ZSTD if self._codec is CompressionType.ZSTD else FIRST_VERSION
-        )
+        codec = CompressionType.of(config.compression_type)
+        level = compression_level(config, codec)
+        self._format = BatchFormat(codec, level, transactions is not None)
+        self._low = FIRST_VERSION_WITH_ZSTD if codec is CompressionType.ZSTD else FIRST_VERSION
         self._manager = manager
         self._transactions = transactions
         self._initialising = False
@@ -245,15 +243,7 @@ class Sender:
         if batch.encoded is not None:
             return True
         try:
-            batch.encoded = build_batch(
-                cast(Any, batch.records),
-                self._codec,
-                level=self._level,
-                producer_id=batch.producer_id,
-                producer_epoch=batch.producer_epoch,
-                base_sequence=batch.sequence,
-                is_transactional=self._transactions is not None,
-            )
+            batch.encode(self._format)
         except Exception as cause:
             text = f"{batch} cannot be encoded: {cause}"
             logger.exception(text)

@@ -1,0 +1,211 @@
+"""Rows that become records: the buffers of Arrow columns, and their encoder in plain Python.
+
+An encoder shares the rows of one topic out to its partitions, by number, by key, or as they come,
+and gives out the records section of a batch whenever one is full. It reads Arrow's buffers and
+writes Kafka's bytes: no row is ever an object where the compiled encoder is at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.record.murmur import TO_POSITIVE, murmur2
+from ottla.record.plain_kernel import encode_headers
+from ottla.record.varint import encode_varint
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+BY_KEY = -1
+# The most that a record takes beside its key, its value and its headers, whose keys and values take
+# up to five bytes more each.
+RECORD_OVERHEAD = 26
+HEADER_OVERHEAD = 10
+_NULL = encode_varint(-1)
+_NO_HEADERS = encode_varint(0)
+
+
+class BinaryRows(NamedTuple):
+    """Byte strings: validity bits (None: no nulls), int32 offsets and bytes, as Arrow has them.
+
+    Row 0 is entry `start` of the validity and of the offsets.
+    """
+
+    validity: Buffer | None
+    offsets: Buffer
+    data: Buffer
+    start: int = 0
+
+
+class HeaderRows(NamedTuple):
+    """A list of keys and values for each row; a list that is null is one without headers."""
+
+    validity: Buffer | None
+    offsets: Buffer
+    start: int
+    keys: BinaryRows
+    values: BinaryRows
+
+
+class Rows(NamedTuple):
+    """`row_count` records to be. `partitions`: an int32 each, BY_KEY where the key decides."""
+
+    row_count: int
+    values: BinaryRows
+    keys: BinaryRows | None = None
+    partitions: Buffer | None = None
+    headers: HeaderRows | None = None
+
+
+class EncodedRecords(NamedTuple):
+    """The records section of a batch of one partition, not compressed, and what its header says."""
+
+    partition: int
+    record_count: int
+    payload: Buffer
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+class Lane:
+    """The batch of one partition that is being filled."""
+
+    __slots__ = ("base_timestamp_ms", "max_timestamp_ms", "partition", "records", "size")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.records: list[bytes] = []
+        self.size = 0
+        self.base_timestamp_ms = 0
+        self.max_timestamp_ms = 0
+
+    def take(self) -> EncodedRecords:
+        """What is in it; it is empty again."""
+        records, self.records, self.size = self.records, [], 0
+        return EncodedRecords(
+            self.partition,
+            len(records),
+            b"".join(records),
+            self.base_timestamp_ms,
+            self.max_timestamp_ms,
+        )
+
+
+class RowEncoder:
+    """The plain encoder of the rows of one topic; the one in `native_rows` makes the same bytes.
+
+    A batch is given out before it would grow beyond `batch_size`. Rows without key and partition
+    go where `next_partition` says, until a batch's worth has gone there (KIP-480).
+    """
+
+    def __init__(
+        self, partition_count: int, batch_size: int, next_partition: Callable[[], int]
+    ) -> None:
+        self._lanes = [Lane(partition) for partition in range(partition_count)]
+        self._batch_size = batch_size
+        self._next_partition = next_partition
+        self._sticky = -1
+        self._sticky_bytes = 0
+
+    def append(self, rows: Rows, timestamp_ms: int) -> list[EncodedRecords]:
+        """Take in rows of that time; returns the batches that are full."""
+        full: list[EncodedRecords] = []
+        values = _items(rows.values, rows.row_count)
+        keys = [None] * rows.row_count if rows.keys is None else _items(rows.keys, rows.row_count)
+        headers = _headers(rows)
+        chosen = None if rows.partitions is None else memoryview(rows.partitions).cast("B")
+        partitions = None if chosen is None else chosen.cast("i")
+        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+            size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+            for name, content in headers[row]:
+                size += HEADER_OVERHEAD + len(name) + len(content or b"")
+            given = BY_KEY if partitions is None else partitions[row]
+            lane = self._lanes[self._partition(given, key, size)]
+            if lane.records and lane.size + size > self._batch_size:
+                full.append(lane.take())
+            _put(lane, key, value, headers[row], timestamp_ms)
+        return full
+
+    def finish(self) -> list[EncodedRecords]:
+        """All that is left."""
+        return [lane.take() for lane in self._lanes if lane.records]
+
+    def _partition(self, given: int, key: bytes | None, size: int) -> int:
+        if given >= 0:
+            if given >= len(self._lanes):
+                raise ValueError(f"partition {given} of {len(self._lanes)}")
+            return given
+        if key is not None:
+            return (murmur2(key) & TO_POSITIVE) % len(self._lanes)
+        if self._sticky < 0 or self._sticky_bytes + size > self._batch_size:
+            self._sticky = self._next_partition()
+            self._sticky_bytes = 0
+        self._sticky_bytes += size
+        return self._sticky
+
+
+def _put(
+    lane: Lane,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[bytes, bytes | None]],
+    timestamp_ms: int,
+) -> None:
+    if not lane.records:
+        lane.base_timestamp_ms = lane.max_timestamp_ms = timestamp_ms
+    lane.max_timestamp_ms = max(lane.max_timestamp_ms, timestamp_ms)
+    body = b"\x00%b%b%b%b%b" % (
+        encode_varint(timestamp_ms - lane.base_timestamp_ms),
+        encode_varint(len(lane.records)),
+        _sized(key),
+        _sized(value),
+        encode_headers((name.decode(), content) for name, content in headers)
+        if headers
+        else _NO_HEADERS,
+    )
+    record = encode_varint(len(body)) + body
+    lane.records.append(record)
+    lane.size += len(record)
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _NULL if data is None else encode_varint(len(data)) + data
+
+
+def _items(column: BinaryRows, count: int) -> list[bytes | None]:
+    offsets = memoryview(column.offsets).cast("B").cast("i")
+    data = memoryview(column.data).cast("B")
+    items: list[bytes | None] = []
+    for index in range(column.start, column.start + count):
+        start, end = offsets[index], offsets[index + 1]
+        if not 0 <= start <= end <= len(data):
+            raise ValueError(f"entry {index} from {start} to {end} of {len(data)} bytes")
+        items.append(bytes(data[start:end]) if _is_valid(column.validity, index) else None)
+    return items
+
+
+def _headers(rows: Rows) -> list[list[tuple[bytes, bytes | None]]]:
+    column = rows.headers
+    if column is None:
+        return [[]] * rows.row_count
+    offsets = memoryview(column.offsets).cast("B").cast("i")
+    keys = _items(column.keys, offsets[column.start + rows.row_count])
+    values = _items(column.values, offsets[column.start + rows.row_count])
+    lists: list[list[tuple[bytes, bytes | None]]] = []
+    for index in range(column.start, column.start + rows.row_count):
+        pairs = []
+        if _is_valid(column.validity, index):
+            for each in range(offsets[index], offsets[index + 1]):
+                key = keys[each]
+                if key is None:
+                    raise ValueError("a header without a key")
+                pairs.append((key, values[each]))
+        lists.append(pairs)
+    return lists
+
+
+def _is_valid(validity: Buffer | None, index: int) -> bool:
+    if validity is None:
+        return True
+    return bool(memoryview(validity).cast("B")[index >> 3] >> (index & 7) & 1)

@@ -1,0 +1,94 @@
+"""The options of the sink, and the columns that it writes: each mistake one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from ottla.spark.given import Given, OptionError
+
+SINK_OPTIONS: Final[dict[str, str]] = {
+    "topic": "The topic of all rows; it goes before a column `topic`.",
+    "includeHeaders": "Whether a column `headers` is written.",
+}
+SINK_DEFAULTS: Final[dict[str, str]] = {"includeHeaders": "true"}
+# What Spark adds to the options of a sink, or takes for itself.
+OF_SPARK: Final = ("checkpointLocation", "queryName", "path", "outputMode")
+DECIDED_BY_SINK: Final[dict[str, str]] = {
+    "kafka.key.serializer": "keys are strings or binaries, and written as they are",
+    "kafka.value.serializer": "values are strings or binaries, and written as they are",
+    "kafka.interceptor.classes": "the sink writes whole batches, not single records",
+    "kafka.partitioner.class": "give rows a column `partition` instead",
+}
+HEADERS_FORM: Final = "an array of structs of `key`, a string, and `value`, a binary"
+WHOLE_NUMBERS: Final = (ByteType, ShortType, IntegerType, LongType)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What the writers of tasks need to know; `topic` is None where a column says it."""
+
+    topic: str | None
+    include_headers: bool
+    client: Mapping[str, str]
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SinkOptions:
+        """The options of `df.write`."""
+        from ottla.config.client_config import ProducerConfig
+
+        given = Given(options, (*SINK_OPTIONS, *OF_SPARK), DECIDED_BY_SINK)
+        client = given.client_settings()
+        ProducerConfig.parse(client)  # what is wrong with them is told before anything is written
+        topic = given["topic"].strip() if "topic" in given else None
+        if topic == "":
+            raise OptionError("topic=: must be the name of a topic")
+        return cls(topic, given.flag("includeHeaders", True), client)
+
+
+def check_schema(schema: StructType, options: SinkOptions) -> None:
+    """Refuse rows that cannot become records; columns of other names are left out."""
+    columns = {field.name.lower(): field.dataType for field in schema.fields}
+    if "value" not in columns:
+        found = ", ".join(field.name for field in schema.fields) or "none"
+        raise OptionError(f"columns {found}: there must be a column `value`")
+    for name in ("value", "key"):
+        if not isinstance(columns.get(name, BinaryType()), (BinaryType, StringType)):
+            raise _wrong(name, columns[name], "a string or a binary")
+    if options.topic is None:
+        if "topic" not in columns:
+            raise OptionError("topic: set the option, or give every row a column `topic`")
+        if not isinstance(columns["topic"], StringType):
+            raise _wrong("topic", columns["topic"], "a string")
+    if not isinstance(columns.get("partition", IntegerType()), WHOLE_NUMBERS):
+        raise _wrong("partition", columns["partition"], "a whole number")
+    if "headers" in columns and options.include_headers and not _are_headers(columns["headers"]):
+        raise _wrong("headers", columns["headers"], HEADERS_FORM)
+
+
+def _wrong(name: str, found: DataType, rule: str) -> OptionError:
+    return OptionError(f"column {name}: must be {rule}, and is {found.simpleString()}")
+
+
+def _are_headers(found: DataType) -> bool:
+    if not isinstance(found, ArrayType) or not isinstance(found.elementType, StructType):
+        return False
+    fields = found.elementType.fields
+    return (
+        [field.name.lower() for field in fields] == ["key", "value"]
+        and isinstance(fields[0].dataType, StringType)
+        and isinstance(fields[1].dataType, BinaryType)
+    )

@@ -1,0 +1,108 @@
+"""The Spark sink against a broker: what is written is what any consumer reads."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+import ottla
+from ottla.clients.producer.partitioner import partition_for_key
+
+pytestmark = pytest.mark.spark
+
+ROWS = [
+    "cast(if(id % 4 = 0, null, concat('k', id)) as binary) as key",
+    "if(id % 9 = 0, null, concat('v', id)) as value",
+    "if(id % 5 = 0, array(struct('id' as key, cast(concat(id) as binary) as value)), null)"
+    " as headers",
+]
+
+
+@pytest.fixture
+def topics(broker, unique):
+    """Two topics of three partitions."""
+    names = [unique("sink"), unique("sink")]
+    with ottla.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics([ottla.NewTopic(name, 3) for name in names])
+    return names
+
+
+def write(data, broker, **options):
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, **options}
+    data.write.format("ottla").options(**options).mode("append").save()
+
+
+def read(broker, *topics):
+    """Every record of the topics, by a consumer that is not Spark."""
+    settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    with ottla.Consumer(broker.bootstrap_servers, **settings) as consumer:
+        partitions = [ottla.TopicPartition(topic, p) for topic in topics for p in range(3)]
+        ends = consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        records = []
+        while any(consumer.position(each) < ends[each] for each in partitions):
+            records += consumer.poll(1)
+    return records
+
+
+def expected(number):
+    return (
+        None if number % 4 == 0 else f"k{number}".encode(),
+        None if number % 9 == 0 else f"v{number}".encode(),
+        (("id", str(number).encode()),) if number % 5 == 0 else (),
+    )
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_rows_are_written_as_they_are(spark, broker, topics, codec):
+    """Keys, values, headers and nulls; keyed rows lie where a producer would put them."""
+    rows = spark.range(0, 2000, 1, 2).selectExpr(*ROWS)
+
+    write(rows, broker, topic=topics[0], **{"kafka.compression.type": codec})
+
+    records = read(broker, topics[0])
+    found = [(record.key, record.value, tuple(record.headers)) for record in records]
+    assert sorted(found, key=str) == sorted(map(expected, range(2000)), key=str)
+    keyed = [record for record in records if record.key is not None]
+    assert all(partition_for_key(each.key, 3) == each.partition for each in keyed)
+
+
+def test_rows_choose_topic_and_partition(spark, broker, topics):
+    """By columns; what Spark reads back goes where it says."""
+    rows = spark.range(0, 300, 1, 1).selectExpr(
+        "concat(id) as value",
+        f"if(id % 2 = 0, '{topics[0]}', '{topics[1]}') as topic",
+        "cast(id % 3 as int) as partition",
+    )
+
+    write(rows, broker)
+
+    records = read(broker, *topics)
+    places = sorted((int(r.value), r.topic, r.partition, r.offset) for r in records)
+    assert places == [(n, topics[n % 2], n % 3, n // 6) for n in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ("id", {"topic": "a"}, "OptionError: columns id: there must be a column `value`"),
+        (
+            "id as value",
+            {"topic": "a"},
+            "column value: must be a string or a binary, and is bigint",
+        ),
+        ("'' as value", {}, "topic: set the option, or give every row a column `topic`"),
+        ("'' as value", {"topik": "a"}, "topik=a: there is no such option; did you mean topic?"),
+        ("'' as value, 9 as partition", {}, "column partition: 9 of topic {topic}, which has 3"),
+    ],
+    ids=lambda value: None if isinstance(value, dict) else value[:20],
+)
+def test_mistakes_are_told_in_a_sentence(spark, broker, topics, columns, options, said):
+    """One line of Spark's error names column or option, value and rule."""
+    if "partition" in columns:
+        options = {"topic": topics[0]}
+    with pytest.raises(PySparkException) as error:
+        write(spark.range(1).selectExpr(*columns.split(", ")), broker, **options)
+
+    lines = [line for line in str(error.value).splitlines() if line.startswith("ottla.")]
+    assert said.format(topic=topics[0]) in lines[0]

@@ -1,0 +1,117 @@
+"""A task's rows on their way to a producer, which stands here as a list."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.record import kernel
+from ottla.record.batch_builder import build_batch_of_payload
+from ottla.record.record_batch import RecordBatch
+from ottla.spark.row_writer import RowError, RowWriter
+from ottla.spark.sink_options import SinkOptions
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class Sent:
+    """What a producer returns for a batch; with an error it was not delivered."""
+
+    def __init__(self, error):
+        self.is_done, self.error = True, error
+
+    def failure(self):
+        return self.error
+
+
+class ListedProducer:
+    """`sent` has topic, partition and values of every batch; topics have two partitions."""
+
+    def __init__(self, error=None):
+        self.sent, self.error, self.flushes = [], error, 0
+
+    def partitions_for(self, topic):
+        return [0, 1]
+
+    def send_encoded(self, topic, content):
+        times = (content.base_timestamp_ms, content.max_timestamp_ms)
+        batch = RecordBatch(build_batch_of_payload(content.payload, times, content.record_count))
+        records = kernel.decode_records(batch, batch.payload())
+        self.sent.append((topic, content.partition, [record.value for record in records]))
+        return Sent(self.error)
+
+    def flush(self):
+        self.flushes += 1
+
+
+def options(topic=None, **client):
+    return SinkOptions(topic, True, client)
+
+
+def write(columns, chosen=None, error=None):
+    producer = ListedProducer(error)
+    writer = RowWriter(producer, chosen or options())
+    writer.write(pa.RecordBatch.from_pydict(columns))
+    writer.finish()
+    assert producer.flushes == 1
+    return producer.sent
+
+
+def test_each_row_goes_to_its_topic_in_order():
+    """However the topics are mixed; the column's name may be in any case."""
+    sent = write(
+        {
+            "value": [b"1", b"2", b"3", b"4"],
+            "Topic": ["b", "a", "b", "a"],
+            "partition": pa.array([0, 1, 0, 1], pa.int32()),
+        }
+    )
+
+    assert sorted(sent) == [("a", 1, [b"2", b"4"]), ("b", 0, [b"1", b"3"])]
+
+
+def test_one_topic_needs_no_column():
+    """And goes before it where there is one."""
+    columns = {"value": ["1", "2"], "topic": ["b", None], "partition": [1, 1]}
+
+    assert write(columns, options("a")) == [("a", 1, [b"1", b"2"])]
+
+
+def test_batches_are_as_large_as_the_setting_says():
+    """But not so large that those of many partitions fill the memory."""
+    values = {"value": [b"x" * 10_000] * 8, "partition": [0] * 8}
+
+    sizes = [len(v) for _, _, v in write(values, options("a", **{"batch.size": "40000"}))]
+    assert sizes == [3, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"value": ["1"], "topic": pa.array([None], pa.string())}, "column topic: a row has none"),
+        (
+            {"value": ["1"], "topic": ["a"], "partition": [2]},
+            "partition: 2 of topic a, which has 2",
+        ),
+        ({"value": ["1"], "topic": ["a"], "partition": [-1]}, "partition: -1 of topic a"),
+        (
+            {
+                "value": ["1"],
+                "topic": ["a"],
+                "headers": pa.array([[{"key": None, "value": b""}]], HEADERS),
+            },
+            "column headers: a header has no key",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_records_are_named(columns, said):
+    """Column, value and rule."""
+    with pytest.raises(RowError, match=said):
+        write(columns)
+
+
+def test_what_was_not_delivered_fails_the_task():
+    """Spark then runs it again."""
+    with pytest.raises(KafkaError, match="too late"):
+        write({"value": ["1"]}, options("a"), KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too late"))
