@@ -31,7 +31,7 @@ ARROWS = {
     "clients": CLIENT_SIDE,
     "spark": USES_CLIENTS,
     "pipelines": USES_CLIENTS | {"spark"},
-    "testing": BROKER_SIDE | {"log", "registry", "network", "server"},
+    "testing": BROKER_SIDE | {"log", "registry", "network", "replication", "server", "clients"},
     "cli": USES_CLIENTS | {"log", "server", "pipelines", "testing"},
     "__init__": USES_CLIENTS,
     "__main__": {"cli"},

@@ -15,14 +15,10 @@ from ottla.registry.journal import Journal, encode_snapshot
 from ottla.registry.node_tree import NodeTree, Write, WriteKind, split_path
 from ottla.registry.tree import (
     ANY_VERSION,
-    Create,
-    Delete,
     NoNodeError,
     Operation,
-    RegistryError,
     RegistryFailedError,
     SessionState,
-    Set,
     Stat,
     Watch,
 )
@@ -137,42 +133,13 @@ class EmbeddedRegistry:
 
     async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
         self._require_open()
-        done: list[tuple[Write, bool]] = []
-        undo: list[Callable[[], None]] = []
-        stats: list[Stat | None] = []
-        try:
-            for operation in operations:
-                is_ephemeral, kind = self._check(operation)
-                if kind is not None:
-                    write = self._next_write(kind, operation.path, getattr(operation, "data", b""))
-                    undo.append(self._tree.apply_undoably(write, is_ephemeral))
-                    done.append((write, is_ephemeral))
-                is_set = isinstance(operation, Set)
-                stats.append(self._tree.find(operation.path).stat() if is_set else None)
-        except RegistryError:
-            for put_back in reversed(undo):
-                put_back()
-            raise
+        done, stats = self._tree.apply_all(operations, self._next_write)
         lasting = [write for write, is_ephemeral in done if not is_ephemeral]
         durable = self._journal.append(*lasting) if lasting else None
         for write, _ in done:
             self._tell_of(write)
         await _settle(durable)
         return stats
-
-    def _check(self, operation: Operation) -> tuple[bool, WriteKind | None]:
-        """Whether the part is allowed; if the node is ephemeral, and what is to be written."""
-        if isinstance(operation, Create):
-            self._tree.check_create(operation.path)
-            return operation.ephemeral, WriteKind.CREATE
-        if isinstance(operation, Set):
-            node = self._tree.check_write(operation.path, operation.version)
-            return node.is_ephemeral, WriteKind.SET
-        if isinstance(operation, Delete):
-            node = self._tree.check_delete(operation.path, operation.version)
-            return node.is_ephemeral, WriteKind.DELETE
-        self._tree.check_write(operation.path, operation.version)
-        return False, None
 
     def watch_session(self, callback: Callable[[SessionState], object]) -> Watch:
         return _SessionWatch()

@@ -6,18 +6,22 @@ tree. That is what lets a journal of writes stand for the tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.registry.tree import (
     ANY_VERSION,
     BadVersionError,
+    Create,
+    Delete,
     EphemeralParentError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    Operation,
     RegistryError,
+    Set,
     Stat,
 )
 
@@ -172,6 +176,45 @@ class NodeTree:
                 parent.children[name] = node
 
         return undo
+
+    def apply_all(
+        self, operations: Sequence[Operation], next_write: Callable[[WriteKind, str, bytes], Write]
+    ) -> tuple[list[tuple[Write, bool]], list[Stat | None]]:
+        """Do all of it or nothing, as `Registry.multi`; the error is of the first refused part.
+
+        Returns the writes, each with whether its node is ephemeral, and the answers of the parts.
+        """
+        done: list[tuple[Write, bool]] = []
+        undo: list[Callable[[], None]] = []
+        stats: list[Stat | None] = []
+        try:
+            for operation in operations:
+                is_ephemeral, kind = self._check(operation)
+                if kind is not None:
+                    write = next_write(kind, operation.path, getattr(operation, "data", b""))
+                    undo.append(self.apply_undoably(write, is_ephemeral))
+                    done.append((write, is_ephemeral))
+                is_set = isinstance(operation, Set)
+                stats.append(self.find(operation.path).stat() if is_set else None)
+        except RegistryError:
+            for put_back in reversed(undo):
+                put_back()
+            raise
+        return done, stats
+
+    def _check(self, operation: Operation) -> tuple[bool, WriteKind | None]:
+        """Whether the part is allowed; if the node is ephemeral, and what is to be written."""
+        if isinstance(operation, Create):
+            self.check_create(operation.path)
+            return operation.ephemeral, WriteKind.CREATE
+        if isinstance(operation, Set):
+            node = self.check_write(operation.path, operation.version)
+            return node.is_ephemeral, WriteKind.SET
+        if isinstance(operation, Delete):
+            node = self.check_delete(operation.path, operation.version)
+            return node.is_ephemeral, WriteKind.DELETE
+        self.check_write(operation.path, operation.version)
+        return False, None
 
     def walk(self) -> Iterator[tuple[str, Node]]:
         """Every node that is not ephemeral, each after its parent; the root is the first."""

@@ -234,6 +234,10 @@ class MemoryDisk:
     def crash(self, chance: random.Random | None = None) -> None:
         """Lose what was not synced: all of it, or with `chance` a part, the last write torn."""
         self.root.crash(chance)
+        self.end_process()
+
+    def end_process(self) -> None:
+        """The process that used it is gone: its files are closed, and nothing written is lost."""
         self.locked = set()
         self.crash_count += 1
 

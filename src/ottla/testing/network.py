@@ -42,18 +42,8 @@ class MemoryTransport(asyncio.Transport):
         self._lose(None)
 
     def _receive(self, data: bytes) -> None:
-        protocol = self._protocol
-        if self._is_closing:
-            return
-        if isinstance(protocol, asyncio.BufferedProtocol):
-            while data:
-                target = memoryview(protocol.get_buffer(len(data))).cast("B")
-                count = min(len(target), len(data))
-                target[:count] = data[:count]
-                protocol.buffer_updated(count)
-                data = data[count:]
-        elif isinstance(protocol, asyncio.Protocol):
-            protocol.data_received(data)
+        if not self._is_closing:
+            feed(self._protocol, data)
 
     def _lose(self, error: Exception | None) -> None:
         if self._is_closing:
@@ -62,6 +52,19 @@ class MemoryTransport(asyncio.Transport):
         self._loop.call_soon(self._protocol.connection_lost, error)
         if self._peer is not None:
             self._loop.call_soon(self._peer._lose, None)
+
+
+def feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
+    """Give received bytes to a protocol, in the way that asyncio does for its kind."""
+    if isinstance(protocol, asyncio.BufferedProtocol):
+        while data:
+            target = memoryview(protocol.get_buffer(len(data))).cast("B")
+            count = min(len(target), len(data))
+            target[:count] = data[:count]
+            protocol.buffer_updated(count)
+            data = data[count:]
+    elif isinstance(protocol, asyncio.Protocol):
+        protocol.data_received(data)
 
 
 class MemoryNetwork:

@@ -55,9 +55,22 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._step_to(next_ms)
         self._step_to(end_ms)
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether something can run now, without time passing."""
+        return bool(self._ready)
+
+    def next_due_ms(self) -> int | None:
+        """When there is something to do next, at the latest; None if nothing waits for time."""
+        return self._timer.next_expiration_ms()
+
     def run_ready(self) -> None:
         """Run callbacks and tasks as far as they get without time passing."""
         self._run(lambda: None)
+
+    def run_due(self) -> None:
+        """Run what the clock, which somebody else has moved on, has made due."""
+        self._run(lambda: self._timer.advance(self.clock.monotonic_ms()))
 
     def run_until_complete(self, future: Awaitable[T] | Generator[Any, None, T]) -> T:
         """Run until the future is done; time passes whenever there is nothing else to do."""
@@ -84,7 +97,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _step_to(self, time_ms: int) -> None:
         # The clock may have been moved by hand, past timers that run late then.
         self.clock.advance(max(0, time_ms - self.clock.monotonic_ms()))
-        self._run(lambda: self._timer.advance(self.clock.monotonic_ms()))
+        self.run_due()
 
     def _run(self, first: Callable[[], object]) -> None:
         if self._is_running:

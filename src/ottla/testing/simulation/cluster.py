@@ -1,0 +1,138 @@
+"""A cluster in a simulated world: hosts with disks, and a broker's life on each."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.server.broker import Broker
+from ottla.testing.memory_disk import MemoryDisk
+from ottla.testing.simulation.process import SimulatedProcess
+from ottla.testing.simulation.processor import SimulatedProcessor
+from ottla.testing.simulation.world import World
+from ottla.testing.simulation.zookeeper import HOST, PORT, SimulatedRegistry, SimulatedZooKeeper
+
+BROKER_PORT: Final = 9092
+SESSION_TIMEOUT_MS: Final = 6_000
+START_RETRY_MS: Final = 1_000
+
+SETTINGS: Final[dict[str, str | int]] = {
+    "zookeeper.connect": f"{HOST}:{PORT}",
+    "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+    "replica.lag.time.max.ms": 3_000,
+    "replica.fetch.wait.max.ms": 200,
+    "controlled.shutdown.retry.backoff.ms": 500,
+    "auto.leader.rebalance.enable": "true",
+    "leader.imbalance.check.interval.seconds": 5,
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+    "offsets.topic.num.partitions": 2,
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.num.partitions": 2,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "group.initial.rebalance.delay.ms": 100,
+    "log.flush.offset.checkpoint.interval.ms": 5_000,
+    "replica.high.watermark.checkpoint.interval.ms": 1_000,
+}
+
+
+class Host:
+    """A machine: its disk lives on, its broker process comes and goes."""
+
+    def __init__(self, cluster: SimulatedCluster, broker_id: int) -> None:
+        self.cluster = cluster
+        self.broker_id = broker_id
+        self.name = f"broker-{broker_id}"
+        self.disk = MemoryDisk()
+        self.disk.make_dirs("/data")
+        self.process: SimulatedProcess | None = None
+        self.broker: Broker | None = None
+        self.is_serving = False
+        self.failure: BaseException | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process runs here: not paused, not dead, whether or not it serves yet."""
+        return self.process is not None and self.process.is_running
+
+    def start(self) -> None:
+        """Begin a new life; one that cannot start, because of its predecessor, tries again."""
+        process = self.process = SimulatedProcess(self.cluster.world, self.name, self.disk)
+        self.is_serving = False
+        settings = {
+            **SETTINGS,
+            **self.cluster.settings,
+            "broker.id": self.broker_id,
+            "log.dirs": "/data",
+            "listeners": f"PLAINTEXT://{self.name}:{BROKER_PORT}",
+        }
+        broker = self.broker = Broker(
+            BrokerConfig.parse(settings),
+            process.runtime,
+            registry=SimulatedRegistry(process, SESSION_TIMEOUT_MS),
+            make_processor=SimulatedProcessor,
+        )
+        process.spawn(self._serve(process, broker), f"start {self.name}")
+
+    async def _serve(self, process: SimulatedProcess, broker: Broker) -> None:
+        try:
+            await broker.startup()
+        except Exception as error:
+            self.failure = error
+            self.cluster.world.loop.add_timer(START_RETRY_MS, lambda: self._start_again(process))
+            raise
+        self.failure = None
+        self.is_serving = True
+
+    def _start_again(self, process: SimulatedProcess) -> None:
+        if process is self.process and process.is_alive:
+            process.kill()
+            self.start()
+
+    def kill(self) -> None:
+        """kill -9: what it wrote stays in the page cache."""
+        self.is_serving = False
+        if self.process is not None:
+            self.process.kill()
+
+    def lose_power(self, chance: random.Random | None) -> None:
+        """What was not synced is lost, or a part of it."""
+        self.is_serving = False
+        if self.process is not None:
+            self.process.lose_power(chance)
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        process, broker = self.process, self.broker
+        if process is None or broker is None or not self.is_serving:
+            return
+        self.is_serving = False
+
+        async def end() -> None:
+            await broker.shutdown()
+            self.cluster.world.loop.call_soon(process.kill)
+
+        process.spawn(end(), f"stop {self.name}")
+
+
+class SimulatedCluster:
+    """ZooKeeper and brokers 1 to n, started."""
+
+    def __init__(self, world: World, broker_count: int = 3, **settings: str | int) -> None:
+        self.world = world
+        self.settings = {key.replace("_", "."): value for key, value in settings.items()}
+        self.zookeeper = SimulatedZooKeeper(world)
+        self.hosts = [Host(self, broker_id) for broker_id in range(1, broker_count + 1)]
+        for host in self.hosts:
+            host.start()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{host.name}:{BROKER_PORT}" for host in self.hosts)
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether every broker serves."""
+        return all(host.is_serving for host in self.hosts)

@@ -1,0 +1,135 @@
+"""Copiers in a group: what one topic gets, another gets once, in transactions with the offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.clients.consumer.consumer_core import ConsumerCore
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.producer.producer_core import ProducerCore
+from ottla.clients.producer.record_metadata import RecordMetadata
+from ottla.clients.producer.transactions import Transactions
+from ottla.config.client_config import ConsumerConfig, ProducerConfig
+from ottla.errors import KafkaError
+from ottla.network.timing import Deadline
+from ottla.testing.simulation.workload import METADATA_TIMEOUT_MS, POLL_MS, History, SimulatedClient
+
+if TYPE_CHECKING:
+    from ottla.testing.simulation.cluster import SimulatedCluster
+
+GROUP: Final = "copiers"
+CALL_TIMEOUT_MS: Final = 15_000
+CLOSE_TIMEOUT_MS: Final = 1_000
+SESSION_TIMEOUT_MS: Final = 6_000
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+RESTART_MS: Final = 300
+
+
+class Copier(SimulatedClient):
+    """One life of a copier: after any error it begins anew from what the group has committed."""
+
+    def __init__(
+        self, cluster: SimulatedCluster, name: str, history: History, source: str, target: str
+    ) -> None:
+        super().__init__(cluster, name, history)
+        self.name = name
+        self.source = source
+        self.target = target
+        self.committed_count = 0
+
+    async def run(self) -> None:
+        while not self.is_told_to_stop:
+            producer, consumer = self._producer(), self._consumer()
+            try:
+                await self._copy(producer, consumer)
+            except KafkaError:
+                await self.pause(RESTART_MS)
+            finally:
+                await producer.close()
+                await self._leave(consumer)
+        self.is_done = True
+
+    async def _copy(self, producer: ProducerCore, consumer: ConsumerCore) -> None:
+        transactions = producer.transactions
+        assert transactions is not None
+        await transactions.init(self._deadline())
+        await producer.queues_of(self.target, METADATA_TIMEOUT_MS)
+        consumer.subscribe([self.source], None)
+        while not self.is_told_to_stop:
+            outcome = await consumer.poll(Deadline(self.process.clock, POLL_MS))
+            if not isinstance(outcome, list):
+                consumer.acknowledge()
+            elif outcome:
+                await self._copy_records(producer, transactions, consumer, outcome)
+
+    async def _copy_records(
+        self,
+        producer: ProducerCore,
+        transactions: Transactions,
+        consumer: ConsumerCore,
+        records: list[ConsumerRecord],
+    ) -> None:
+        offsets, group = consumer.positions(), await consumer.group_metadata()
+        await transactions.begin()
+        errors: list[Exception] = []
+        unanswered = len(records)
+
+        def delivered(metadata: RecordMetadata | None, error: Exception | None) -> None:
+            nonlocal unanswered
+            unanswered -= 1
+            if error is not None:
+                errors.append(error)
+
+        queues = producer.accumulator.topics[self.target]
+        for record in records:
+            copy = (self.process.clock.now_ms(), None, record.value, ())
+            queue = queues.queues[record.partition]
+            producer.accumulator.append(queues, queue, copy, len(record.value) + 20, delivered)
+        producer.accumulator.begin_flush()
+        while unanswered:
+            await self.pause(10)
+        producer.accumulator.end_flush()
+        if errors:
+            await transactions.abort(self._deadline())
+            raise errors[0]
+        await transactions.send_offsets(offsets, group, self._deadline())
+        await transactions.commit(self._deadline())
+        self.committed_count += len(records)
+
+    async def _leave(self, consumer: ConsumerCore) -> None:
+        try:
+            await consumer.close(Deadline(self.process.clock, CLOSE_TIMEOUT_MS))
+        except KafkaError:
+            pass  # the group notices when the session ends
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.process.clock, CALL_TIMEOUT_MS)
+
+    def _producer(self) -> ProducerCore:
+        config = ProducerConfig.parse(
+            {
+                "bootstrap.servers": self.cluster.bootstrap_servers,
+                "transactional.id": self.name,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "delivery.timeout.ms": 30_000,
+                "request.timeout.ms": 5_000,
+                "linger.ms": 0,
+            }
+        )
+        return ProducerCore(self.process.runtime, config, self.process.loop.call_soon)
+
+    def _consumer(self) -> ConsumerCore:
+        config = ConsumerConfig.parse(
+            {
+                "bootstrap.servers": self.cluster.bootstrap_servers,
+                "group.id": GROUP,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "heartbeat.interval.ms": 1_000,
+                "max.poll.interval.ms": 20_000,
+                "request.timeout.ms": 5_000,
+            }
+        )
+        return ConsumerCore(self.process.runtime, config)

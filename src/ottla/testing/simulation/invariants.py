@@ -1,0 +1,152 @@
+"""What must always hold in a cluster, looked at from outside after every step and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ottla.record.record_batch import batches
+from ottla.replication.partition import Partition
+from ottla.structs import TopicPartition
+from ottla.testing.simulation.cluster import Host, SimulatedCluster
+from ottla.testing.simulation.workload import History
+
+Epoch = tuple[TopicPartition, int]
+
+
+class Watcher:
+    """Remembers who led when and how far, and complains about what cannot be.
+
+    - No two brokers lead a partition in one epoch.
+    - The high watermark of a leader never falls while it leads.
+    - Whoever begins to lead has everything that any leader before it has committed.
+    """
+
+    def __init__(self, cluster: SimulatedCluster, history: History) -> None:
+        self.cluster = cluster
+        self.history = history
+        self.leaders: dict[Epoch, int] = {}
+        self.first_end: dict[Epoch, int] = {}
+        self.high_watermarks: dict[tuple[Epoch, int], int] = {}
+        self.committed: dict[TopicPartition, dict[int, int]] = {}
+
+    def look(self) -> None:
+        """Look at every partition of every broker that runs."""
+        for host in self.cluster.hosts:
+            if host.is_running:
+                for partition in partitions_of(host):
+                    if partition.is_leader:
+                        self._look_at_leader(host, partition)
+
+    def _look_at_leader(self, host: Host, partition: Partition) -> None:
+        topic_partition, number = partition.topic_partition, partition.leader_epoch
+        epoch = (topic_partition, number)
+        high_watermark = partition.high_watermark
+        known = self.leaders.get(epoch)
+        if known is None:
+            self._note_new_leader(host, partition, epoch)
+        elif known != host.broker_id:
+            self._complain(
+                f"{topic_partition}: brokers {known} and {host.broker_id} lead in epoch {number}"
+            )
+        key = (epoch, id(partition))
+        if high_watermark < self.high_watermarks.get(key, 0):
+            self._complain(
+                f"{topic_partition}: the high watermark of leader {host.broker_id} fell from "
+                f"{self.high_watermarks[key]} to {high_watermark} in epoch {number}"
+            )
+        if high_watermark > self.high_watermarks.get(key, -1):
+            self.high_watermarks[key] = high_watermark
+            committed = self.committed.setdefault(topic_partition, {})
+            committed[number] = max(high_watermark, committed.get(number, 0))
+            self._check_successors(topic_partition, number, high_watermark)
+
+    def _note_new_leader(self, host: Host, partition: Partition, epoch: Epoch) -> None:
+        topic_partition, number = epoch
+        self.leaders[epoch] = host.broker_id
+        end = self.first_end[epoch] = partition.log.log_end_offset
+        for earlier, high_watermark in self.committed.get(topic_partition, {}).items():
+            if earlier < number and high_watermark > end:
+                self._complain(
+                    f"{topic_partition}: broker {host.broker_id} begins to lead in epoch {number} "
+                    f"with {end} records; {high_watermark} were committed in epoch {earlier}"
+                )
+
+    def _check_successors(self, topic_partition: TopicPartition, number: int, high: int) -> None:
+        for (name, later), end in self.first_end.items():
+            if name == topic_partition and later > number and high > end:
+                self._complain(
+                    f"{topic_partition}: epoch {number} committed up to {high} although epoch "
+                    f"{later} had begun at {end}"
+                )
+
+    def _complain(self, text: str) -> None:
+        self.history.violations.append(f"{self.cluster.world.now_ms} ms: {text}")
+
+
+def partitions_of(host: Host) -> Iterator[Partition]:
+    """The partitions that the broker of a host has, once it has got so far."""
+    replica_manager = getattr(host.broker, "replica_manager", None)
+    if replica_manager is not None:
+        yield from replica_manager.partitions.values()
+
+
+def records_of(partition: Partition, end: int) -> dict[int, bytes]:
+    """The values in the log by offset, up to an offset; control records and nulls left out."""
+    found: dict[int, bytes] = {}
+    log, offset = partition.log, partition.log.log_start_offset
+    while offset < end:
+        data = log.read(offset, 1 << 20, max_offset=end, min_one_message=True)
+        if data.records is None or not data.records.size:
+            break
+        for batch in batches(memoryview(data.records.read())):
+            offset = batch.next_offset
+            if not batch.is_control:
+                for record in batch.records():
+                    found[record.offset] = record.value or b""
+    return found
+
+
+def check_in_the_end(cluster: SimulatedCluster, history: History, topic: str) -> list[str]:
+    """All brokers are up and all replicas in sync: what is wrong with the logs, if anything."""
+    wrong: list[str] = []
+    replicas: dict[TopicPartition, list[tuple[int, Partition]]] = {}
+    for host in cluster.hosts:
+        for partition in partitions_of(host):
+            replicas.setdefault(partition.topic_partition, []).append((host.broker_id, partition))
+    for topic_partition, known in sorted(replicas.items()):
+        end = min(partition.high_watermark for _, partition in known)
+        logs = {broker_id: records_of(partition, end) for broker_id, partition in known}
+        first = next(iter(logs.values()))
+        wrong += [
+            f"{topic_partition}: brokers {sorted(logs)} do not hold the same records"
+            for log in logs.values()
+            if log != first
+        ][:1]
+        if topic_partition.topic == topic:
+            wrong += check_history(history, topic_partition, first)
+    return wrong
+
+
+def check_history(history: History, partition: TopicPartition, log: dict[int, bytes]) -> list[str]:
+    """Whether the log keeps what was promised of one partition."""
+    wrong = [
+        f"{partition}: {value!r} was acknowledged at offset {offset}; there is {log.get(offset)!r}"
+        for offset, value in history.acknowledged.get(partition, {}).items()
+        if log.get(offset) != value
+    ]
+    wrong += [
+        f"{partition}: a reader saw {value!r} at offset {offset}; there is {log.get(offset)!r}"
+        for offset, value in history.seen.get(partition, {}).items()
+        if log.get(offset) != value
+    ]
+    values = list(log.values())
+    if len(set(values)) != len(values):
+        twice = sorted({value for value in values if values.count(value) > 1})
+        wrong.append(f"{partition}: {twice[:5]} are there more than once")
+    numbers: dict[bytes, int] = {}
+    for value in values:
+        writer, _, number = value.rpartition(b"-")
+        if int(number) < numbers.get(writer, -1):
+            wrong.append(f"{partition}: {value!r} comes after number {numbers[writer]}")
+        numbers[writer] = int(number)
+    return wrong

@@ -1,0 +1,184 @@
+"""Who breaks things, as the seed says: processes, links, disks, sessions, clocks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from ottla.testing.simulation.cluster import Host, SimulatedCluster
+from ottla.testing.simulation.zookeeper import HOST as ZOOKEEPER_HOST
+
+MIN_PAUSE_MS: Final = 500
+MAX_PAUSE_MS: Final = 4_000
+MAX_CLOCK_SKEW_MS: Final = 3_600_000
+
+
+class Nemesis:
+    """Every now and then one fault; each is mended after a while, all of them by `stop`."""
+
+    def __init__(self, cluster: SimulatedCluster, may_lose_power: bool) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.random = random.Random(cluster.world.random.getrandbits(64))
+        self.may_lose_power = may_lose_power
+        self.log: list[str] = []
+        self.is_stopped = False
+        self._faults: list[Callable[[], str]] = [
+            self._kill,
+            self._kill,
+            self._kill_and_start_at_once,
+            self._stop,
+            self._pause,
+            self._cut_one_way,
+            self._cut_off,
+            self._cut_from_zookeeper,
+            self._reset_streams,
+            self._expire_session,
+            self._pause_zookeeper,
+            self._slow_network,
+            self._skew_clock,
+        ]
+        if may_lose_power:
+            self._faults += [self._lose_power, self._lose_power_everywhere, self._kill_all]
+
+    def start(self) -> None:
+        self._wait()
+
+    def stop(self) -> None:
+        """Mend everything, for good."""
+        self.is_stopped = True
+        network = self.world.network
+        network.heal_all()
+        network.max_delay_ms = 5
+        self.cluster.zookeeper.process.resume()
+        for host in self.cluster.hosts:
+            self._revive(host)
+
+    def _wait(self) -> None:
+        delay_ms = self.random.randint(MIN_PAUSE_MS, MAX_PAUSE_MS)
+        self.world.loop.add_timer(delay_ms, self._strike)
+
+    def _strike(self) -> None:
+        if not self.is_stopped:
+            fault = self.random.choice(self._faults)
+            self.log.append(f"{self.world.now_ms} ms: {fault()}")
+            self._wait()
+
+    def _later(self, mend: Callable[[], object], max_ms: int) -> int:
+        delay_ms = self.random.randint(100, max_ms)
+        self.world.loop.add_timer(delay_ms, lambda: None if self.is_stopped else mend())
+        return delay_ms
+
+    def _host(self) -> Host:
+        return self.random.choice(self.cluster.hosts)
+
+    def _revive(self, host: Host) -> None:
+        if host.process is None or not host.process.is_alive:
+            host.start()
+        else:
+            host.process.resume()
+
+    # The faults; each says what it did.
+
+    def _kill(self) -> str:
+        host = self._host()
+        host.kill()
+        return f"kill {host.name} for {self._later(lambda: self._revive(host), 12_000)} ms"
+
+    def _kill_and_start_at_once(self) -> str:
+        host = self._host()
+        host.kill()
+        host.start()
+        return f"kill {host.name} and start it again"
+
+    def _kill_all(self) -> str:
+        for host in self.cluster.hosts:
+            host.kill()
+            self._later(lambda host=host: self._revive(host), 5_000)  # type: ignore[misc]
+        return "kill every broker"
+
+    def _lose_power(self) -> str:
+        host = self._host()
+        host.lose_power(self.random)
+        return f"{host.name} is without power for {self._later(lambda: self._revive(host), 9_000)}"
+
+    def _lose_power_everywhere(self) -> str:
+        for host in self.cluster.hosts:
+            host.lose_power(self.random)
+            self._later(lambda host=host: self._revive(host), 5_000)  # type: ignore[misc]
+        return "every broker is without power"
+
+    def _stop(self) -> str:
+        host = self._host()
+        host.stop()
+        return f"stop {host.name} for {self._later(lambda: self._revive(host), 12_000)} ms"
+
+    def _pause(self) -> str:
+        host, process = self._host(), None
+        process = host.process
+        if process is None:
+            return "pause nobody"
+        process.pause()
+        return f"pause {host.name} for {self._later(process.resume, 15_000)} ms"
+
+    def _cut_one_way(self) -> str:
+        one, other = self.random.sample(self.cluster.hosts, 2)
+        return self._cut([(one.name, other.name)])
+
+    def _cut_off(self) -> str:
+        """From the other brokers, not from ZooKeeper."""
+        host = self._host()
+        others = [other.name for other in self.cluster.hosts if other is not host]
+        links = [(host.name, other) for other in others]
+        return self._cut(links + [(other, host.name) for other in others])
+
+    def _cut_from_zookeeper(self) -> str:
+        host = self._host()
+        links = [(host.name, ZOOKEEPER_HOST), (ZOOKEEPER_HOST, host.name)]
+        return self._cut(self.random.choice([links, links[:1], links[1:]]))
+
+    def _cut(self, links: list[tuple[str, str]]) -> str:
+        network = self.world.network
+        for link in links:
+            network.cut(*link)
+
+        def mend() -> None:
+            for link in links:
+                network.heal(*link)
+
+        return f"cut {links} for {self._later(mend, 15_000)} ms"
+
+    def _reset_streams(self) -> str:
+        self.world.network.reset_some(5)
+        return "break some connections"
+
+    def _expire_session(self) -> str:
+        zookeeper = self.cluster.zookeeper
+        if not zookeeper.sessions or not zookeeper.process.is_running:
+            return "expire no session"
+        session_id = self.random.choice(list(zookeeper.sessions))
+        zookeeper.expire(session_id)
+        return f"expire session {session_id}"
+
+    def _pause_zookeeper(self) -> str:
+        process = self.cluster.zookeeper.process
+        process.pause()
+        return f"pause ZooKeeper for {self._later(process.resume, 8_000)} ms"
+
+    def _slow_network(self) -> str:
+        network = self.world.network
+        network.max_delay_ms = self.random.randint(20, 300)
+
+        def mend() -> None:
+            network.max_delay_ms = 5
+
+        return f"delays of up to {network.max_delay_ms} ms for {self._later(mend, 8_000)} ms"
+
+    def _skew_clock(self) -> str:
+        host = self._host()
+        if host.process is None:
+            return "skew no clock"
+        skew_ms = self.random.randint(-MAX_CLOCK_SKEW_MS, MAX_CLOCK_SKEW_MS)
+        host.process.clock.skew_ms = skew_ms
+        return f"set the clock of {host.name} by {skew_ms} ms"

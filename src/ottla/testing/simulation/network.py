@@ -1,0 +1,330 @@
+"""The network of a simulated world: streams that are slow, stall and break.
+
+Each direction of a stream keeps its order; between streams there is none. A link that is cut in
+one direction holds what is sent over it until it is whole again, as TCP does by sending again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from ottla.runtime.network import USE_SYSTEM_DEFAULT
+from ottla.testing.network import feed
+
+if TYPE_CHECKING:
+    from ottla.testing.simulation.process import SimulatedProcess
+    from ottla.testing.simulation.world import World
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+FIRST_EPHEMERAL_PORT: Final = 40_000
+CONNECT_TIMEOUT_MS: Final = 10_000
+
+
+class StreamUser(Protocol):
+    """Who sits at an end of a stream."""
+
+    def on_bytes(self, data: bytes) -> None: ...
+
+    def on_end(self, error: Exception | None) -> None: ...
+
+
+Accept = Callable[["StreamEnd"], StreamUser]
+
+
+class Flow:
+    """One direction of a stream: what was sent, in order, and when it may arrive."""
+
+    def __init__(self, network: SimulatedNetwork, source: StreamEnd, target: StreamEnd) -> None:
+        self._network = network
+        self._link = (source.process.host, target.process.host)
+        self._target = target
+        self._queue: deque[tuple[int, bytes | None]] = deque()
+        self._is_scheduled = False
+
+    def push(self, data: bytes | None) -> None:
+        """Send bytes, or (None) the end."""
+        world = self._network.world
+        self._queue.append((world.now_ms + self._network.delay_ms(self._link), data))
+        self.schedule()
+
+    def schedule(self) -> None:
+        if self._is_scheduled or not self._queue:
+            return
+        if self._network.is_cut(self._link):
+            self._network.hold(self._link, self)
+            return
+        self._is_scheduled = True
+        world = self._network.world
+        world.loop.add_timer(max(0, self._queue[0][0] - world.now_ms), self._arrive)
+
+    def _arrive(self) -> None:
+        self._is_scheduled = False
+        now_ms = self._network.world.now_ms
+        if not self._network.is_cut(self._link):
+            while self._queue and self._queue[0][0] <= now_ms:
+                _, data = self._queue.popleft()
+                self._target.arrived(data)
+        self.schedule()
+
+    def clear(self) -> None:
+        self._queue.clear()
+
+
+class StreamEnd:
+    """One end: `write` sends, and what arrives is handed to the user in its own process."""
+
+    def __init__(self, network: SimulatedNetwork, process: SimulatedProcess, port: int) -> None:
+        self.network = network
+        self.process = process
+        self.port = port
+        self.user: StreamUser | None = None
+        self.is_closed = False
+        self.peer: StreamEnd = self
+        self.flow: Flow | None = None
+
+    def join(self, peer: StreamEnd) -> None:
+        self.peer, peer.peer = peer, self
+        self.flow, peer.flow = Flow(self.network, self, peer), Flow(self.network, peer, self)
+
+    def write(self, data: bytes) -> None:
+        if not self.is_closed and self.flow is not None:
+            self.flow.push(data)
+
+    def close(self) -> None:
+        """Send the end after what was written; nothing is received any more."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.network.streams.pop(self, None)
+            if self.flow is not None:
+                self.flow.push(None)
+
+    def reset(self, error: Exception) -> None:
+        """Break: what is on its way to this end is lost."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.network.streams.pop(self, None)
+        if self.peer.flow is not None:
+            self.peer.flow.clear()
+        self._tell(lambda user: user.on_end(error))
+
+    def arrived(self, data: bytes | None) -> None:
+        if self.is_closed:
+            return
+        if data is None:
+            self.is_closed = True
+            self.network.streams.pop(self, None)
+            self._tell(lambda user: user.on_end(None))
+        else:
+            self._tell(lambda user: user.on_bytes(data))
+
+    def _tell(self, message: Callable[[StreamUser], object]) -> None:
+        def deliver() -> None:
+            if self.user is not None:
+                message(self.user)
+
+        self.process.loop.call_soon(deliver)
+
+
+class ClientTransport(asyncio.Transport):
+    """The stream as asyncio shows it to a protocol."""
+
+    def __init__(self, end: StreamEnd, protocol: asyncio.BaseProtocol) -> None:
+        super().__init__()
+        self._end = end
+        self._protocol = protocol
+        self._is_closing = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._end.write(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        self._lose(None)
+
+    def abort(self) -> None:
+        self._lose(None)
+
+    def on_bytes(self, data: bytes) -> None:
+        if not self._is_closing:
+            feed(self._protocol, data)
+
+    def on_end(self, error: Exception | None) -> None:
+        self._lose(error)
+
+    def _lose(self, error: Exception | None) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._end.close()
+            self._end.process.loop.call_soon(self._protocol.connection_lost, error)
+
+
+class ProcessNetwork:
+    """`Network` for one process."""
+
+    def __init__(self, network: SimulatedNetwork, process: SimulatedProcess) -> None:
+        self._network = network
+        self._process = process
+
+    def serve(self, host: str, port: int, accept: Accept) -> int:
+        """Accept streams at an address; returns the port, a free one if 0 was asked for."""
+        return self._network.serve(self._process, host, port, accept)
+
+    def stop_serving(self, host: str, port: int) -> None:
+        self._network.listeners.pop((host, port), None)
+
+    async def open(self, host: str, port: int) -> StreamEnd:
+        """A stream to an address, for who wants no protocol on it."""
+        return await self._network.open(self._process, host, port)
+
+    def close_all(self) -> None:
+        """The process is gone: its streams end, and nobody listens at its ports."""
+        self._network.forget(self._process)
+
+    def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        backlog: int,
+        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+    ) -> list[socket.socket]:
+        raise OSError(errno.EOPNOTSUPP, "a simulated network has no sockets: use `serve`")
+
+    async def connect(
+        self,
+        protocol_factory: Callable[[], P],
+        host: str,
+        port: int,
+        *,
+        send_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+    ) -> tuple[asyncio.BaseTransport, P]:
+        end = await self.open(host, port)
+        protocol = protocol_factory()
+        transport = ClientTransport(end, protocol)
+        end.user = transport
+        protocol.connection_made(transport)
+        return transport, protocol
+
+
+class SimulatedNetwork:
+    """All streams and links of a world, and what is wrong with them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.listeners: dict[tuple[str, int], tuple[SimulatedProcess, Accept]] = {}
+        self.streams: dict[StreamEnd, None] = {}
+        self.min_delay_ms, self.max_delay_ms = 0, 5
+        self._cut: set[tuple[str, str]] = set()
+        self._held: dict[tuple[str, str], dict[Flow, None]] = {}
+        self._next_port = FIRST_EPHEMERAL_PORT
+
+    def of(self, process: SimulatedProcess) -> ProcessNetwork:
+        """The network as a process sees it."""
+        return ProcessNetwork(self, process)
+
+    # What can be done to it
+
+    def cut(self, source: str, target: str) -> None:
+        """From now on nothing arrives at `target` that `source` sends; the names are hosts."""
+        self._cut.add((source, target))
+
+    def heal(self, source: str, target: str) -> None:
+        """What was sent in the meantime arrives after all."""
+        self._cut.discard((source, target))
+        for flow in self._held.pop((source, target), ()):
+            flow.schedule()
+
+    def heal_all(self) -> None:
+        for source, target in sorted(self._cut):
+            self.heal(source, target)
+
+    def reset_some(self, count: int) -> None:
+        """Break a few streams at both ends; what was on its way is lost."""
+        ends = list(self.streams)
+        for end in self.world.random.sample(ends, min(count, len(ends))):
+            error = ConnectionResetError(errno.ECONNRESET, "the simulated network broke it")
+            end.reset(error)
+            end.peer.reset(error)
+
+    # What streams ask
+
+    def is_cut(self, link: tuple[str, str]) -> bool:
+        return link in self._cut
+
+    def hold(self, link: tuple[str, str], flow: Flow) -> None:
+        self._held.setdefault(link, {})[flow] = None
+
+    def delay_ms(self, link: tuple[str, str]) -> int:
+        if link[0] == link[1]:
+            return 0
+        return self.world.random.randint(self.min_delay_ms, self.max_delay_ms)
+
+    def serve(self, process: SimulatedProcess, host: str, port: int, accept: Accept) -> int:
+        if port == 0:
+            port = self._free_port()
+        if (host, port) in self.listeners:
+            raise OSError(errno.EADDRINUSE, f"somebody listens on {host}:{port} already")
+        self.listeners[host, port] = (process, accept)
+        return port
+
+    async def open(self, process: SimulatedProcess, host: str, port: int) -> StreamEnd:
+        """A stream to an address; OSError where nobody listens, or the link is cut for too long."""
+        opened: asyncio.Future[StreamEnd] = asyncio.get_running_loop().create_future()
+        out, back = (process.host, host), (host, process.host)
+        deadline_ms = self.world.now_ms + CONNECT_TIMEOUT_MS
+
+        def fail(number: int, text: str) -> None:
+            if not opened.done():
+                opened.set_exception(OSError(number, f"{host}:{port}: {text}"))
+
+        def arrive() -> None:
+            if self.is_cut(out) or self.is_cut(back):
+                if self.world.now_ms < deadline_ms:
+                    self.world.loop.add_timer(1_000, arrive)
+                else:
+                    process.loop.call_soon(fail, errno.ETIMEDOUT, "no answer")
+                return
+            listener = self.listeners.get((host, port))
+            if listener is None:
+                process.loop.call_soon(fail, errno.ECONNREFUSED, "nobody listens there")
+                return
+            server_process, accept = listener
+            client = StreamEnd(self, process, self._free_port())
+            server = StreamEnd(self, server_process, port)
+            client.join(server)
+            self.streams[client] = self.streams[server] = None
+            server_process.loop.call_soon(lambda: setattr(server, "user", accept(server)))
+            delay_ms = self.delay_ms(back)
+            self.world.loop.add_timer(
+                delay_ms, lambda: process.loop.call_soon(_succeed, opened, client)
+            )
+
+        self.world.loop.add_timer(self.delay_ms(out), arrive)
+        return await opened
+
+    def forget(self, process: SimulatedProcess) -> None:
+        for address in [a for a, (owner, _) in self.listeners.items() if owner is process]:
+            del self.listeners[address]
+        for end in [end for end in self.streams if end.process is process]:
+            end.close()
+
+    def _free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+
+def _succeed(opened: asyncio.Future[StreamEnd], client: StreamEnd) -> None:
+    if opened.done():
+        client.close()
+    else:
+        opened.set_result(client)

@@ -1,0 +1,235 @@
+"""The processor of a simulated broker: the real connections and handlers, without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ottla.errors import RemoteProtocolError
+from ottla.network.acceptor import Listener
+from ottla.network.config import NetworkConfig
+from ottla.network.connection import IN_FLIGHT, STOPPING, THROTTLED, Connection
+from ottla.network.frame_buffer import SIZE, SIZE_BYTES, BufferPool, FrameBuffer
+from ottla.runtime import Buffer, Runtime
+from ottla.testing.simulation.network import ProcessNetwork, StreamEnd
+
+logger = logging.getLogger(__name__)
+
+UNLIMITED: Final = 1 << 40
+STALE: Final = 0xA5
+"""What a frame is filled with once its handler has returned: nobody may look at it any more."""
+
+
+class StreamTransport:
+    """`Transport` over a stream, which takes everything at once."""
+
+    def __init__(self, end: StreamEnd) -> None:
+        self._end = end
+        self.can_sendfile = False
+        self.recv_into: Callable[[memoryview], int] = self._receive
+        self.send: Callable[[Buffer], int] = self._write
+
+    def fileno(self) -> int:
+        return -1
+
+    def _receive(self, target: memoryview) -> int:
+        raise BlockingIOError  # bytes are pushed
+
+    def _write(self, data: Buffer) -> int:
+        self._end.write(bytes(data))
+        return len(data)
+
+    def send_all_of(self, buffers: Iterable[Buffer], more_follows: bool) -> int:
+        return self.send(b"".join(map(bytes, buffers)))
+
+    def sendfile(self, fd: int, position: int, count: int) -> int:
+        raise OSError("a simulated transport has no sendfile")
+
+    def close(self) -> None:
+        self._end.close()
+
+
+class Client:
+    """The broker's end of a stream, and the bytes that have not become requests yet."""
+
+    def __init__(
+        self, processor: SimulatedProcessor, end: StreamEnd, listener: Listener, number: int
+    ) -> None:
+        self._processor = processor
+        peer = end.peer
+        self.inbox = bytearray()
+        self.connection = Connection(
+            processor,
+            StreamTransport(end),
+            FrameBuffer(processor.max_frame_bytes, processor.pool),
+            f"{listener.host}:{listener.port}-{peer.process.host}:{peer.port}-{number}",
+            listener.name,
+            (peer.process.host, peer.port),
+        )
+
+    def on_bytes(self, data: bytes) -> None:
+        self.inbox += data
+        self._processor.schedule_turn()
+
+    def on_end(self, error: Exception | None) -> None:
+        self.connection.close(str(error) if error else "the client has closed the connection")
+
+
+class SimulatedProcessor:
+    """Takes the place of `Processor`: the same turn, and the same rules for connections."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: NetworkConfig,
+        on_request: Callable[[Connection, memoryview], object],
+        complete_delayed: Callable[[], object] = lambda: None,
+    ) -> None:
+        assert isinstance(runtime.network, ProcessNetwork), "the broker lives in a world"
+        self.max_frame_bytes = config.socket_request_max_bytes
+        self.pool = BufferPool()
+        self.listeners: list[Listener] = []
+        self._network = runtime.network
+        self._scheduler = runtime.scheduler
+        self._clock = runtime.clock
+        self._on_request = on_request
+        self._complete_delayed = complete_delayed
+        self._clients: dict[Connection, Client] = {}
+        self._accepted_count = 0
+        self._to_close: list[Connection] = []
+        self._turn_is_due = False
+        self._is_serving = False
+        self._stopped: asyncio.Future[None] | None = None
+        self.is_stopped = False
+
+    @property
+    def connections(self) -> list[Connection]:
+        return list(self._clients)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._clients)
+
+    def listen(self, name: str, host: str, port: int) -> Listener:
+        """Take an address; who comes before `start` waits."""
+        listener = Listener(name, host, port)
+
+        def accept(end: StreamEnd) -> Client:
+            self._accepted_count += 1
+            client = Client(self, end, listener, self._accepted_count)
+            if self._stopped is None:
+                self._clients[client.connection] = client
+            else:
+                end.close()
+            return client
+
+        listener = Listener(name, host, self._network.serve(host, port, accept))
+        self.listeners.append(listener)
+        return listener
+
+    def start(self) -> None:
+        self._is_serving = True
+        self.schedule_turn()
+
+    async def stop(self, timeout_ms: int) -> None:
+        """Accept nobody, take no more requests, send what is owed for up to `timeout_ms`, close."""
+        for listener in self.listeners:
+            self._network.stop_serving(listener.host, listener.port)
+        self._stopped = asyncio.get_running_loop().create_future()
+        for connection in self.connections:
+            connection.muted |= STOPPING
+            if not connection.muted & IN_FLIGHT:
+                connection.close("the broker is stopping")
+        timer = self._scheduler.call_later(timeout_ms, self._close_all)
+        self.schedule_turn()
+        await self._stopped
+        timer.cancel()
+        self.is_stopped = True
+
+    def _close_all(self) -> None:
+        for connection in self.connections:
+            connection.close("the broker has stopped")
+
+    # The turn
+
+    def schedule_turn(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._scheduler.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        self._turn_is_due = False
+        if self._is_serving:
+            for client in list(self._clients.values()):
+                self._handle(client)
+        self._complete_delayed()
+        for connection in self.connections:
+            self._send(connection)
+        self._close()
+
+    def _handle(self, client: Client) -> None:
+        connection, inbox = client.connection, client.inbox
+        while not connection.muted and len(inbox) >= SIZE_BYTES:
+            size = SIZE.unpack_from(inbox)[0]
+            if not 0 < size <= self.max_frame_bytes:
+                connection.close(f"a request of {size} bytes")
+                return
+            if len(inbox) < SIZE_BYTES + size:
+                return
+            frame = inbox[SIZE_BYTES : SIZE_BYTES + size]
+            del inbox[: SIZE_BYTES + size]
+            self._handle_frame(connection, frame)
+
+    def _handle_frame(self, connection: Connection, frame: bytearray) -> None:
+        connection.muted = IN_FLIGHT
+        try:
+            self._on_request(connection, memoryview(frame))
+        except RemoteProtocolError as error:
+            connection.close(error.message)
+        except Exception:
+            logger.exception("%s: the handler of a request failed", connection.id)
+            connection.close("the handler of its request failed")
+        frame[:] = bytes([STALE]) * len(frame)
+
+    def _send(self, connection: Connection) -> None:
+        if connection.is_closing or not connection.outgoing:
+            return
+        try:
+            connection.outgoing.flush(connection.transport, UNLIMITED)
+        except OSError as error:
+            connection.close(f"sending failed: {error}")
+        if connection.muted & STOPPING and not connection.muted & IN_FLIGHT:
+            connection.close("the broker is stopping")
+
+    def _close(self) -> None:
+        to_close, self._to_close = self._to_close, []
+        for connection in to_close:
+            connection.transport.close()
+            connection.outgoing.clear()
+            self._clients.pop(connection, None)
+        if self._stopped is not None and not self._clients and not self._stopped.done():
+            self._stopped.set_result(None)
+
+    # What connections ask for
+
+    def has_output(self, connection: Connection) -> None:
+        self.schedule_turn()
+
+    def begin_close(self, connection: Connection) -> None:
+        self._to_close.append(connection)
+        self.schedule_turn()
+
+    def throttle(self, connection: Connection, deadline_ms: int) -> None:
+        delay_ms = deadline_ms - self._clock.monotonic_ms()
+        if delay_ms > 0 and deadline_ms > connection.throttled_until_ms:
+            connection.muted |= THROTTLED
+            connection.throttled_until_ms = deadline_ms
+
+            def unmute() -> None:
+                if self._clock.monotonic_ms() >= connection.throttled_until_ms:
+                    connection.muted &= ~THROTTLED
+                    self.schedule_turn()
+
+            self._scheduler.call_later(delay_ms, unmute)

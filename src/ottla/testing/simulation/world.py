@@ -1,0 +1,102 @@
+"""The world: processes that share one clock, and an order of events drawn from a seed."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+from ottla.testing.clock import MockClock
+from ottla.testing.simulation.network import SimulatedNetwork
+from ottla.testing.simulation.process import SimulatedProcess
+from ottla.testing.virtual_loop import VirtualLoop
+
+CLOSING_ROUNDS: Final = 3
+CLOSING_ROUND_MS: Final = 60_000
+
+
+class World:
+    """Runs one event after another, each to its end; time passes when nobody has anything to do.
+
+    Each process has a loop of its own, and so has what is between them (`loop`): deliveries, the
+    servers of the registry, whoever breaks things. A process that does not run, because it is
+    paused or dead, is passed over; what it has to do then waits, for ever in the second case.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.clock = MockClock()
+        self.loop = VirtualLoop(self.clock)  # type: ignore[abstract]
+        self.network = SimulatedNetwork(self)
+        self.processes: list[SimulatedProcess] = []
+        self.step_count = 0
+        self.after_step: Callable[[], object] = lambda: None
+
+    def add(self, process: SimulatedProcess) -> None:
+        """A process has begun. It stays here when it has ended: nothing of it may be collected.
+
+        The collector closes coroutines, and so runs their `finally` clauses; death does not.
+        """
+        self.processes.append(process)
+
+    @property
+    def now_ms(self) -> int:
+        """How long the world has been there."""
+        return self.clock.monotonic_ms()
+
+    def run(self, ms: int) -> None:
+        """Let `ms` milliseconds pass."""
+        end_ms = self.now_ms + ms
+        while self._step(end_ms):
+            self.after_step()
+
+    def run_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
+        """Go on until the condition holds, for `limit_ms` at most; whether it does."""
+        end_ms = self.now_ms + limit_ms
+        while not condition():
+            if not self._step(end_ms):
+                return condition()
+            self.after_step()
+        return True
+
+    def close(self) -> None:
+        """End every task, also those of the dead, so that nothing is left for the collector.
+
+        What they do meanwhile has no consequences: nobody looks at the world any more.
+        """
+        logging.disable()
+        try:
+            for process in self.processes:
+                process.network.close_all()
+            for _ in range(CLOSING_ROUNDS):
+                for process in self.processes:
+                    process.loop.cancel_tasks()
+                    process.loop.run_ready()
+                self.clock.advance(CLOSING_ROUND_MS)
+                for process in self.processes:
+                    process.loop.run_due()
+        finally:
+            logging.disable(logging.NOTSET)
+
+    def _step(self, end_ms: int) -> bool:
+        """One process runs as far as it gets, or time passes; False when `end_ms` is reached."""
+        self.step_count += 1
+        loops: list[VirtualLoop] = [each.loop for each in self.processes if each.is_running]
+        loops.append(self.loop)
+        ready = [loop for loop in loops if loop.has_ready]
+        if ready:
+            self.random.choice(ready).run_ready()
+            return True
+        times = [time for time in (loop.next_due_ms() for loop in loops) if time is not None]
+        next_ms = max(min(times, default=end_ms), self.now_ms)
+        if next_ms > end_ms or (not times and self.now_ms >= end_ms):
+            self.clock.advance(max(0, end_ms - self.now_ms))
+            return False
+        self.clock.advance(next_ms - self.now_ms)
+        due = [loop for loop in loops if (at := loop.next_due_ms()) is not None and at <= next_ms]
+        self.random.shuffle(due)
+        for loop in due:
+            loop.run_due()
+        return bool(due)
