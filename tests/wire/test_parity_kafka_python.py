@@ -40,6 +40,13 @@ WITHOUT_PEER = {
     "OffsetCommitValue",
     "GroupMetadataKey",
     "GroupMetadataValue",
+    *(
+        f"{api}{kind}"
+        for api in ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown")
+        for kind in ("Request", "Response")
+    ),
+    "AlterPartitionRequest",
+    "AlterPartitionResponse",
     "TransactionLogKey",
     "TransactionLogValue",
 }
