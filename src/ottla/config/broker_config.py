@@ -11,6 +11,7 @@ from ottla.config.config_type import BOOLEAN, INT, INT_MAX, LONG, SHORT, STRING
 from ottla.config.known_keys import BROKER_NAMES, BROKER_PREFIXES
 from ottla.config.log_config import LogConfig
 from ottla.config.network_config import NetworkConfig
+from ottla.config.replication_config import ReplicationConfig
 from ottla.config.rules import at_least
 from ottla.config.transaction_config import TransactionConfig
 from ottla.config.zookeeper_config import ZooKeeperConfig
@@ -92,7 +93,13 @@ class GroupConfig(ConfigTable, group=True):
 
 
 class BrokerConfig(
-    GroupConfig, TransactionConfig, NetworkConfig, ZooKeeperConfig, CleanerConfig, LogConfig
+    GroupConfig,
+    TransactionConfig,
+    ReplicationConfig,
+    NetworkConfig,
+    ZooKeeperConfig,
+    CleanerConfig,
+    LogConfig,
 ):
     """Everything that a broker is set up with."""
 
@@ -156,13 +163,6 @@ class BrokerConfig(
         type=INT,
         rule=at_least(0),
         doc="How many incremental fetch sessions the broker keeps.",
-    )
-    replica_high_watermark_checkpoint_interval_ms: int = config_key(
-        default=5000,
-        type=LONG,
-        rule=at_least(1),
-        importance=HIGH,
-        doc="How often the high watermarks are written to disk.",
     )
     producer_id_expiration_ms: int = config_key(
         default=86400000,

@@ -33,6 +33,19 @@ def each_one_of(*choices: str) -> Rule:
     )
 
 
+def throttled_replicas() -> Rule:
+    """For lists: replicas as partition:broker, or * alone, or nothing."""
+
+    def is_replica(item: str) -> bool:
+        partition, colon, broker = item.partition(":")
+        return bool(colon) and partition.isdigit() and broker.isdigit()
+
+    return Rule(
+        "be a list of partition:broker, or *",
+        lambda value: tuple(value) == ("*",) or all(map(is_replica, value)),
+    )
+
+
 def not_empty() -> Rule:
     return Rule("not be empty", bool)
 

@@ -9,7 +9,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, DOUBLE, INT, LIST, LONG, LONG_MAX, STRING
 from ottla.config.known_keys import TOPIC_NAMES
-from ottla.config.rules import at_least, between, each_one_of, one_of
+from ottla.config.rules import at_least, between, each_one_of, one_of, throttled_replicas
 from ottla.errors import ConfigError
 
 
@@ -87,6 +87,20 @@ class TopicConfig(ConfigTable):
         type=BOOLEAN,
         broker_keys=("log.message.downconversion.enable",),
         doc="Whether consumers from before Kafka 0.11 get the records in a format that they know.",
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        rule=throttled_replicas(),
+        doc="The replicas, as partition:broker with commas between or *, that their leader sends "
+        "to at leader.replication.throttled.rate while they are not in sync.",
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = config_key(
+        default=(),
+        type=LIST,
+        rule=throttled_replicas(),
+        doc="The replicas, as partition:broker with commas between or *, that are fetched at "
+        "follower.replication.throttled.rate.",
     )
     message_timestamp_type: str = config_key(
         default="CreateTime",
@@ -226,4 +240,6 @@ class TopicConfig(ConfigTable):
 
 
 def _broker_default(row: ConfigKey, broker_config: BrokerConfig) -> Any:
+    if not row.broker_keys:
+        return row.default
     return getattr(broker_config, row.broker_keys[0].replace(".", "_"))

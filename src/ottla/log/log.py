@@ -18,6 +18,7 @@ from uuid import UUID
 
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.follower_append import append_as_follower
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_files import PARTITION_METADATA
@@ -25,16 +26,16 @@ from ottla.log.log_flusher import FlushJob, LogFlusher
 from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_segment import LogSegment
+from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
 from ottla.log.log_validator import AppendOrigin, LogValidator
 from ottla.log.partition_metadata import write_topic_id
-from ottla.log.producer_replay import restore_producers
 from ottla.log.recovery import LoadedLog
 from ottla.log.segment_deletion import delete_directory, delete_segments
 from ottla.log.segments import Segments
 from ottla.log.time_index import NO_TIMESTAMP
 from ottla.log.txn_index import AbortedTxn
 from ottla.record.record_batch import RecordBatch, assign_offset
-from ottla.runtime import Runtime
+from ottla.runtime import Buffer, Runtime
 from ottla.structs import NO_EPOCH, TopicPartition
 
 __all__ = ["FetchDataInfo", "Log", "LogAppendInfo"]
@@ -147,7 +148,7 @@ class Log:
     def is_available(self) -> bool:
         return not self.is_deleted and not self.log_dir.is_offline
 
-    def _check_available(self) -> None:
+    def check_available(self) -> None:
         if self.is_deleted:
             raise KafkaError.of(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} has been deleted"
@@ -170,7 +171,7 @@ class Log:
         Raises KafkaError with the code for the producer, and then nothing was appended.
         """
         if self.is_deleted or self.log_dir.is_offline:
-            self._check_available()
+            self.check_available()
         epochs = self.leader_epoch_cache
         if NO_EPOCH < leader_epoch < epochs.latest_epoch:
             raise older_epoch(self.topic_partition, leader_epoch, epochs.latest_epoch)
@@ -187,12 +188,12 @@ class Log:
         base_offset = self.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
         data = batch.buffer
-        segment = self._segment_for(len(data), last_offset, max_timestamp_ms, now_ms)
+        segment = self.segment_for(len(data), last_offset, max_timestamp_ms, now_ms)
         assign_offset(data, 0, base_offset, leader_epoch)
         try:
             segment.append(data, base_offset, last_offset, max_timestamp_ms)
         except OSError as error:
-            raise self._write_failed(segment, error) from error
+            raise self.write_failed(segment, error) from error
         self.log_end_offset = last_offset + 1
         if leader_epoch > epochs.latest_epoch:
             epochs.assign(leader_epoch, base_offset)
@@ -219,12 +220,24 @@ class Log:
         self.producer_state_manager.on_high_watermark(self.high_watermark)
         aborted = self.producer_state_manager.replay(RecordBatch(batch.buffer))
         if aborted is not None:
-            try:
-                segment.txn_index.append(aborted)
-            except OSError as error:  # readers would be shown an aborted transaction
-                self.log_dir.fail(error)
+            self.note_aborted(segment, aborted)
 
-    def _write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
+    def note_aborted(self, segment: LogSegment, aborted: AbortedTxn) -> None:
+        """Let readers of committed records know of a transaction whose marker is in a segment."""
+        try:
+            segment.txn_index.append(aborted)
+        except OSError as error:  # readers would be shown an aborted transaction
+            self.log_dir.fail(error)
+
+    def append_as_follower(self, records: Buffer, leader_epoch: int, *, now_ms: int) -> int:
+        """Append the whole batches that the leader of an epoch has sent; returns their size."""
+        return append_as_follower(self, records, leader_epoch, now_ms)
+
+    def flush_if_due(self) -> None:
+        """After an append: begin the flush that the settings ask for."""
+        self._flusher.flush_if_due()
+
+    def write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
         """Cut off what a write that failed has left behind; if that fails too, the disk is gone."""
         try:
             segment.file.truncate(segment.size)
@@ -234,7 +247,7 @@ class Log:
 
     # -- rolling
 
-    def _segment_for(
+    def segment_for(
         self, added_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int
     ) -> LogSegment:
         """The active segment, a new one if the batch is too large, late or far off for it."""
@@ -249,13 +262,23 @@ class Log:
             self.roll()
         return self.segments.active
 
+    def has_room(
+        self, segment: LogSegment, added_bytes: int, batch: RecordBatch, now_ms: int
+    ) -> bool:
+        """Whether a segment takes so many bytes, of which `batch` is the last, without a roll."""
+        return (
+            segment.size <= self._validator.segment_bytes - added_bytes
+            and segment.fits(batch.last_offset)
+            and not segment.is_due(batch.max_timestamp, now_ms, self._roll_ms)
+        )
+
     def roll(self) -> None:
         """Close the active segment and begin a new one at the log's end, unless it is empty."""
-        self._check_available()
+        self.check_available()
         active = self.segments.active
         if not active.size and active.base_offset == self.log_end_offset:
             return
-        segment = self._segment_at(self.log_end_offset)
+        segment = self.segment_at(self.log_end_offset)
         try:
             active.become_inactive()
             segment.create()
@@ -266,7 +289,7 @@ class Log:
         self.segments = Segments([*self.segments, segment])
         self.flush(segment.base_offset)
 
-    def _segment_at(self, base_offset: int) -> LogSegment:
+    def segment_at(self, base_offset: int) -> LogSegment:
         runtime, config = self._runtime, self.config
         now_ms = runtime.clock.now_ms()
         segment = LogSegment(runtime.disk, self.dir, base_offset, config, now_ms)
@@ -297,7 +320,7 @@ class Log:
         behind its end; nothing is read at the end itself.
         """
         if self.is_deleted or self.log_dir.is_offline:
-            self._check_available()
+            self.check_available()
         if not self.log_start_offset <= start_offset <= self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -348,7 +371,7 @@ class Log:
         -1 asks for the log's end, -2 for its start (timestamp -1 both), -3 for the first of the
         records with the largest timestamp.
         """
-        self._check_available()
+        self.check_available()
         epochs = self.leader_epoch_cache
         if timestamp_ms == LATEST_TIMESTAMP:
             return NO_TIMESTAMP, self.log_end_offset, epochs.latest_epoch
@@ -403,36 +426,15 @@ class Log:
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from an offset on; a batch that holds it goes as a whole."""
-        self._check_available()
-        if offset >= self.log_end_offset:
-            return
-        logger.info("%s: truncating to offset %d", self.topic_partition, offset)
-        try:
-            self._cut(offset)
-        except OSError as error:
-            self.log_dir.fail(error)  # neither the old state nor the new one can be trusted
-            raise self.log_dir.offline_error() from error
-        self.log_end_offset = offset
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self.cleaned_offset = min(self.cleaned_offset, offset)
-        self.update_high_watermark(self.high_watermark)
-        self.lower_recovery_point(offset)
-        self.leader_epoch_cache.truncate_from_end(offset)
-        self.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
-        restore_producers(self.producer_state_manager, self.segments, offset)
+        truncate_to(self, offset)
 
-    def _cut(self, offset: int) -> None:
-        if offset < self.segments.first.base_offset:
-            gone = list(self.segments)
-            segment = self._segment_at(offset)
-            segment.create()
-            self.segments = Segments([*gone, segment])
-        else:
-            _, gone = self.segments.split(lambda segment: segment.base_offset <= offset)
-        if gone:
-            self.remove_segments(gone[::-1])  # the last one first: a crash must not leave a hole
-            self._runtime.disk.fsync_dir(self.dir)
-        self.segments.active.truncate_to(offset)
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything and go on with an empty log at an offset."""
+        truncate_fully_and_start_at(self, offset)
+
+    def sync_directory(self) -> None:
+        """Have the names of the files that are there now on disk."""
+        self._runtime.disk.fsync_dir(self.dir)
 
     # -- getting to disk, and ending
 

@@ -300,17 +300,34 @@ class LogManager:
         self.checkpoint_high_watermarks()
         self.checkpoint_cleaned_offsets()
 
-    async def truncate(self, log: Log, offset: int) -> None:
+    async def truncate(
+        self, log: Log, offset: int, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         """Drop everything of a log from an offset on.
 
         The recovery point goes first, on disk: after a loss of power a later one would vouch for
-        what had meanwhile been written in the place of what was dropped.
+        what had meanwhile been written in the place of what was dropped. Nothing is dropped if it
+        is not wanted any more by then, because the log has meanwhile come to lead.
         """
         if offset < log.log_end_offset:
-            log.lower_recovery_point(offset)
-            self.checkpoint_recovery_points()
-            await self._writes[log.log_dir.recovery_points.path]
-            log.truncate_to(offset)
+            await self._take_back(log, offset)
+            if is_wanted():
+                log.truncate_to(offset)
+
+    async def truncate_fully_and_start_at(
+        self, log: Log, offset: int, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Drop a log's whole contents, as `truncate` does, and have it begin at an offset."""
+        await self._take_back(log, min(offset, log.log_start_offset))
+        if is_wanted():
+            log.truncate_fully_and_start_at(offset)
+
+    async def _take_back(self, log: Log, offset: int) -> None:
+        log.check_available()
+        log.lower_recovery_point(offset)
+        self.checkpoint_recovery_points()
+        await self._writes[log.log_dir.recovery_points.path]
+        log.check_available()
 
     def _remove_later(self, path: str) -> None:
         """Finish a deletion that was under way when the broker stopped."""

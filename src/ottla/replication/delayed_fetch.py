@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.errors import ErrorCode
 from ottla.replication.exchange import FetchParams, FetchPartitionResult
 from ottla.runtime import DelayedOperation
 from ottla.structs import TopicPartition
@@ -13,10 +12,10 @@ FetchResults = dict[TopicPartition, FetchPartitionResult]
 
 
 def is_satisfied(params: FetchParams, results: FetchResults) -> bool:
-    """Whether an answer need not wait: enough bytes, or an error that the reader must hear of."""
+    """Whether an answer need not wait: enough bytes, or news that the reader must hear of."""
     size = 0
     for result in results.values():
-        if result.error is not ErrorCode.NONE:
+        if result.is_urgent:
             return True
         size += result.size_in_bytes
     return size >= params.min_bytes

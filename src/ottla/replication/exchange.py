@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode
+from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.txn_index import AbortedTxn
 from ottla.runtime import FileRegion
 from ottla.structs import NO_EPOCH, TopicPartition
@@ -19,6 +20,7 @@ from ottla.structs import NO_EPOCH, TopicPartition
 UNKNOWN_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 CONSUMER_REPLICA_ID: Final = -1
+NO_REPLICA: Final = -1
 
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
@@ -47,13 +49,23 @@ class PartitionAppendResult:
 
 @dataclass(slots=True)
 class FetchParams:
-    """The limits of one fetch: who reads, how long it may wait, and for how many bytes."""
+    """The limits of one fetch: who reads, how long it may wait, and for how many bytes.
+
+    `may_read_from_follower`: a consumer that knows of other replicas than the leader (KIP-392).
+    """
 
     replica_id: int
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
     isolation: IsolationLevel
+    replica_epoch: int = NO_EPOCH
+    may_read_from_follower: bool = False
+    client_rack: str = ""
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.replica_id > CONSUMER_REPLICA_ID
 
 
 @dataclass(slots=True)
@@ -65,13 +77,16 @@ class FetchPartition:
     fetch_offset: int
     max_bytes: int
     current_leader_epoch: int = NO_EPOCH
+    last_fetched_epoch: int = NO_EPOCH
+    log_start_offset: int = UNKNOWN_OFFSET
 
 
 @dataclass(slots=True)
 class FetchPartitionResult:
     """What one partition answers: whole batches as they lie in the segment file, or an error.
 
-    A reader of committed records is told whose batches among them to leave out.
+    A reader of committed records is told whose batches among them to leave out. In place of records
+    there may be word of where the reader's log parts from ours, or of a better replica to read.
     """
 
     error: ErrorCode
@@ -80,6 +95,17 @@ class FetchPartitionResult:
     log_start_offset: int = UNKNOWN_OFFSET
     records: FileRegion | None = None
     aborted_transactions: Sequence[AbortedTxn] | None = None
+    diverging_epoch: EpochEntry | None = None
+    preferred_read_replica: int = NO_REPLICA
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether there is something to say that does not wait for more records."""
+        return (
+            self.error is not ErrorCode.NONE
+            or self.diverging_epoch is not None
+            or self.preferred_read_replica != NO_REPLICA
+        )
 
     @property
     def size_in_bytes(self) -> int:

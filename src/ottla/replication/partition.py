@@ -1,27 +1,34 @@
 """A partition as this broker sees it: its log, who leads it, and how far it is committed.
 
 The high watermark is the first offset that not every in-sync replica has. Consumers read below
-it, an acks=all produce is answered once it has passed the appended batch.
+it, an acks=all produce is answered once it has passed the appended batch. Where this broker leads,
+a `PartitionLeader` moves it; where it follows, the leader's answers do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log import FetchDataInfo, Log, LogAppendInfo
+from ottla.log.leader_epoch_cache import EpochEntry
+from ottla.log.log import Log, LogAppendInfo
 from ottla.log.log_validator import AppendOrigin
 from ottla.log.producer_state import ProducerState
 from ottla.log.producer_state_manager import Verification
+from ottla.replication.cluster import Cluster
 from ottla.replication.exchange import (
     ACKS_ALL,
     CONSUMER_REPLICA_ID,
     NO_TIMESTAMP,
+    FetchParams,
     FetchPartition,
     FetchPartitionResult,
     IsolationLevel,
     OffsetResult,
 )
+from ottla.replication.partition_leader import PartitionLeader
+from ottla.runtime import Clock
 from ottla.structs import NO_EPOCH, NO_LEADER, PartitionState, TopicPartition
 
 LATEST_TIMESTAMP = -1
@@ -29,9 +36,21 @@ EARLIEST_TIMESTAMP = -2
 
 
 class Partition:
-    """One replica of a partition on this broker, and what the controller last said about it."""
+    """One replica of a partition on this broker, and what the controller last said about it.
 
-    __slots__ = ("broker_id", "isr", "leader", "leader_epoch", "log", "replicas", "topic_partition")
+    Invariant: `leading` is set exactly while this broker leads.
+    """
+
+    __slots__ = (
+        "broker_id",
+        "leader",
+        "leader_epoch",
+        "leading",
+        "log",
+        "replicas",
+        "topic_partition",
+        "version",
+    )
 
     def __init__(self, topic_partition: TopicPartition, log: Log, broker_id: int) -> None:
         self.topic_partition = topic_partition
@@ -39,8 +58,9 @@ class Partition:
         self.broker_id = broker_id
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
+        self.version = -1
         self.replicas: tuple[int, ...] = ()
-        self.isr: tuple[int, ...] = ()
+        self.leading: PartitionLeader | None = None
 
     @property
     def topic_id(self) -> UUID:
@@ -48,7 +68,7 @@ class Partition:
 
     @property
     def is_leader(self) -> bool:
-        return self.leader == self.broker_id
+        return self.leading is not None
 
     @property
     def high_watermark(self) -> int:
@@ -59,14 +79,59 @@ class Partition:
         """The first offset of an open transaction, or the high watermark where none is open."""
         return self.log.last_stable_offset
 
-    def make_leader(self, state: PartitionState) -> None:
-        """Lead the partition in the epoch of `state`; what the log holds is what is committed."""
+    # -- roles
+
+    def make_leader(
+        self,
+        state: PartitionState,
+        clock: Clock,
+        cluster: Cluster | None,
+        lag_ms: int,
+        on_progress: Callable[[TopicPartition], object],
+    ) -> None:
+        """Lead the partition in the epoch of `state`, or go on leading it with other replicas."""
+        leading = self.leading
+        if leading is not None and leading.leader_epoch == state.leader_epoch:
+            leading.update(state)
+        else:
+            leading = PartitionLeader(state, self.log, clock, cluster, lag_ms, on_progress)
+        self._take_over(state, leading)
+
+    def make_follower(self, state: PartitionState) -> None:
+        """Follow the leader of `state`, if there is one."""
+        # An epoch in which we led and wrote nothing would make the logs part for ever.
+        self.log.leader_epoch_cache.truncate_from_end(self.log.log_end_offset)
+        self._take_over(state, None)
+
+    def _take_over(self, state: PartitionState, leading: PartitionLeader | None) -> None:
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
+        self.version = state.leader_and_isr.version
         self.replicas = state.replicas
-        self.isr = state.leader_and_isr.isr
-        self.log.leader_epoch_cache.assign(state.leader_epoch, self.log.log_end_offset)
-        self._maybe_increment_high_watermark()
+        self.leading = leading
+
+    @property
+    def followers_may_fetch(self) -> bool:
+        """Whether somebody copies what is appended here."""
+        return self.leading is not None and bool(self.leading.followers)
+
+    def on_follower_fetch(self, request: FetchPartition, params: FetchParams) -> tuple[bool, bool]:
+        """A follower has been served: whether that commits something, and moves its log start."""
+        leading = self.leading
+        if leading is None:
+            raise self._not_leader()
+        replica = leading.follower(params.replica_id, request.current_leader_epoch != NO_EPOCH)
+        log_start_offset = replica.log_start_offset
+        rises = leading.on_fetch(
+            replica,
+            request.fetch_offset,
+            request.log_start_offset,
+            self.log.log_end_offset,
+            params.replica_epoch,
+        )
+        return rises, replica.log_start_offset != log_start_offset
+
+    # -- writing
 
     def append_records_to_leader(
         self,
@@ -76,62 +141,109 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:
         """Append one produced batch; raises KafkaError with the code that the producer gets."""
-        if self.leader != self.broker_id:
+        leading = self.leading
+        if leading is None:
             raise self._not_leader()
-        if required_acks == ACKS_ALL and len(self.isr) < self.log.config.min_insync_replicas:
+        if required_acks == ACKS_ALL and len(leading.in_sync.committed) < leading.min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition}: {len(self.isr)} in-sync replicas are fewer than "
-                f"min.insync.replicas={self.log.config.min_insync_replicas}",
+                f"{self.topic_partition}: {len(leading.in_sync.committed)} in-sync replicas are "
+                f"fewer than min.insync.replicas={leading.min_isr}",
             )
         info = self.log.append_as_leader(records, self.leader_epoch, now_ms=now_ms, origin=origin)
-        self._maybe_increment_high_watermark()
+        leading.maybe_increment_high_watermark()
         return info
 
+    # -- reading
+
     def read_records(
-        self,
-        request: FetchPartition,
-        max_bytes: int,
-        replica_id: int,
-        min_one_message: bool,
-        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        self, request: FetchPartition, params: FetchParams, max_bytes: int, min_one_message: bool
     ) -> FetchPartitionResult:
         """Read whole batches from the wanted offset, as far as the reader may see."""
-        self.check_leader_epoch(request.current_leader_epoch)
+        if params.may_read_from_follower:
+            self.check_known_epoch(request.current_leader_epoch)
+        else:
+            self.check_leader_epoch(request.current_leader_epoch)
         log = self.log
         high_watermark = log.high_watermark
         last_stable_offset = log.last_stable_offset
-        if replica_id > CONSUMER_REPLICA_ID:
+        is_committed_only = params.isolation is IsolationLevel.READ_COMMITTED
+        if params.replica_id > CONSUMER_REPLICA_ID:
             max_offset = log.log_end_offset
-        elif isolation is IsolationLevel.READ_COMMITTED:
-            max_offset = last_stable_offset
+            is_committed_only = False
         else:
-            max_offset = high_watermark
-        data = self._read(request.fetch_offset, max_bytes, max_offset, min_one_message)
+            max_offset = last_stable_offset if is_committed_only else high_watermark
         result = FetchPartitionResult(
-            ErrorCode.NONE,
-            high_watermark,
-            last_stable_offset,
-            log.log_start_offset,
-            data.records,
+            ErrorCode.NONE, high_watermark, last_stable_offset, log.log_start_offset
         )
-        if isolation is IsolationLevel.READ_COMMITTED and replica_id <= CONSUMER_REPLICA_ID:
+        if request.last_fetched_epoch != NO_EPOCH:
+            result.diverging_epoch = self._divergence(request)
+            if result.diverging_epoch is not None:
+                return result
+        data = log.read(
+            request.fetch_offset,
+            max_bytes,
+            max_offset=max_offset,
+            min_one_message=min_one_message,
+        )
+        result.records = data.records
+        if is_committed_only:
             result.aborted_transactions = log.aborted_transactions(data, max_offset)
         return result
 
+    def _divergence(self, request: FetchPartition) -> EpochEntry | None:
+        """Where the reader's log, which ends in another epoch than ours there, parts from it."""
+        log = self.log
+        epoch, end_offset = log.leader_epoch_cache.end_offset_for(
+            request.last_fetched_epoch, log.log_end_offset
+        )
+        if epoch == NO_EPOCH or request.fetch_offset < log.log_start_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: offset {request.fetch_offset} of epoch "
+                f"{request.last_fetched_epoch} is not in the log",
+            )
+        if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
+            return EpochEntry(epoch, end_offset)
+        return None
+
     def fetch_offset_for_timestamp(
-        self, timestamp_ms: int, isolation: IsolationLevel, current_leader_epoch: int = NO_EPOCH
+        self,
+        timestamp_ms: int,
+        isolation: IsolationLevel,
+        current_leader_epoch: int = NO_EPOCH,
+        replica_id: int = CONSUMER_REPLICA_ID,
     ) -> OffsetResult:
         """The first record at or after a time; -1 asks for the end, as far as it is readable."""
         self.check_leader_epoch(current_leader_epoch)
-        committed = isolation is IsolationLevel.READ_COMMITTED
-        end = self.last_stable_offset if committed else self.high_watermark
+        if replica_id > CONSUMER_REPLICA_ID:
+            end = self.log.log_end_offset
+        elif isolation is IsolationLevel.READ_COMMITTED:
+            end = self.last_stable_offset
+        else:
+            end = self.high_watermark
         if timestamp_ms == LATEST_TIMESTAMP:
+            self._check_end_is_known(replica_id)
             return OffsetResult(ErrorCode.NONE, NO_TIMESTAMP, end, self.leader_epoch)
         found = self.log.fetch_offset_by_timestamp(timestamp_ms)
         if found is None or (found[1] >= end and timestamp_ms != EARLIEST_TIMESTAMP):
+            self._check_end_is_known(replica_id)
             return OffsetResult(ErrorCode.NONE)
         return OffsetResult(ErrorCode.NONE, *found)
+
+    def _check_end_is_known(self, replica_id: int) -> None:
+        """A new leader does not know at once how far its predecessor had committed (KIP-207)."""
+        leading = self.leading
+        if (
+            replica_id <= CONSUMER_REPLICA_ID
+            and leading is not None
+            and self.high_watermark < leading.epoch_start_offset
+        ):
+            raise KafkaError.of(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"{self.topic_partition}: the high watermark {self.high_watermark} has not come up "
+                f"to {leading.epoch_start_offset}, where the leader's epoch begins",
+            )
 
     def end_offset_for_epoch(
         self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
@@ -155,9 +267,11 @@ class Partition:
             raise self._not_leader()
         return list(self.log.producer_state_manager.producers.values())
 
+    # -- deleting
+
     def delete_records(self, offset: int) -> int:
         """Move the log's start up to `offset` (-1: the high watermark); returns the new start."""
-        if self.leader != self.broker_id:
+        if not self.is_leader:
             raise self._not_leader()
         if self.log.config.cleanup_policy == ("compact",):
             raise KafkaError(
@@ -173,10 +287,25 @@ class Partition:
                 f"the high watermark is {self.high_watermark}",
             )
         self.log.maybe_increment_log_start_offset(wanted)
-        return self.log.log_start_offset
+        return wanted
+
+    @property
+    def low_watermark(self) -> int:
+        """Before this offset no live replica keeps anything; raises where another broker leads."""
+        if self.leading is None:
+            raise self._not_leader()
+        return self.leading.low_watermark
+
+    # -- fencing
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a reader that knows another leader epoch, or that should ask another broker."""
+        self.check_known_epoch(current_leader_epoch)
+        if self.leading is None:
+            raise self._not_leader()
+
+    def check_known_epoch(self, current_leader_epoch: int) -> None:
+        """Refuse a reader that knows another leader epoch than this broker."""
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             older = current_leader_epoch < self.leader_epoch
             raise KafkaError.of(
@@ -184,19 +313,6 @@ class Partition:
                 f"{self.topic_partition}: the request has leader epoch {current_leader_epoch}, "
                 f"the broker {self.leader_epoch}",
             )
-        if self.leader != self.broker_id:
-            raise self._not_leader()
-
-    def _read(
-        self, offset: int, max_bytes: int, max_offset: int, min_one_message: bool
-    ) -> FetchDataInfo:
-        return self.log.read(
-            offset, max_bytes, max_offset=max_offset, min_one_message=min_one_message
-        )
-
-    def _maybe_increment_high_watermark(self) -> None:
-        # The leader is the only in-sync replica of a partition without followers.
-        self.log.update_high_watermark(self.log.log_end_offset)
 
     def _not_leader(self) -> KafkaError:
         return KafkaError.of(

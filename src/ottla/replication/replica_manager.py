@@ -1,7 +1,8 @@
 """The replica manager: every partition of this broker, and the requests that wait for them.
 
 One call appends the batches of a produce request, one reads for a fetch. What cannot be answered
-at once becomes a delayed operation, watched under the partitions that can complete it.
+at once becomes a delayed operation, watched under the partitions that can complete it. The
+controller says which partitions this broker leads and which it follows.
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.replication_config import RACK_AWARE_SELECTOR
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.log.log_validator import AppendOrigin
+from ottla.replication.cluster import Cluster
+from ottla.replication.delayed_delete_records import DelayedDeleteRecords, DeleteResults
 from ottla.replication.delayed_fetch import DelayedFetch, FetchResults, is_satisfied
+from ottla.replication.delayed_operations import DelayedOperations
 from ottla.replication.delayed_produce import AppendResults, DelayedProduce
 from ottla.replication.exchange import (
     ACKS_ALL,
     ACKS_NONE,
+    CONSUMER_REPLICA_ID,
     UNKNOWN_OFFSET,
     DeleteRecordsResult,
     FetchParams,
@@ -28,10 +35,16 @@ from ottla.replication.exchange import (
     OffsetResult,
     PartitionAppendResult,
 )
+from ottla.replication.fetch_reads import FetchReads
+from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.partition import Partition
-from ottla.runtime import DelayedOperationPurgatory, Runtime
+from ottla.replication.replication_quota import ReplicationQuota
+from ottla.runtime import Runtime, Timer
 from ottla.structs import (
+    EPOCH_DURING_DELETE,
     INTERNAL_TOPICS,
+    NO_EPOCH,
+    NO_UUID,
     Node,
     PartitionState,
     StopReplicaPartition,
@@ -42,20 +55,79 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaManager:
-    """Owns the partitions of one broker; the handlers' only way to their logs."""
+    """Owns the partitions of one broker; the handlers' only way to their logs.
+
+    A broker that may have others beside it calls `join_cluster` before it is given partitions.
+    """
 
     def __init__(self, runtime: Runtime, log_manager: LogManager, broker_id: int) -> None:
         self.runtime = runtime
         self.log_manager = log_manager
         self.broker_id = broker_id
+        self.config = config = log_manager.config
         self.partitions: dict[TopicPartition, Partition] = {}
         # Partitions of this broker in log directories that have failed.
         self.offline_partitions: set[TopicPartition] = set()
-        self.delayed_fetches = DelayedOperationPurgatory[TopicPartition]("Fetch", runtime.scheduler)
-        self.delayed_produces = DelayedOperationPurgatory[TopicPartition](
-            "Produce", runtime.scheduler
+        self.delayed = DelayedOperations(runtime.scheduler)
+        self.leader_quota = self._quota()
+        self.follower_quota = self._quota()
+        self.update_rates(config)
+        self._reads = FetchReads(
+            self.leader_quota, config.replica_selector_class.endswith(RACK_AWARE_SELECTOR)
         )
-        self._appended: set[TopicPartition] = set()
+        self._cluster: Cluster | None = None
+        self._isr_timer: Timer | None = None
+        self._fetchers = FetcherManager(
+            runtime,
+            log_manager,
+            config,
+            broker_id,
+            self.follower_quota,
+            self._on_progress,
+        )
+
+    def _quota(self) -> ReplicationQuota:
+        config = self.config
+        return ReplicationQuota(
+            self.runtime.clock,
+            self.broker_id,
+            config.replication_quota_window_num,
+            config.replication_quota_window_size_seconds * 1000,
+        )
+
+    # -- life
+
+    def join_cluster(self, cluster: Cluster) -> None:
+        """From now on there may be leaders and followers on other brokers."""
+        self._cluster = self._reads.cluster = cluster
+
+    def startup(self) -> None:
+        """Begin to look for replicas that have fallen behind, where there can be any."""
+        if self._cluster is not None and self._isr_timer is None:
+            period_ms = max(1, self.config.replica_lag_time_max_ms // 2)
+            self._isr_timer = self.runtime.scheduler.call_every(period_ms, self._shrink_isrs)
+
+    def update_rates(self, config: BrokerConfig) -> None:
+        """Follow changed limits of the rate of replication."""
+        self.leader_quota.bytes_per_second = config.leader_replication_throttled_rate
+        self.follower_quota.bytes_per_second = config.follower_replication_throttled_rate
+
+    def shutdown(self) -> None:
+        """Copy no more, and answer everything that waits, with what there is."""
+        if self._isr_timer is not None:
+            self._isr_timer.cancel()
+            self._isr_timer = None
+        self._fetchers.shutdown()
+        self.delayed.complete_all()
+
+    def _shrink_isrs(self) -> None:
+        for partition in self.partitions.values():
+            if partition.leading is not None:
+                partition.leading.maybe_shrink()
+
+    def _on_progress(self, topic_partition: TopicPartition) -> None:
+        """A high watermark has risen, on this leader or as its leader told this follower."""
+        self.delayed.note_progress(topic_partition)
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """The partition, or UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if it is offline."""
@@ -92,7 +164,7 @@ class ReplicaManager:
         is_pending = self._is_unsafe if required_acks == ACKS_ALL else self._is_unflushed
         if required_acks != ACKS_NONE and any(is_pending(tp, results[tp]) for tp in results):
             operation = DelayedProduce(timeout_ms, results, is_pending, respond)
-            self.delayed_produces.watch(operation, list(results))
+            self.delayed.produces.watch(operation, list(results))
         else:
             respond(results)
 
@@ -111,12 +183,16 @@ class ReplicaManager:
                     f"{topic_partition.topic} is written by the broker only",
                 )
             partition = self.partition(topic_partition)
+            before = partition.log.high_watermark
             info = partition.append_records_to_leader(records, required_acks, now_ms, origin)
         except KafkaError as error:
             if not error.retriable:
                 logger.info("refused a batch for %s: %s", topic_partition, error)
             return PartitionAppendResult(error.error, error_message=error.message)
-        self._appended.add(topic_partition)
+        if partition.log.high_watermark > before:
+            self.delayed.committed[topic_partition] = None
+        if partition.followers_may_fetch:
+            self.delayed.appended[topic_partition] = None
         return PartitionAppendResult(
             ErrorCode.NONE,
             info.first_offset,
@@ -147,6 +223,9 @@ class ReplicaManager:
             return False
         if partition.high_watermark <= result.last_offset:
             return True
+        if partition.leading is not None and not partition.leading.has_enough_replicas:
+            result.error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            return False
         return self._is_unflushed(topic_partition, result)
 
     def _still_led(
@@ -163,20 +242,13 @@ class ReplicaManager:
         return partition
 
     def _on_flushed(self, topic_partition: TopicPartition) -> None:
-        self.delayed_produces.check_and_complete(topic_partition)
+        self.delayed.produces.check_and_complete(topic_partition)
 
     def complete_delayed(self) -> None:
-        """Serve what waits for the partitions appended to since the last call.
+        """Serve what waits for the partitions that had news since the last call; once a turn."""
+        self.delayed.complete_noted()
 
-        The processor calls this once a turn, after all requests of the turn were handled, so that
-        one answer to a long poll carries all that arrived, and no handler runs inside another.
-        """
-        if not self._appended:
-            return
-        appended, self._appended = self._appended, set()
-        for topic_partition in appended:
-            self.delayed_produces.check_and_complete(topic_partition)
-            self.delayed_fetches.check_and_complete(topic_partition)
+    # -- fetching
 
     def fetch_records(
         self,
@@ -186,41 +258,62 @@ class ReplicaManager:
     ) -> None:
         """Read from the partitions; waits up to `max_wait_ms` while there is too little."""
         results = self.read_from_logs(params, partitions)
+        if params.is_from_follower:
+            self._note_follower(params, partitions, results)
+            respond = partial(self._answer_follower, respond)
         if params.max_wait_ms <= 0 or not partitions or is_satisfied(params, results):
             respond(results)
             return
         read = partial(self.read_from_logs, params, partitions)
         operation = DelayedFetch(params, read, respond)
         keys = [request.topic_partition for request in partitions]
-        self.delayed_fetches.watch(operation, keys)
+        delayed = self.delayed
+        purgatory = delayed.follower_fetches if params.is_from_follower else delayed.fetches
+        purgatory.watch(operation, keys)
 
     def read_from_logs(
         self, params: FetchParams, partitions: Sequence[FetchPartition]
     ) -> FetchResults:
-        """Read each partition in the order asked for, within the limits of the request.
+        """Read each partition in the order asked for, within the limits of the request."""
+        return self._reads.read(
+            params, [(request, self._find(request.topic_partition)) for request in partitions]
+        )
 
-        The first partition with data gives at least one whole batch, whatever its size (KIP-74).
-        """
-        results: FetchResults = {}
-        left = params.max_bytes
+    def _find(self, topic_partition: TopicPartition) -> Partition | ErrorCode:
+        partition = self.partitions.get(topic_partition)
+        if partition is not None:
+            return partition
+        if topic_partition in self.offline_partitions:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _note_follower(
+        self, params: FetchParams, partitions: Sequence[FetchPartition], results: FetchResults
+    ) -> None:
+        """Take down how far the follower has come, wherever it could be served."""
         for request in partitions:
-            max_bytes = min(request.max_bytes, left)
-            minimum_served = left < params.max_bytes
-            result = self._read(request, params, max_bytes, not minimum_served)
-            left = max(0, left - result.size_in_bytes)
-            results[request.topic_partition] = result
-        return results
+            result = results[request.topic_partition]
+            if result.is_urgent:
+                continue
+            partition = self.partitions[request.topic_partition]
+            try:
+                rises, moves = partition.on_follower_fetch(request, params)
+            except KafkaError as error:
+                results[request.topic_partition] = FetchPartitionResult(error.error)
+                continue
+            if rises:
+                self.delayed.committed[request.topic_partition] = None
+                result.high_watermark = partition.high_watermark
+            if moves:
+                self.delayed.delete_records.check_and_complete(request.topic_partition)
 
-    def _read(
-        self, request: FetchPartition, params: FetchParams, max_bytes: int, min_one_message: bool
-    ) -> FetchPartitionResult:
-        try:
-            partition = self.partition(request.topic_partition)
-            return partition.read_records(
-                request, max_bytes, params.replica_id, min_one_message, params.isolation
-            )
-        except KafkaError as error:
-            return FetchPartitionResult(error.error)
+    def _answer_follower(
+        self, respond: Callable[[FetchResults], object], results: FetchResults
+    ) -> None:
+        for topic_partition, result in results.items():
+            if result.size_in_bytes and topic_partition in self.partitions:
+                self._reads.note_sent(self.partitions[topic_partition], result.size_in_bytes)
+        respond(results)
 
     def fetch_offset(
         self,
@@ -228,93 +321,155 @@ class ReplicaManager:
         timestamp_ms: int,
         isolation: IsolationLevel,
         current_leader_epoch: int,
+        replica_id: int = CONSUMER_REPLICA_ID,
     ) -> OffsetResult:
         """The offset of the first record at or after a time (ListOffsets)."""
         try:
             partition = self.partition(topic_partition)
             return partition.fetch_offset_for_timestamp(
-                timestamp_ms, isolation, current_leader_epoch
+                timestamp_ms, isolation, current_leader_epoch, replica_id
             )
         except KafkaError as error:
             return OffsetResult(error.error)
+
+    # -- deleting records
 
     def delete_records(
         self,
         timeout_ms: int,
         offsets: Mapping[TopicPartition, int],
-        respond: Callable[[dict[TopicPartition, DeleteRecordsResult]], object],
+        respond: Callable[[DeleteResults], object],
     ) -> None:
-        """Move log start offsets up; answered at once, for there are no followers to wait for."""
-        results = {}
+        """Move log start offsets up; answered once all live replicas have done so."""
+        wanted: dict[TopicPartition, int] = {}
+        refused: DeleteResults = {}
         for topic_partition, offset in offsets.items():
             try:
-                low_watermark = self.partition(topic_partition).delete_records(offset)
-                results[topic_partition] = DeleteRecordsResult(low_watermark, ErrorCode.NONE)
+                wanted[topic_partition] = self.partition(topic_partition).delete_records(offset)
             except KafkaError as error:
-                results[topic_partition] = DeleteRecordsResult(UNKNOWN_OFFSET, error.error)
-        respond(results)
+                refused[topic_partition] = DeleteRecordsResult(UNKNOWN_OFFSET, error.error)
+            else:
+                self.delayed.appended[topic_partition] = None
+        keys = list(wanted)
+        operation = DelayedDeleteRecords(timeout_ms, wanted, refused, self._low_watermark, respond)
+        self.delayed.delete_records.try_complete_else_watch(operation, keys)
 
-    def shutdown(self) -> None:
-        """Answer everything that waits, with what there is."""
-        self.delayed_produces.complete_all()
-        self.delayed_fetches.complete_all()
+    def _low_watermark(self, topic_partition: TopicPartition) -> int:
+        return self.partition(topic_partition).low_watermark
+
+    # -- roles
 
     def become_leader_or_follower(
         self, states: Sequence[PartitionState], brokers: Mapping[int, Node]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Take over the leadership that the controller gives; logs are created where missing.
+        """Take over the roles that the controller gives; logs are created where missing.
 
-        KAFKA_STORAGE_ERROR is the answer where the log is in a directory that has failed.
+        An older epoch than the known one is STALE_CONTROLLER_EPOCH. KAFKA_STORAGE_ERROR is the
+        answer where the log is in a directory that has failed.
         """
         errors = {}
         for state in states:
-            errors[state.topic_partition] = ErrorCode.NONE
+            topic_partition = state.topic_partition
             try:
-                self._take_over(state)
+                errors[topic_partition] = self._take_over(state, brokers)
             except KafkaError as error:
+                errors[topic_partition] = error.error
                 if error.error is not ErrorCode.KAFKA_STORAGE_ERROR:
-                    raise
-                if state.topic_partition not in self.offline_partitions:
-                    logger.error("%s is offline: %s", state.topic_partition, error)
-                    self.offline_partitions.add(state.topic_partition)
-                errors[state.topic_partition] = error.error
+                    logger.error("%s cannot be taken over: %s", topic_partition, error)
+                elif topic_partition not in self.offline_partitions:
+                    logger.error("%s is offline: %s", topic_partition, error)
+                    self._fetchers.remove(topic_partition)
+                    self.partitions.pop(topic_partition, None)
+                    self.offline_partitions.add(topic_partition)
+                    self.delayed.check(topic_partition)
+        self._fetchers.close_idle()
         return errors
 
-    def _take_over(self, state: PartitionState) -> None:
+    def _take_over(self, state: PartitionState, brokers: Mapping[int, Node]) -> ErrorCode:
         topic_partition = state.topic_partition
         partition = self.partitions.get(topic_partition)
         if partition is None:
-            if topic_partition in self.offline_partitions:  # until the broker is started again
-                self.partition(topic_partition)
-            log = self.log_manager.get_or_create_log(
-                topic_partition, state.topic_id, is_new=state.is_new
+            partition = self._create(state)
+        elif state.topic_id not in (NO_UUID, partition.topic_id) and partition.topic_id != NO_UUID:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        known = partition.leader_epoch, partition.version
+        if state.leader_epoch < known[0]:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if (state.leader_epoch, state.leader_and_isr.version) <= known:
+            return ErrorCode.NONE  # said before
+        if state.leader == self.broker_id:
+            self._fetchers.remove(topic_partition)
+            partition.make_leader(
+                state,
+                self.runtime.clock,
+                self._cluster,
+                self.config.replica_lag_time_max_ms,
+                self._on_progress,
             )
-            partition = Partition(topic_partition, log, self.broker_id)
-            log.on_flushed = partial(self._on_flushed, topic_partition)
-            self.partitions[topic_partition] = partition
-        if state.leader_epoch > partition.leader_epoch:
-            partition.make_leader(state)
+        else:
+            self._follow(partition, state, brokers)
+        # Whoever waits learns of the new epoch now: the log may soon be cut.
+        self.delayed.check(topic_partition)
+        return ErrorCode.NONE
+
+    def _create(self, state: PartitionState) -> Partition:
+        topic_partition = state.topic_partition
+        if topic_partition in self.offline_partitions:  # until the broker is started again
+            self.partition(topic_partition)
+        log = self.log_manager.get_or_create_log(
+            topic_partition, state.topic_id, is_new=state.is_new
+        )
+        partition = Partition(topic_partition, log, self.broker_id)
+        log.on_flushed = partial(self._on_flushed, topic_partition)
+        self.partitions[topic_partition] = partition
+        return partition
+
+    def _follow(
+        self, partition: Partition, state: PartitionState, brokers: Mapping[int, Node]
+    ) -> None:
+        is_same = partition.leader_epoch == state.leader_epoch and not partition.is_leader
+        partition.make_follower(state)
+        if is_same and self._fetchers.follower(state.topic_partition) is not None:
+            return
+        leader = brokers.get(state.leader)
+        if leader is None or self._cluster is None:
+            self._fetchers.remove(state.topic_partition)
+        else:
+            self._fetchers.add(partition, leader, self._cluster)
 
     def on_log_dir_failure(self, log_dir: LogDir) -> list[TopicPartition]:
         """Take the partitions of a failed directory offline; whoever waits for one is told so."""
         gone = [tp for tp, each in self.partitions.items() if each.log.log_dir is log_dir]
         for topic_partition in gone:
+            self._fetchers.remove(topic_partition)
             del self.partitions[topic_partition]
             self.offline_partitions.add(topic_partition)
         for topic_partition in gone:
-            self.delayed_produces.check_and_complete(topic_partition)
-            self.delayed_fetches.check_and_complete(topic_partition)
+            self.delayed.check(topic_partition)
         return gone
 
     def stop_replica(
         self, partitions: Sequence[StopReplicaPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Give partitions up; whoever waits for one of them is told so."""
-        for topic_partition, _, delete in partitions:
+        """Give partitions up, and their logs where asked; whoever waits for one is told so."""
+        errors = {}
+        for stopped in partitions:
+            topic_partition = stopped.topic_partition
+            errors[topic_partition] = self._stop(stopped)
+        self._fetchers.close_idle()
+        return errors
+
+    def _stop(self, stopped: StopReplicaPartition) -> ErrorCode:
+        topic_partition = stopped.topic_partition
+        partition = self.partitions.get(topic_partition)
+        is_certain = stopped.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE)
+        if partition is not None:
+            if not is_certain and stopped.leader_epoch < partition.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            self._fetchers.remove(topic_partition)
+            del self.partitions[topic_partition]
+            self.delayed.check(topic_partition)
+        if stopped.delete:
             self.offline_partitions.discard(topic_partition)
-            if self.partitions.pop(topic_partition, None) is not None:
-                self.delayed_produces.check_and_complete(topic_partition)
-                self.delayed_fetches.check_and_complete(topic_partition)
-            if delete:
-                self.log_manager.delete_log(topic_partition)
-        return {each.topic_partition: ErrorCode.NONE for each in partitions}
+            self.log_manager.delete_log(topic_partition)
+        return ErrorCode.NONE

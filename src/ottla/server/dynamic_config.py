@@ -23,8 +23,10 @@ from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-DYNAMIC_BROKER_KEYS: Final = frozenset(row.broker_keys[0] for row in TopicConfig.keys.values())
-"""The broker's settings that can change while it runs: those that are defaults of topics."""
+DYNAMIC_BROKER_KEYS: Final = frozenset(
+    row.broker_keys[0] for row in TopicConfig.keys.values() if row.broker_keys
+) | {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
+"""The broker's settings that can change while it runs: defaults of topics, rates of replication."""
 
 NOTIFICATION_RETENTION_MS: Final = 15 * 60 * 1000
 """Kafka's: by then every broker that lives has seen a notification."""

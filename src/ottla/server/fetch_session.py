@@ -56,7 +56,7 @@ class SessionPartition:
         """Whether an incremental answer must name the partition."""
         return (
             result.size_in_bytes > 0
-            or result.error is not ErrorCode.NONE
+            or result.is_urgent
             or result.high_watermark != self.high_watermark
             or result.log_start_offset != self.log_start_offset
         )
@@ -225,4 +225,6 @@ def fetch_partition(
         partition.fetch_offset,
         partition.partition_max_bytes,
         partition.current_leader_epoch,
+        partition.last_fetched_epoch,
+        partition.log_start_offset,
     )

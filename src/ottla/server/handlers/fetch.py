@@ -19,6 +19,7 @@ from ottla.network.request import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -46,11 +47,12 @@ from ottla.server.message_set_fetch import (
     MessageSetFetch,
     MessageSets,
 )
-from ottla.structs import TopicPartition
+from ottla.structs import NO_EPOCH, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_ZSTD = 10
+FIRST_VERSION_WITH_RACK = 11
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 NO_RECORDS = b""
 
@@ -77,13 +79,7 @@ class FetchHandler:
             topics = topic_responses(fetch.answer(results), context.api_version)
             context.respond(FetchResponse(session_id=fetch.session_id, responses=topics))
 
-        params = FetchParams(
-            replica_id(body, context.api_version),
-            body.max_wait_ms,
-            min(body.min_bytes, body.max_bytes),
-            min(body.max_bytes, self.fetch_max_bytes),
-            IsolationLevel(1 if body.isolation_level == 1 else 0),
-        )
+        params = fetch_params(body, context.api_version, self.fetch_max_bytes)
         if context.api_version < FIRST_VERSION_WITH_ZSTD:
             self._fetch_for_old_reader(context, params, fetch, respond)
         else:
@@ -145,12 +141,25 @@ class FetchHandler:
             result.records = None
 
 
-def replica_id(body: FetchRequest, api_version: int) -> int:
-    """Who reads. No broker follows this one, so a client that poses as one stays a consumer."""
-    claimed = body.replica_id
-    if api_version >= FIRST_VERSION_WITH_REPLICA_STATE and body.replica_state is not None:
-        claimed = body.replica_state.replica_id
-    return min(claimed, CONSUMER_REPLICA_ID)
+def fetch_params(body: FetchRequest, api_version: int, fetch_max_bytes: int) -> FetchParams:
+    """Who reads, and within which limits. A follower is not bound by fetch.max.bytes of ours."""
+    replica_id, replica_epoch = body.replica_id, NO_EPOCH
+    if api_version >= FIRST_VERSION_WITH_REPLICA_STATE:
+        replica_id = CONSUMER_REPLICA_ID
+        if body.replica_state is not None:
+            replica_id = body.replica_state.replica_id
+            replica_epoch = body.replica_state.replica_epoch
+    is_consumer = replica_id <= CONSUMER_REPLICA_ID
+    return FetchParams(
+        max(replica_id, CONSUMER_REPLICA_ID),
+        body.max_wait_ms,
+        min(body.min_bytes, body.max_bytes),
+        min(body.max_bytes, fetch_max_bytes) if is_consumer else body.max_bytes,
+        IsolationLevel(1 if body.isolation_level == 1 else 0),
+        replica_epoch,
+        may_read_from_follower=is_consumer and api_version >= FIRST_VERSION_WITH_RACK,
+        client_rack=body.rack_id,
+    )
 
 
 def aborted_transactions(result: FetchPartitionResult) -> list[AbortedTransaction] | None:
@@ -161,6 +170,14 @@ def aborted_transactions(result: FetchPartitionResult) -> list[AbortedTransactio
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
         for aborted in result.aborted_transactions
     ]
+
+
+def diverging_epoch(result: FetchPartitionResult) -> EpochEndOffset | None:
+    """Where the reader's log parts from ours, if it does (KIP-595)."""
+    found = result.diverging_epoch
+    if found is None:
+        return None
+    return EpochEndOffset(epoch=found.epoch, end_offset=found.start_offset)
 
 
 def put_message_sets(topics: list[FetchableTopicResponse], message_sets: MessageSets) -> None:
@@ -198,7 +215,9 @@ def topic_responses(
                 high_watermark=result.high_watermark,
                 last_stable_offset=result.last_stable_offset,
                 log_start_offset=result.log_start_offset,
+                diverging_epoch=diverging_epoch(result),
                 aborted_transactions=aborted_transactions(result),
+                preferred_read_replica=result.preferred_read_replica,
                 records=result.records if result.records is not None else NO_RECORDS,
             )
         )

@@ -53,7 +53,6 @@ class ListOffsetsHandler:
     def handle_list_offsets(
         self, context: RequestContext, body: ListOffsetsRequest
     ) -> ListOffsetsResponse:
-        isolation = IsolationLevel(1 if body.isolation_level == 1 else 0)
         named = Counter(
             TopicPartition(topic.name, partition.partition_index)
             for topic in body.topics
@@ -70,7 +69,7 @@ class ListOffsetsHandler:
                 if named[topic_partition] > 1:
                     result = OffsetResult(ErrorCode.INVALID_REQUEST)
                 else:
-                    result = self._look_up(topic_partition, partition, isolation, context)
+                    result = self._look_up(topic_partition, partition, body, context)
                 line = partition_response(partition.partition_index, result)
                 if context.api_version < LEADER_EPOCH_VERSION:
                     line.leader_epoch = NO_EPOCH
@@ -97,7 +96,7 @@ class ListOffsetsHandler:
         self,
         topic_partition: TopicPartition,
         partition: ListOffsetsPartition,
-        isolation: IsolationLevel,
+        body: ListOffsetsRequest,
         context: RequestContext,
     ) -> OffsetResult:
         timestamp_ms = partition.timestamp
@@ -109,7 +108,11 @@ class ListOffsetsHandler:
         if timestamp_ms == LATEST_TIERED_TIMESTAMP:
             return OffsetResult(ErrorCode.NONE)
         return self.replica_manager.fetch_offset(
-            topic_partition, timestamp_ms, isolation, partition.current_leader_epoch
+            topic_partition,
+            timestamp_ms,
+            IsolationLevel(1 if body.isolation_level == 1 else 0),
+            partition.current_leader_epoch,
+            body.replica_id,
         )
 
 

@@ -1,0 +1,254 @@
+"""One fetcher: it copies partitions from one leader, in turns of one request at a time.
+
+A turn first asks where logs part, for the partitions where that is not known yet; then it fetches
+for all others in one long poll. A partition with an error sits out for a while, longer each time,
+and holds none of the others up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, cast
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.leader_epoch_cache import EpochEntry
+from ottla.protocol.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
+from ottla.replication.cluster import Cluster, LeaderConnection
+from ottla.replication.follower_partition import FollowerPartition, FollowerPhase, is_damage
+from ottla.replication.follower_session import FollowerSession, Wanted
+from ottla.replication.leader_questions import LeaderQuestions
+from ottla.replication.replication_quota import ReplicationQuota
+from ottla.runtime import Runtime, Timer
+from ottla.structs import NO_UUID, Node, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
+FIRST_VERSION_WITH_DIVERGENCE: Final = 12
+FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
+FIRST_BACKOFF_MS: Final = 20
+
+OnProgress = Callable[[TopicPartition], object]
+
+
+class Fetcher:
+    """The partitions that one coroutine copies from one broker."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        broker_id: int,
+        leader: Node,
+        cluster: Cluster,
+        quota: ReplicationQuota,
+        on_progress: OnProgress,
+    ) -> None:
+        self.leader = leader
+        self.followers: dict[TopicPartition, FollowerPartition] = {}
+        self._runtime = runtime
+        self._config = config
+        self._broker_id = broker_id
+        self._cluster = cluster
+        self._quota = quota
+        self._on_progress = on_progress
+        self._connection: LeaderConnection = cluster.connect(leader)
+        self._session = FollowerSession()
+        self._failure_count = 0
+        self._is_closed = False
+        self._news = asyncio.Event()
+        self._task = runtime.scheduler.spawn(self._run(), f"fetch from broker {leader.id}")
+
+    # -- partitions
+
+    def add(self, follower: FollowerPartition) -> None:
+        """Copy a partition from the next turn on."""
+        self.followers[follower.topic_partition] = follower
+        self._news.set()
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        """Let go of a partition, at once."""
+        follower = self.followers.pop(topic_partition, None)
+        if follower is not None:
+            follower.give_up()
+
+    def close(self) -> None:
+        """Let go of everything; the coroutine ends."""
+        self._is_closed = True
+        for topic_partition in list(self.followers):
+            self.remove(topic_partition)
+        self._connection.close("the fetcher is closed")
+        self._task.cancel()
+
+    # -- turns
+
+    async def _run(self) -> None:
+        while not self._is_closed:
+            try:
+                self._news.clear()
+                if self.followers:
+                    await self._connection.ready()
+                    await self._ask()
+                    await self._fetch()
+                    self._failure_count = 0
+                else:
+                    await self._news.wait()
+            except Exception as error:
+                self._session.reset()
+                self._failure_count += 1
+                expected = isinstance(error, KafkaError | OSError)
+                level = logging.INFO if expected else logging.ERROR
+                logger.log(level, "fetching from %s: %s", self.leader, error, exc_info=not expected)
+                await self._sleep(self._backoff_ms(self._failure_count))
+
+    def _backoff_ms(self, failure_count: int) -> int:
+        most = self._config.replica_fetch_backoff_ms
+        return int(min(most, FIRST_BACKOFF_MS << min(failure_count, 20)))
+
+    async def _sleep(self, delay_ms: int) -> None:
+        """Wait, but not while there is something new to do."""
+        timer: Timer = self._runtime.scheduler.call_later(delay_ms, self._news.set)
+        try:
+            await self._news.wait()
+        finally:
+            timer.cancel()
+
+    def _due(self, *phases: FollowerPhase) -> list[FollowerPartition]:
+        now_ms = self._runtime.clock.monotonic_ms()
+        return [
+            follower
+            for follower in self.followers.values()
+            if follower.phase in phases and follower.retry_at_ms <= now_ms
+        ]
+
+    def _delay(self, followers: Iterable[FollowerPartition], reason: str) -> None:
+        now_ms = self._runtime.clock.monotonic_ms()
+        for follower in followers:
+            follower.failure_count += 1
+            delay_ms = self._backoff_ms(follower.failure_count)
+            follower.retry_at_ms = now_ms + delay_ms
+            logger.info("%s sits out for %d ms: %s", follower.topic_partition, delay_ms, reason)
+
+    async def _ask(self) -> None:
+        """Find out where the logs part, of all partitions where that has to be found out."""
+        questions = LeaderQuestions(self._connection, self._config, self._broker_id, self._delay)
+        truncating = self._due(FollowerPhase.TRUNCATING)
+        if truncating:
+            await questions.ask_epoch_ends(truncating)
+        out_of_range = self._due(FollowerPhase.OUT_OF_RANGE)
+        if out_of_range:
+            await questions.ask_ends(out_of_range)
+
+    # -- fetching
+
+    async def _fetch(self) -> None:
+        wanted = self._wanted()
+        if not wanted:
+            await self._sleep(self._wait_ms(self._config.replica_fetch_backoff_ms))
+            return
+        version = self._version(wanted)
+        request = self._request(wanted, version)
+        timeout_ms = request.max_wait_ms + self._config.replica_socket_timeout_ms
+        response = cast(FetchResponse, await self._connection.send(request, version, timeout_ms))
+        if response.error_code:
+            self._session.reset()
+            raise KafkaError.of(response.error_code, f"the fetch session with {self.leader}")
+        self._session.accept(response)
+        await self._take(response, wanted)
+
+    def _wanted(self) -> dict[TopicPartition, Wanted]:
+        config = self._config
+        is_throttled = self._quota.is_exceeded
+        wanted = {}
+        for follower in self._due(FollowerPhase.FETCHING):
+            if is_throttled and follower.is_behind and self._counts(follower):
+                continue
+            log = follower.log
+            wanted[follower.topic_partition] = Wanted(
+                log.topic_id,
+                log.log_end_offset,
+                follower.leader_epoch,
+                follower.last_epoch,
+                log.log_start_offset,
+                config.replica_fetch_max_bytes,
+            )
+        return wanted
+
+    def _counts(self, follower: FollowerPartition) -> bool:
+        """Whether what is copied of it counts against the follower's quota."""
+        throttled = follower.log.config.follower_replication_throttled_replicas
+        return self._quota.applies(throttled, follower.topic_partition.partition)
+
+    def _version(self, wanted: dict[TopicPartition, Wanted]) -> int:
+        has_ids = all(each.topic_id != NO_UUID for each in wanted.values())
+        high = FetchRequest.max_version if has_ids else LAST_VERSION_WITH_TOPIC_NAMES
+        return self._connection.version_of(FetchRequest, FIRST_VERSION_WITH_DIVERGENCE, high)
+
+    def _request(self, wanted: dict[TopicPartition, Wanted], version: int) -> FetchRequest:
+        config = self._config
+        request = FetchRequest(
+            max_wait_ms=self._wait_ms(config.replica_fetch_wait_max_ms),
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+        )
+        if version >= FIRST_VERSION_WITH_REPLICA_STATE:
+            epoch = self._cluster.broker_epoch()
+            request.replica_state = ReplicaState(replica_id=self._broker_id, replica_epoch=epoch)
+        else:
+            request.replica_id = self._broker_id
+        self._session.fill(request, wanted)
+        return request
+
+    def _wait_ms(self, most_ms: int) -> int:
+        """Until the next partition that sits out may go on, or something new has to be asked."""
+        now_ms = self._runtime.clock.monotonic_ms()
+        for follower in self.followers.values():
+            if follower.phase is not FollowerPhase.FETCHING or follower.retry_at_ms > now_ms:
+                most_ms = min(most_ms, max(0, follower.retry_at_ms - now_ms))
+        return most_ms
+
+    async def _take(self, response: FetchResponse, wanted: dict[TopicPartition, Wanted]) -> None:
+        names = {each.topic_id: tp.topic for tp, each in wanted.items()}
+        for topic in response.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                topic_partition = TopicPartition(name, data.partition_index)
+                follower = self.followers.get(topic_partition)
+                asked = wanted.get(topic_partition)
+                if (
+                    follower is None
+                    or asked is None
+                    or not follower.is_current
+                    or follower.leader_epoch != asked.leader_epoch
+                    or follower.log.log_end_offset != asked.fetch_offset
+                ):
+                    continue
+                try:
+                    await self._take_partition(follower, data)
+                except KafkaError as error:
+                    damage = " (damaged on the way or at the leader)" if is_damage(error) else ""
+                    self._delay([follower], f"{error}{damage}")
+
+    async def _take_partition(self, follower: FollowerPartition, data: PartitionData) -> None:
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            follower.phase = FollowerPhase.OUT_OF_RANGE
+            return
+        if data.error_code:
+            self._delay([follower], ErrorCode.of(data.error_code).name)
+            return
+        if data.diverging_epoch is not None:
+            ending = data.diverging_epoch
+            await follower.take_epoch_end(EpochEntry(ending.epoch, ending.end_offset))
+            return
+        now_ms = self._runtime.clock.now_ms()
+        size = await follower.append(data.records, now_ms)
+        if not follower.is_current:
+            return
+        follower.failure_count = 0
+        if size and self._counts(follower):
+            self._quota.record(size)
+        if follower.note_leader(data.high_watermark, data.log_start_offset):
+            self._on_progress(follower.topic_partition)

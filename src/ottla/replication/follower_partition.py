@@ -1,0 +1,181 @@
+"""A partition that this broker follows: where its log has to be cut, and what is appended to it.
+
+TRUNCATING     ask the leader where the last epoch of our log ends in its log, cut there; again
+               with an older epoch, until both have the epoch (KIP-101, KIP-279)
+FETCHING       append what the leader sends; it notices if the logs part after all (KIP-595)
+OUT_OF_RANGE   the leader does not have our end: ask it for its own end, and for its start
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+
+from ottla.errors import KafkaError
+from ottla.log.follower_append import UnexpectedAppendOffsetError
+from ottla.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEntry
+from ottla.log.log_manager import LogManager
+from ottla.protocol.types import RecordsData
+from ottla.record.record_batch import CorruptRecordError
+from ottla.replication.partition import Partition
+from ottla.structs import NO_EPOCH, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class FollowerPhase(Enum):
+    """What has to be asked of the leader next."""
+
+    TRUNCATING = "truncating"
+    FETCHING = "fetching"
+    OUT_OF_RANGE = "out of range"
+
+
+class FollowerPartition:
+    """One partition in the hands of a fetcher, for one leader epoch.
+
+    Invariant: once `is_current` is False the log is not touched any more.
+    """
+
+    __slots__ = (
+        "_is_given_up",
+        "_log_manager",
+        "failure_count",
+        "leader_epoch",
+        "leader_high_watermark",
+        "log",
+        "partition",
+        "phase",
+        "retry_at_ms",
+    )
+
+    def __init__(self, partition: Partition, log_manager: LogManager) -> None:
+        self.partition = partition
+        self.log = partition.log
+        self.leader_epoch = partition.leader_epoch
+        self.phase = FollowerPhase.TRUNCATING
+        self.failure_count = 0
+        self.retry_at_ms = 0
+        self.leader_high_watermark = -1
+        self._log_manager = log_manager
+        self._is_given_up = False
+
+    def __repr__(self) -> str:
+        return f"FollowerPartition({self.topic_partition}, {self.phase.value}, {self.log!r})"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.partition.topic_partition
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this broker still follows the leader of this epoch."""
+        partition = self.partition
+        return (
+            not self._is_given_up
+            and partition.leader_epoch == self.leader_epoch
+            and not partition.is_leader
+        )
+
+    def give_up(self) -> None:
+        """Touch the log no more: it is led, or fetched by someone else."""
+        self._is_given_up = True
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last batch; -1 if the log is empty or its batches have no epochs."""
+        return self.log.leader_epoch_cache.latest_epoch
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the leader has committed what is not here yet; so for all that is known."""
+        return self.leader_high_watermark < 0 or (
+            self.log.log_end_offset < self.leader_high_watermark
+        )
+
+    # -- finding the point where the logs part
+
+    async def truncate_without_epochs(self) -> None:
+        """Keep what is committed for sure: nothing else is known of batches without an epoch."""
+        await self._truncate(self.log.high_watermark)
+        self._fetch_next()
+
+    async def take_epoch_end(self, end: EpochEntry) -> None:
+        """Cut the log by where the leader says that the last epoch that it knows has its end."""
+        if end.start_offset == UNKNOWN_OFFSET:
+            await self.truncate_without_epochs()
+            return
+        log = self.log
+        ours = log.leader_epoch_cache.end_offset_for(end.epoch, log.log_end_offset)
+        if end.epoch == NO_EPOCH or ours.epoch == NO_EPOCH:
+            await self._truncate(end.start_offset)
+        elif ours.epoch == end.epoch:
+            await self._truncate(min(ours.start_offset, end.start_offset))
+        else:
+            await self._truncate(ours.start_offset)
+            if self.last_epoch != NO_EPOCH:
+                self.phase = FollowerPhase.TRUNCATING
+                return
+        self._fetch_next()
+
+    async def take_leader_end(self, offset: int) -> bool:
+        """Cut off what the leader does not have; False if its log does not end before ours."""
+        if offset >= self.log.log_end_offset:
+            return False
+        await self._truncate(offset)
+        self._fetch_next()
+        return True
+
+    async def take_leader_start(self, offset: int) -> None:
+        """Begin anew where the leader's log begins, if it has nothing older any more."""
+        if offset > self.log.log_end_offset:
+            await self._log_manager.truncate_fully_and_start_at(
+                self.log, offset, lambda: self.is_current
+            )
+        self.phase = FollowerPhase.TRUNCATING
+        if self.last_epoch == NO_EPOCH:
+            self._fetch_next()
+
+    async def _truncate(self, offset: int) -> None:
+        await self._log_manager.truncate(self.log, offset, lambda: self.is_current)
+        if self.is_current:
+            # An epoch that we led without writing would make the logs part for ever.
+            end_offset = min(offset, self.log.log_end_offset)
+            self.log.leader_epoch_cache.truncate_from_end(end_offset)
+
+    def _fetch_next(self) -> None:
+        self.phase = FollowerPhase.FETCHING
+
+    # -- fetching
+
+    async def append(self, records: RecordsData | None, now_ms: int) -> int:
+        """Append what the leader has sent; returns its size. KafkaError if it cannot be taken."""
+        if not records:
+            return 0
+        try:
+            return self.log.append_as_follower(records, self.leader_epoch, now_ms=now_ms)
+        except UnexpectedAppendOffsetError as error:
+            # Our end lies within a batch of the leader's, which has to come whole.
+            logger.info("%s; cutting back to %d", error, error.base_offset)
+            await self._truncate(error.base_offset)
+            return 0
+
+    def note_leader(self, high_watermark: int, log_start_offset: int) -> bool:
+        """Take over how far the leader has committed and what it has deleted.
+
+        True if more is committed here than before. What was committed under an earlier leader
+        stays so: every replica that could be elected has it.
+        """
+        log = self.log
+        self.leader_high_watermark = high_watermark
+        before = log.high_watermark
+        if high_watermark > before:
+            log.update_high_watermark(high_watermark)
+        if log.log_start_offset < log_start_offset <= log.high_watermark:
+            log.maybe_increment_log_start_offset(log_start_offset)
+        return log.high_watermark > before
+
+
+def is_damage(error: KafkaError) -> bool:
+    """Whether it is what the leader sent that is wrong, and not our disk."""
+    return isinstance(error, CorruptRecordError)

@@ -1,0 +1,145 @@
+"""What a follower asks its leader before it can fetch: where epochs end, where the log does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeVar, cast
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.leader_epoch_cache import EpochEntry
+from ottla.protocol.leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from ottla.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.replication.cluster import LeaderConnection
+from ottla.replication.follower_partition import FollowerPartition
+from ottla.replication.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.structs import NO_EPOCH, TopicPartition
+
+FIRST_VERSION_WITH_REPLICA_ID: Final = 3
+FIRST_VERSION_WITH_EPOCHS: Final = 4
+
+T = TypeVar("T")
+Delay = Callable[[Iterable[FollowerPartition], str], object]
+
+
+class LeaderQuestions:
+    """Asks for several partitions in one request. Those that get an error are to `delay`."""
+
+    def __init__(
+        self, connection: LeaderConnection, config: BrokerConfig, broker_id: int, delay: Delay
+    ) -> None:
+        self._connection = connection
+        self._timeout_ms = config.replica_socket_timeout_ms
+        self._broker_id = broker_id
+        self._delay = delay
+
+    async def ask_epoch_ends(self, followers: Sequence[FollowerPartition]) -> None:
+        """Cut each log where the leader's epochs say; then, or after more questions, it fetches."""
+        asked: list[FollowerPartition] = []
+        for follower in followers:
+            if follower.last_epoch == NO_EPOCH:
+                await self._attempt(follower, follower.truncate_without_epochs())
+            else:
+                asked.append(follower)
+        if not asked:
+            return
+        request = OffsetForLeaderEpochRequest(replica_id=self._broker_id, topics=[])
+        for name, group in _by_topic(asked).items():
+            partitions = [
+                OffsetForLeaderPartition(
+                    partition=follower.topic_partition.partition,
+                    current_leader_epoch=follower.leader_epoch,
+                    leader_epoch=follower.last_epoch,
+                )
+                for follower in group
+            ]
+            request.topics.append(OffsetForLeaderTopic(topic=name, partitions=partitions))
+        version = self._connection.version_of(
+            OffsetForLeaderEpochRequest, FIRST_VERSION_WITH_REPLICA_ID
+        )
+        response = cast(
+            OffsetForLeaderEpochResponse,
+            await self._connection.send(request, version, self._timeout_ms),
+        )
+        by_name = {follower.topic_partition: follower for follower in asked}
+        for topic in response.topics:
+            for end in topic.partitions:
+                follower_ = by_name.pop(TopicPartition(topic.topic, end.partition), None)
+                if follower_ is None or not follower_.is_current:
+                    continue
+                if end.error_code:
+                    self._delay([follower_], ErrorCode.of(end.error_code).name)
+                else:
+                    entry = EpochEntry(end.leader_epoch, end.end_offset)
+                    await self._attempt(follower_, follower_.take_epoch_end(entry))
+        self._delay(by_name.values(), "the leader has not answered where its epoch ends")
+
+    async def ask_ends(self, followers: Sequence[FollowerPartition]) -> None:
+        """Cut off what is behind the leader's end; what is before its start, begins anew there."""
+        ahead = await self._list_offsets(followers, LATEST_TIMESTAMP)
+        behind = []
+        for follower, offset in ahead:
+            if await self._attempt(follower, follower.take_leader_end(offset)) is False:
+                behind.append(follower)
+        if not behind:
+            return
+        for follower, offset in await self._list_offsets(behind, EARLIEST_TIMESTAMP):
+            await self._attempt(follower, follower.take_leader_start(offset))
+
+    async def _attempt(self, follower: FollowerPartition, step: Awaitable[T]) -> T | None:
+        """Take a step with one follower; what goes wrong with it is no matter of the others."""
+        try:
+            return await step
+        except KafkaError as error:
+            self._delay([follower], str(error))
+            return None
+
+    async def _list_offsets(
+        self, followers: Sequence[FollowerPartition], timestamp_ms: int
+    ) -> list[tuple[FollowerPartition, int]]:
+        request = ListOffsetsRequest(replica_id=self._broker_id, topics=[])
+        for name, group in _by_topic(followers).items():
+            partitions = [
+                ListOffsetsPartition(
+                    partition_index=follower.topic_partition.partition,
+                    current_leader_epoch=follower.leader_epoch,
+                    timestamp=timestamp_ms,
+                )
+                for follower in group
+            ]
+            request.topics.append(ListOffsetsTopic(name=name, partitions=partitions))
+        version = self._connection.version_of(ListOffsetsRequest, FIRST_VERSION_WITH_EPOCHS)
+        response = cast(
+            ListOffsetsResponse,
+            await self._connection.send(request, version, self._timeout_ms),
+        )
+        by_name = {follower.topic_partition: follower for follower in followers}
+        found: list[tuple[FollowerPartition, int]] = []
+        for topic in response.topics:
+            for line in topic.partitions:
+                follower = by_name.pop(TopicPartition(topic.name, line.partition_index), None)
+                if follower is None or not follower.is_current:
+                    continue
+                if line.error_code:
+                    self._delay([follower], ErrorCode.of(line.error_code).name)
+                else:
+                    found.append((follower, line.offset))
+        self._delay(by_name.values(), "the leader has not answered where its log ends")
+        return found
+
+
+def _by_topic(followers: Iterable[FollowerPartition]) -> dict[str, list[FollowerPartition]]:
+    topics: dict[str, list[FollowerPartition]] = {}
+    for follower in followers:
+        topics.setdefault(follower.topic_partition.topic, []).append(follower)
+    return topics
