@@ -66,6 +66,13 @@ class NetworkClient:
                 BOOTSTRAP_LINGER_MS, self._close_bootstrap
             )
 
+    def update_bootstrap(self, servers: Iterable[str]) -> None:
+        """Take over the addresses to begin with, where they are learned while the client runs."""
+        self._bootstrap = bootstrap_nodes(servers)
+        for node_id, connection in list(self._connections.items()):
+            if node_id < 0 and self._bootstrap.get(node_id) != connection.node:
+                self._forget(node_id, "the brokers have changed")
+
     @property
     def node_ids(self) -> list[int]:
         """The brokers that the metadata name."""

@@ -9,6 +9,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from ottla.config.config_def import ConfigKey, ConfigTableType, Importance
 from ottla.config.config_type import DOUBLE_MAX, INT_MAX, LONG_MAX
+from ottla.config.legacy_config import LegacyProducerConfig, ZooKeeperConsumerConfig
 from ottla.config.topic_config import TopicConfig
 
 INTRODUCTION: Final = """\
@@ -35,6 +36,17 @@ SECTIONS: Final[tuple[tuple[str, str, ConfigTableType], ...]] = (
     ("Producer", "Settings of `ottla.Producer`.", ProducerConfig),
     ("Consumer", "Settings of `ottla.Consumer`.", ConsumerConfig),
     ("Admin", "Settings of `ottla.Admin`.", AdminConfig),
+    (
+        "Consumer of the 0.7 design",
+        "Settings of `ottla.clients.legacy.ConsumerConnector`. The names that 0.8 has for them "
+        "(`group.id`, `zookeeper.connect`, `auto.commit.enable`, ...) are taken as well.",
+        ZooKeeperConsumerConfig,
+    ),
+    (
+        "Producer of the 0.7 design",
+        "Settings of `ottla.clients.legacy.Producer`.",
+        LegacyProducerConfig,
+    ),
 )
 
 LIMITS: Final[dict[Any, str]] = {

@@ -67,6 +67,31 @@ def delete_topic(name: str) -> str:
     return f"{DELETE_TOPICS}/{name}"
 
 
+def consumer_ids(group: str) -> str:
+    """The consumers of a group of the old kind: their registrations are the children."""
+    return f"{CONSUMERS}/{group}/ids"
+
+
+def consumer_id(group: str, consumer: str) -> str:
+    return f"{CONSUMERS}/{group}/ids/{consumer}"
+
+
+def partition_owners(group: str, topic_name: str) -> str:
+    return f"{CONSUMERS}/{group}/owners/{topic_name}"
+
+
+def partition_owner(group: str, topic_name: str, index: int) -> str:
+    return f"{CONSUMERS}/{group}/owners/{topic_name}/{index}"
+
+
+def group_offsets(group: str, topic_name: str) -> str:
+    return f"{CONSUMERS}/{group}/offsets/{topic_name}"
+
+
+def group_offset(group: str, topic_name: str, index: int) -> str:
+    return f"{CONSUMERS}/{group}/offsets/{topic_name}/{index}"
+
+
 def config(entity_type: str, entity_name: str) -> str:
     """The overrides of a topic, broker, client or user; names are sanitised as Kafka does."""
     return f"/config/{entity_type}/{sanitize(entity_name)}"

@@ -258,3 +258,58 @@ class ProducerIdBlock:
             return cls(int(values["broker"]), int(values["block_start"]), int(values["block_end"]))
         except (TypeError, ValueError, KeyError):
             raise unreadable(what, data) from None
+
+
+STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
+"""What the keys of a subscription are: topics, or a pattern of those wanted or not wanted."""
+
+_PATTERNS_OF_0_7 = {"*": WHITE_LIST, "!": BLACK_LIST}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRegistration:
+    """A live consumer of the old kind: /consumers/[g]/ids/[c], version 1; 0.7's is read."""
+
+    subscription: Mapping[str, int]
+    """How many streams each topic, or the pattern, has."""
+    pattern: str = STATIC
+    timestamp_ms: int = -1
+
+    def encode(self) -> bytes:
+        return _encode(
+            version=1,
+            subscription=dict(self.subscription),
+            pattern=self.pattern,
+            timestamp=str(self.timestamp_ms),
+        )
+
+    @classmethod
+    def decode(cls, consumer: str, data: bytes) -> ConsumerRegistration:
+        """0.7 wrote the topics alone, or as `*2*regex` and `!2!regex` streams and pattern."""
+        what = f"consumer {consumer}"
+        try:
+            if data[:1].decode() in _PATTERNS_OF_0_7:
+                _, count, expression = data.decode().split(data[:1].decode(), 2)
+                return cls({expression: int(count)}, _PATTERNS_OF_0_7[data[:1].decode()])
+            values = _decode(what, data)
+            subscription = values.get("subscription", values)
+            return cls(
+                {str(name): int(count) for name, count in subscription.items()},
+                # A few versions of 0.8 wrote a hyphen.
+                str(values.get("pattern", STATIC)).replace("-", "_"),
+                int(values.get("timestamp", -1)),
+            )
+        except (TypeError, ValueError, AttributeError):
+            raise unreadable(what, data) from None
+
+
+def encode_offset(offset: int) -> bytes:
+    """/consumers/[g]/offsets/[t]/[p]: decimal text."""
+    return str(offset).encode()
+
+
+def decode_offset(path: str, data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError:
+        raise unreadable(path, data) from None

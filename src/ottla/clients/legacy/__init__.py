@@ -1,0 +1,76 @@
+"""The clients of the 0.7 design, over today's protocol: see docs/legacy.md."""
+
+from ottla.clients.legacy.async_producer import QueueClosedError, QueueFullError
+from ottla.clients.legacy.consumer_connector import Consumer, ConsumerConnector
+from ottla.clients.legacy.event_handler import (
+    CallbackHandler,
+    DefaultEventHandler,
+    EventHandler,
+    QueueItem,
+)
+from ottla.clients.legacy.kafka_stream import ConsumerTimeoutError, KafkaStream
+from ottla.clients.legacy.message import (
+    Decoder,
+    DefaultDecoder,
+    DefaultEncoder,
+    Encoder,
+    Message,
+    MessageAndMetadata,
+    MessageAndOffset,
+    MessageSet,
+    StringDecoder,
+    StringEncoder,
+)
+from ottla.clients.legacy.partitioner import DefaultPartitioner, Partitioner
+from ottla.clients.legacy.produce import ProducerRequest
+from ottla.clients.legacy.producer import Producer, ProducerData
+from ottla.clients.legacy.rebalancer import ConsumerRebalanceFailedError
+from ottla.clients.legacy.simple_consumer import (
+    FetchRequest,
+    MultiFetchResponse,
+    OffsetRequest,
+    SimpleConsumer,
+)
+from ottla.clients.legacy.sync_producer import SyncProducer
+from ottla.clients.legacy.topic_filter import Blacklist, TopicFilter, Whitelist
+from ottla.config.legacy_config import LegacyProducerConfig as ProducerConfig
+from ottla.config.legacy_config import ZooKeeperConsumerConfig as ConsumerConfig
+
+__all__ = [
+    "Blacklist",
+    "CallbackHandler",
+    "Consumer",
+    "ConsumerConfig",
+    "ConsumerConnector",
+    "ConsumerRebalanceFailedError",
+    "ConsumerTimeoutError",
+    "Decoder",
+    "DefaultDecoder",
+    "DefaultEncoder",
+    "DefaultEventHandler",
+    "DefaultPartitioner",
+    "Encoder",
+    "EventHandler",
+    "FetchRequest",
+    "KafkaStream",
+    "Message",
+    "MessageAndMetadata",
+    "MessageAndOffset",
+    "MessageSet",
+    "MultiFetchResponse",
+    "OffsetRequest",
+    "Partitioner",
+    "Producer",
+    "ProducerConfig",
+    "ProducerData",
+    "ProducerRequest",
+    "QueueClosedError",
+    "QueueFullError",
+    "QueueItem",
+    "SimpleConsumer",
+    "StringDecoder",
+    "StringEncoder",
+    "SyncProducer",
+    "TopicFilter",
+    "Whitelist",
+]

@@ -1,0 +1,80 @@
+"""What happens to data on their way: the settings event.handler and callback.handler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ottla.clients.legacy.message import Encoder, Message
+from ottla.clients.legacy.produce import ProducerRequest
+from ottla.clients.legacy.producer_pool import MessageSender
+from ottla.structs import TopicPartition
+
+
+class QueueItem(NamedTuple):
+    """One piece of data in the queue of an async producer, with its partition."""
+
+    data: Any
+    topic: str
+    partition: int
+
+
+class EventHandler(Protocol):
+    """Serialises a batch of events and sends it; errors that it raises are the batch's."""
+
+    def handle(
+        self, events: Sequence[QueueItem], producer: MessageSender, encoder: Encoder
+    ) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class DefaultEventHandler:
+    """Encodes the events, puts those of each partition together, and sends all at once."""
+
+    def handle(
+        self, events: Sequence[QueueItem], producer: MessageSender, encoder: Encoder
+    ) -> None:
+        messages: dict[TopicPartition, list[Message]] = {}
+        for data, topic, partition in events:
+            queue = messages.setdefault(TopicPartition(topic, partition), [])
+            queue.append(encoder.to_message(data))
+        if messages:
+            producer.multi_send(
+                [ProducerRequest(*partition, queue) for partition, queue in messages.items()]
+            )
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+class CallbackHandler:
+    """Sees what passes the queue of an async producer, and may change it. This one does nothing.
+
+    `before_enqueue` and `after_enqueue` run in the threads that send, the others in the producer's.
+    """
+
+    def before_enqueue(self, item: QueueItem) -> QueueItem:
+        """What is to be queued in place of the item."""
+        return item
+
+    def after_enqueue(self, item: QueueItem, added: bool) -> None:
+        """The item is in the queue, or there was no room for it."""
+
+    def after_dequeuing_existing_data(self, item: QueueItem | None) -> Sequence[QueueItem]:
+        """An item has left the queue; what is to be in the batch in its place.
+
+        It is None when queue.time has passed: then what was held back may come.
+        """
+        return () if item is None else (item,)
+
+    def before_sending_data(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+        """A batch is complete; what is to be sent in its place."""
+        return items
+
+    def last_batch_before_close(self) -> Sequence[QueueItem]:
+        """The producer is being closed; what is still to be sent."""
+        return ()
+
+    def close(self) -> None:
+        """The last batch has been sent."""

@@ -1,0 +1,168 @@
+"""What a consumer of the 0.7 design keeps in the registry: its id, its partitions, its offsets.
+
+A consumer is in its group for as long as its id is there. Everything else that it writes is
+written together with a check of that id: a write that comes too late, after the session has
+ended, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+from ottla.registry import paths
+from ottla.registry.tree import (
+    Check,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Registry,
+    Set,
+    ensure_path,
+)
+from ottla.registry.znodes import ConsumerRegistration, decode_offset, encode_offset
+from ottla.structs import TopicPartition
+
+T = TypeVar("T")
+WRITES_AT_ONCE: Final = 500
+"""A larger `multi` may not fit into a packet of ZooKeeper's."""
+FIRST_VERSION: Final = 0
+"""An id is written once, when it is created."""
+
+
+class ConsumerNodes:
+    """The nodes of one consumer below /consumers/[group]."""
+
+    def __init__(self, registry: Registry, group: str, consumer: str) -> None:
+        self.registry = registry
+        self.group = group
+        self.consumer = consumer
+        self._has_offset: set[TopicPartition] = set()
+        self._id = paths.consumer_id(group, consumer)
+        self._is_member = Check(self._id, FIRST_VERSION)
+
+    async def register(self, registration: ConsumerRegistration) -> None:
+        """Enter the group; NodeExistsError where another session has this id."""
+        await ensure_path(self.registry, paths.consumer_ids(self.group))
+        await self.registry.create(self._id, registration.encode(), ephemeral=True)
+
+    async def leave(self) -> None:
+        """Leave the group; harmless if that is done."""
+        try:
+            await self.registry.delete(self._id)
+        except NoNodeError:
+            pass  # the session that had it is over
+
+    async def registrations(self) -> dict[str, ConsumerRegistration]:
+        """The consumers of the group, this one among them."""
+        found = {}
+        for name in await self.registry.children(paths.consumer_ids(self.group)):
+            try:
+                data, _ = await self.registry.get(paths.consumer_id(self.group, name))
+            except NoNodeError:
+                continue  # it has left meanwhile, and the watch will tell of it
+            found[name] = ConsumerRegistration.decode(name, data)
+        return found
+
+    async def take(self, owners: Mapping[TopicPartition, str]) -> None:
+        """Become the owner of partitions: of all, or NodeExistsError and of none."""
+        for topic in {partition.topic for partition in owners}:
+            await ensure_path(self.registry, paths.partition_owners(self.group, topic))
+        taken: list[TopicPartition] = []
+        try:
+            for part in in_parts(list(owners)):
+                await self._write(
+                    Create(self._owner(p), owners[p].encode(), ephemeral=True) for p in part
+                )
+                taken += part
+        except NodeExistsError:
+            await self.give_up(taken)
+            raise
+
+    async def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Own these partitions no more; they are this consumer's."""
+        for part in in_parts(list(partitions)):
+            try:
+                await self._write(Delete(self._owner(p)) for p in part)
+            except NoNodeError:
+                # A tool has deleted owners, or the id is gone, with which it fails again.
+                left = [p for p in part if await self._is_owner(p)]
+                await self._write(Delete(self._owner(p)) for p in left)
+
+    async def _is_owner(self, partition: TopicPartition) -> bool:
+        try:
+            owner, _ = await self.registry.get(self._owner(partition))
+        except NoNodeError:
+            return False
+        return owner.decode().rpartition("-")[0] == self.consumer
+
+    def owner_paths(self, partitions: Iterable[TopicPartition]) -> list[str]:
+        """Where the owners of partitions are written."""
+        return list(map(self._owner, partitions))
+
+    async def are_any_owned(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether any of the partitions has an owner."""
+        for path in self.owner_paths(partitions):
+            if await self.registry.exists(path) is not None:
+                return True
+        return False
+
+    async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The committed offsets; partitions without one are left out."""
+        found = {}
+        for partition in partitions:
+            path = self._offset(partition)
+            try:
+                found[partition] = decode_offset(path, (await self.registry.get(path))[0])
+            except NoNodeError:
+                self._has_offset.discard(partition)
+                continue
+            self._has_offset.add(partition)
+        return found
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write offsets; NoNodeError or SessionEndedError if the group was left meanwhile."""
+        for part in in_parts(list(offsets)):
+            for partition in part:
+                await self._prepare(partition)
+            try:
+                await self._commit({p: offsets[p] for p in part})
+            except (NoNodeError, NodeExistsError):
+                # A tool has deleted or made offsets meanwhile, or the id is gone: see which.
+                await self.registry.get(self._id)
+                self._has_offset.difference_update(part)
+                for partition in part:
+                    await self._prepare(partition)
+                await self._commit({p: offsets[p] for p in part})
+
+    async def _prepare(self, partition: TopicPartition) -> None:
+        if partition in self._has_offset:
+            return
+        await ensure_path(self.registry, paths.group_offsets(self.group, partition.topic))
+        if await self.registry.exists(self._offset(partition)) is not None:
+            self._has_offset.add(partition)
+
+    async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        operations: list[Operation] = []
+        for partition, offset in offsets.items():
+            kind = Set if partition in self._has_offset else Create
+            operations.append(kind(self._offset(partition), encode_offset(offset)))
+        await self._write(operations)
+        self._has_offset.update(offsets)
+
+    async def _write(self, operations: Iterable[Operation]) -> None:
+        await self.registry.multi([self._is_member, *operations])
+
+    def _owner(self, partition: TopicPartition) -> str:
+        return paths.partition_owner(self.group, *partition)
+
+    def _offset(self, partition: TopicPartition) -> str:
+        return paths.group_offset(self.group, *partition)
+
+
+def in_parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items in runs of which each can be written at once."""
+    for start in range(0, len(items), WRITES_AT_ONCE):
+        yield items[start : start + WRITES_AT_ONCE]

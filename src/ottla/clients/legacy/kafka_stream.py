@@ -1,0 +1,153 @@
+"""The streams of a connector: blocking iterators, each for one thread of the application."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.legacy.message import Decoder, Message, MessageAndMetadata
+from ottla.errors import KafkaError, KafkaTimeoutError
+from ottla.runtime.io_thread import Condition
+from ottla.structs import TopicPartition
+
+
+class ConsumerTimeoutError(KafkaTimeoutError):
+    """No message came within consumer.timeout.ms; the stream can be read on."""
+
+
+class OwnedPartition:
+    """A partition that a stream hands out, for as long as it is this consumer's.
+
+    `consumed_offset` is the one after the last message that the application got, or where
+    reading began; None until that is known.
+    """
+
+    __slots__ = ("consumed_offset", "is_lost", "stream", "topic_partition")
+
+    def __init__(
+        self, topic_partition: TopicPartition, stream: KafkaStream, offset: int | None
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.stream = stream
+        self.consumed_offset = offset
+        self.is_lost = False
+
+
+class Chunk:
+    """Messages of one partition that have arrived together; `position` is the next one's."""
+
+    __slots__ = ("partition", "position", "records")
+
+    def __init__(self, partition: OwnedPartition, records: Sequence[ConsumerRecord]) -> None:
+        self.partition = partition
+        self.records = records
+        self.position = 0
+
+
+class KafkaStream:
+    """Hands out the messages of its partitions, as MessageAndMetadata; waits while there is none.
+
+        for message in stream:
+            print(message.topic, message.message)
+
+    It ends when the connector is shut down. A message counts as consumed as soon as it was handed
+    out: a commit in the loop's body takes it in.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        decoder: Decoder,
+        timeout_ms: int,
+        max_chunks: int,
+        on_room: Callable[[KafkaStream], object],
+    ) -> None:
+        self.name = name
+        self._decoder = decoder
+        self._timeout_s = None if timeout_ms < 0 else timeout_ms / 1000
+        self._max_chunks = max_chunks
+        self._on_room = on_room
+        self._changed = Condition()
+        self._chunks: deque[Chunk] = deque()
+        self._is_full = False
+        self._is_closed = False
+        self._error: KafkaError | None = None
+
+    def __iter__(self) -> KafkaStream:
+        return self
+
+    def __next__(self) -> MessageAndMetadata:
+        with self._changed:
+            chunk = self._next_chunk()
+            record = chunk.records[chunk.position]
+            chunk.position += 1
+            chunk.partition.consumed_offset = record.offset + 1
+            if chunk.position == len(chunk.records):
+                self._chunks.popleft()
+            has_room = self._is_full and len(self._chunks) < self._max_chunks
+            if has_room:
+                self._is_full = False
+        if has_room:
+            self._on_room(self)
+        event: Any = self._decoder.to_event(Message(record.value, record.key, record.timestamp_ms))
+        return MessageAndMetadata(event, record.topic, record.partition, record.offset, record.key)
+
+    def __repr__(self) -> str:
+        return f"<KafkaStream {self.name}>"
+
+    # What the connector does with it, from the loop
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it waits to be read before it takes more."""
+        return self._is_full
+
+    def put(self, partition: OwnedPartition, records: Sequence[ConsumerRecord]) -> None:
+        """Queue messages of a partition; there may be one chunk more than the stream wanted."""
+        with self._changed:
+            if partition.is_lost or self._is_closed:
+                return
+            self._chunks.append(Chunk(partition, records))
+            self._is_full = len(self._chunks) >= self._max_chunks
+            self._changed.notify()
+
+    def lose(self, partition: OwnedPartition) -> None:
+        """Hand out no more of a partition: `consumed_offset` stays as it is from now on."""
+        with self._changed:
+            partition.is_lost = True
+            self._chunks = deque(c for c in self._chunks if c.partition is not partition)
+            self._is_full = len(self._chunks) >= self._max_chunks
+
+    def fail(self, error: KafkaError) -> None:
+        """Let the reader know what went wrong, once, after what it has got."""
+        with self._changed:
+            self._error = error
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End the iteration."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _next_chunk(self) -> Chunk:
+        """The first chunk, waiting for it."""
+        if not self._changed.wait_for(self._has_news, self._timeout_s):
+            raise ConsumerTimeoutError(
+                f"no message in {self.name} within consumer.timeout.ms={self._timeout_ms}"
+            )
+        if self._chunks:
+            return self._chunks[0]
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error.with_traceback(None)
+        raise StopIteration
+
+    @property
+    def _timeout_ms(self) -> int:
+        return -1 if self._timeout_s is None else int(self._timeout_s * 1000)
+
+    def _has_news(self) -> bool:
+        return bool(self._chunks) or self._error is not None or self._is_closed

@@ -1,0 +1,142 @@
+"""What the 0.7 design sends and reads: messages, and the coders between them and data."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+from ottla.clients.consumer.completed_fetch import split_batches
+from ottla.errors import ErrorCode, KafkaError
+from ottla.record.record_batch import RecordBatch
+from ottla.runtime import Buffer
+
+
+class Message(NamedTuple):
+    """The bytes of one message; the key is there if a producer of today has given one."""
+
+    payload: bytes | None
+    key: bytes | None = None
+    timestamp_ms: int = -1
+
+    @property
+    def size(self) -> int:
+        """How many bytes key and payload have."""
+        return len(self.payload or b"") + len(self.key or b"")
+
+    @property
+    def checksum(self) -> int:
+        """The CRC-32 of the payload, which 0.7 wrote in front of it."""
+        return zlib.crc32(self.payload or b"")
+
+
+class MessageAndOffset(NamedTuple):
+    """A message and its number in the partition; go on at `next_offset`."""
+
+    message: Message
+    offset: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.offset + 1
+
+
+class MessageAndMetadata(NamedTuple):
+    """What a stream hands out: the message, decoded, and where it stood."""
+
+    message: Any
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None = None
+
+
+class MessageSet:
+    """The messages of one partition in the answer to a fetch, decoded when they are read.
+
+    Reading raises the KafkaError that the broker answered with, if it did. `next_offset` is where
+    to go on: behind the last whole batch, even where that has no message in it.
+    """
+
+    def __init__(self, data: Buffer, offset: int, error: KafkaError | None = None) -> None:
+        self.offset = offset
+        self.error = error
+        self.size_in_bytes = len(memoryview(data))
+        self._batches, self._end = split_batches(data)
+
+    @property
+    def error_code(self) -> int:
+        return int(ErrorCode.NONE if self.error is None else self.error.error)
+
+    @property
+    def next_offset(self) -> int:
+        last = self._batches[-1].next_offset if self._batches else self.offset
+        return max(last, self.offset)
+
+    @property
+    def valid_bytes(self) -> int:
+        """The bytes of whole batches; a last one that was cut off does not count."""
+        return sum(batch.size_in_bytes for batch in self._batches)
+
+    def __iter__(self) -> Iterator[MessageAndOffset]:
+        if self.error is not None:
+            raise self.error
+        for batch in self._batches:
+            if batch.last_offset >= self.offset and not batch.is_control:
+                yield from self._messages(batch)
+        if self._end is not None:
+            raise self._end
+
+    def _messages(self, batch: RecordBatch) -> Iterator[MessageAndOffset]:
+        batch.verify()
+        for offset, timestamp_ms, key, value, _ in batch.records():
+            if offset >= self.offset:
+                yield MessageAndOffset(Message(value, key, timestamp_ms), offset)
+
+
+class Encoder(Protocol):
+    """Makes a message of what the application sends: the setting serializer.class."""
+
+    def to_message(self, event: Any) -> Message: ...
+
+
+class Decoder(Protocol):
+    """Makes of a message what the application gets from a stream."""
+
+    def to_event(self, message: Message) -> Any: ...
+
+
+class DefaultEncoder:
+    """Messages pass as they are; bytes become the payload of one."""
+
+    def to_message(self, event: Message | bytes | None) -> Message:
+        if isinstance(event, Message):
+            return event
+        if event is None or isinstance(event, bytes):
+            return Message(event)
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"{event!r} is a {type(event).__name__}; without serializer.class it must be "
+            "a Message or bytes",
+        )
+
+
+class StringEncoder:
+    """Text as UTF-8."""
+
+    def to_message(self, event: str) -> Message:
+        return Message(event.encode())
+
+
+class DefaultDecoder:
+    """The message itself."""
+
+    def to_event(self, message: Message) -> Message:
+        return message
+
+
+class StringDecoder:
+    """UTF-8 as text; None stays None."""
+
+    def to_event(self, message: Message) -> str | None:
+        return None if message.payload is None else message.payload.decode()

@@ -1,0 +1,214 @@
+"""Which partitions a producer may choose from, and who leads them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from ottla.clients.legacy.broker_link import BrokerLink
+from ottla.clients.legacy.cluster_nodes import leader_of, live_brokers, replicas_of
+from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
+from ottla.network.timing import pause
+from ottla.registry import paths
+from ottla.registry.tree import Registry, SessionState, Watch
+from ottla.runtime import Runtime
+from ottla.structs import NO_LEADER, Node
+
+logger = logging.getLogger(__name__)
+
+CREATION_PAUSE_MS = 50
+CREATION_ATTEMPTS = 100
+
+
+class BrokerPartition(NamedTuple):
+    """A partition, the broker that it belongs to, and the one that leads it just now."""
+
+    broker_id: int
+    partition: int
+    leader: int
+
+
+class PartitionInfo(Protocol):
+    """What a producer asks before it sends.
+
+    `known` is replaced, never changed, so that any thread may look at it; the methods belong to
+    the loop.
+    """
+
+    known: Mapping[str, tuple[BrokerPartition, ...]]
+    brokers: Mapping[int, Node]
+
+    async def start(self) -> None: ...
+
+    async def learn(self, topic: str) -> None:
+        """Look a topic up anew; it is made if brokers do that. An error if it is not there."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+LinkTo = Callable[[int], BrokerLink]
+
+
+class ZooKeeperPartitionInfo:
+    """Reads brokers and topics in ZooKeeper, and hears of their changes.
+
+    It watches for brokers that come and go, and topics that are made, deleted, or get partitions.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        registry: Registry,
+        link_to: LinkTo,
+        on_brokers: Callable[[Mapping[int, Node]], object],
+    ) -> None:
+        self.known: Mapping[str, tuple[BrokerPartition, ...]] = {}
+        self.brokers: Mapping[int, Node] = {}
+        self._runtime = runtime
+        self._registry = registry
+        self._link_to = link_to
+        self._on_brokers = on_brokers
+        self._watches: list[Watch] = []
+        self._topic_watches: dict[str, Watch] = {}
+
+    async def start(self) -> None:
+        registry = self._registry
+        await registry.start()
+        self._watches = [
+            registry.watch_children(paths.BROKER_IDS, self._refresh_soon),
+            registry.watch_children(paths.TOPICS, self._refresh_soon),
+            registry.watch_session(self._on_session),
+        ]
+        await self._update_brokers()
+
+    async def learn(self, topic: str) -> None:
+        for attempt in range(CREATION_ATTEMPTS):
+            if await self._read(topic):
+                return
+            if not self.brokers:
+                await self._update_brokers()
+            if not self.brokers:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "there is no broker in ZooKeeper")
+            if not attempt:
+                await self._make(topic)
+            await pause(self._runtime.scheduler, CREATION_PAUSE_MS)
+        raise InvalidMetadataError(
+            ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic} has no partition with a leader"
+        )
+
+    async def close(self) -> None:
+        for watch in [*self._watches, *self._topic_watches.values()]:
+            watch.cancel()
+        await self._registry.close()
+
+    async def _make(self, topic: str) -> None:
+        """Ask a broker for a topic that is not there: it makes it, or says why not."""
+        broker_id = self._runtime.random.choice(sorted(self.brokers))
+        response = await self._link_to(broker_id).metadata(topic)
+        (answer,) = response.topics
+        error = ErrorCode.of(answer.error_code)
+        if error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
+            raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
+
+    async def _read(self, topic: str) -> bool:
+        """Take over what ZooKeeper has of a topic; whether it can be sent to."""
+        if topic not in self._topic_watches:
+            refresh = partial(self._refresh_topic_soon, topic)
+            self._topic_watches[topic] = self._registry.watch_data(paths.topic(topic), refresh)
+        replicas = (await replicas_of(self._registry, [topic])).get(topic, {})
+        found = [
+            BrokerPartition(
+                (ids or (NO_LEADER,))[0],
+                partition,
+                await leader_of(self._registry, topic, partition),
+            )
+            for partition, ids in replicas.items()
+        ]
+        known = {name: entry for name, entry in self.known.items() if name != topic}
+        if found:
+            known[topic] = tuple(sorted(found))
+        self.known = known
+        return any(entry.leader != NO_LEADER for entry in found)
+
+    async def _update_brokers(self) -> None:
+        self.brokers = await live_brokers(self._registry)
+        self._on_brokers(self.brokers)
+
+    async def _refresh(self, topics: Collection[str]) -> None:
+        try:
+            await self._update_brokers()
+            for topic in topics:
+                await self._read(topic)
+        except KafkaError as error:
+            logger.warning("the partitions cannot be read in ZooKeeper: %s", error)
+
+    def _refresh_soon(self) -> None:
+        refresh = self._refresh(list(self.known))
+        self._runtime.scheduler.spawn(refresh, "read brokers and topics")
+
+    def _refresh_topic_soon(self, topic: str) -> None:
+        if topic in self.known:
+            self._runtime.scheduler.spawn(self._refresh([topic]), f"read topic {topic}")
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.RENEWED:
+            self._refresh_soon()
+
+
+class StaticPartitionInfo:
+    """The brokers of broker.list, each of which says itself what it leads.
+
+    Only these brokers are used. One that is not known under its id in the cluster, because
+    something that spreads load stands there, is asked for the leaders and they are used.
+    """
+
+    def __init__(self, runtime: Runtime, brokers: Mapping[int, Node], link_to: LinkTo) -> None:
+        self.known: Mapping[str, tuple[BrokerPartition, ...]] = {}
+        self.brokers: Mapping[int, Node] = dict(brokers)
+        self._runtime = runtime
+        self._listed = dict(brokers)
+        self._link_to = link_to
+
+    async def start(self) -> None:
+        """Nothing is known before a topic is sent to."""
+
+    async def learn(self, topic: str) -> None:
+        order = sorted(self._listed)
+        self._runtime.random.shuffle(order)
+        failure: KafkaError | None = None
+        for broker_id in order:
+            try:
+                found = await self._ask(broker_id, topic)
+            except KafkaError as error:
+                failure = error
+                continue
+            if found:
+                self.known = {**self.known, topic: tuple(sorted(found))}
+                return
+        raise failure or InvalidMetadataError(
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            f"the brokers of broker.list lead no partition of topic {topic}",
+        )
+
+    async def close(self) -> None:
+        """There is nothing to give back."""
+
+    async def _ask(self, broker_id: int, topic: str) -> list[BrokerPartition]:
+        response = await self._link_to(broker_id).metadata(topic)
+        (answer,) = response.topics
+        error = ErrorCode.of(answer.error_code)
+        if error is not ErrorCode.NONE:
+            raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
+        nodes = {n.node_id: Node(n.node_id, n.host, n.port) for n in response.brokers}
+        usable = set(self._listed) & set(nodes)
+        if not usable:
+            usable = set(nodes)
+            self.brokers = {**self._listed, **nodes}
+        return [
+            BrokerPartition(p.leader_id, p.partition_index, p.leader_id)
+            for p in answer.partitions
+            if p.leader_id in usable
+        ]
