@@ -61,6 +61,8 @@ class NodeConnection:
         self.node = node
         self.channel: Channel | None = None
         self.versions: dict[int, tuple[int, int]] = {}
+        # The levels of features that were in force when the connection was opened (KIP-584).
+        self.features: dict[str, int] = {}
         self.in_flight = 0
         self.retry_at_ms = 0
         self.last_used_ms = 0
@@ -194,7 +196,7 @@ class NodeConnection:
         try:
             if self._is_closed:
                 raise self._unreachable("the connection was closed")
-            versions = await within(
+            answer = await within(
                 self._runtime.scheduler,
                 settings.request_timeout_ms,
                 self._agree_on_versions(channel),
@@ -203,10 +205,12 @@ class NodeConnection:
         except BaseException:
             channel.close("the versions were not agreed on")
             raise
-        self.channel, self.versions = channel, versions
+        self.channel = channel
+        self.versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+        self.features = {each.name: each.max_version_level for each in answer.finalized_features}
         self.last_used_ms = self._runtime.clock.monotonic_ms()
 
-    async def _agree_on_versions(self, channel: Channel) -> dict[int, tuple[int, int]]:
+    async def _agree_on_versions(self, channel: Channel) -> ApiVersionsResponse:
         """Ask with our highest version; a broker that does not know it tells what it knows."""
         response = await self._ask_versions(channel, ApiVersionsRequest.max_version)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -215,7 +219,7 @@ class NodeConnection:
             response = await self._ask_versions(channel, version)
         if response.error_code:
             raise KafkaError.of(response.error_code, f"ApiVersions was refused by {self.node}")
-        return {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        return response
 
     async def _ask_versions(self, channel: Channel, version: int) -> ApiVersionsResponse:
         request = ApiVersionsRequest()

@@ -139,6 +139,7 @@ MODULES: Final[dict[int, str]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "reassignments",
     ApiKey.OFFSET_DELETE: "offsets",
     ApiKey.ALTER_PARTITION: "controller_requests",
+    ApiKey.UPDATE_FEATURES: "features",
     ApiKey.DESCRIBE_CLUSTER: "cluster",
     ApiKey.DESCRIBE_PRODUCERS: "transactions",
     ApiKey.DESCRIBE_TRANSACTIONS: "transactions",

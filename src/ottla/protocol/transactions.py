@@ -1,8 +1,6 @@
 """Transactions: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
 WriteTxnMarkers (27), TxnOffsetCommit (28), and what administrators ask: DescribeProducers (61),
 DescribeTransactions (65), ListTransactions (66).
-
-Left out: EndTxn v5 and TxnOffsetCommit v5, which belong to transaction.version 2 (KIP-890).
 """
 
 from __future__ import annotations
@@ -123,10 +121,11 @@ class AddOffsetsToTxnResponse(Response, api_key=25, versions="0-4", flexible="3+
     error_code: int = field(Int16)
 
 
-class EndTxnRequest(Request, api_key=26, versions="0-4", flexible="3+"):
+class EndTxnRequest(Request, api_key=26, versions="0-5", flexible="3+"):
     """Commit the transaction, or abort it.
 
-    v2 PRODUCER_FENCED possible · v3 flexible · v4 TRANSACTION_ABORTABLE possible (KIP-890).
+    v2 PRODUCER_FENCED possible · v3 flexible · v4 TRANSACTION_ABORTABLE possible · v5 raises the
+    epoch (KIP-890).
     """
 
     transactional_id: str = field(String)
@@ -135,11 +134,16 @@ class EndTxnRequest(Request, api_key=26, versions="0-4", flexible="3+"):
     committed: bool = field(Boolean)
 
 
-class EndTxnResponse(Response, api_key=26, versions="0-4", flexible="3+"):
-    """Whether it is decided; the markers may still be on their way. v3 flexible."""
+class EndTxnResponse(Response, api_key=26, versions="0-5", flexible="3+"):
+    """Whether it is decided; the markers may still be on their way.
+
+    v3 flexible · v5 as whom the producer goes on (KIP-890).
+    """
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
+    producer_id: int = field(Int64, versions="5+", default=-1, ignorable=True)
+    producer_epoch: int = field(Int16, versions="5+", default=-1, ignorable=True)
 
 
 class WritableTxnMarkerTopic(Struct):
@@ -212,11 +216,12 @@ class TxnOffsetCommitRequestTopic(Struct):
     )
 
 
-class TxnOffsetCommitRequest(Request, api_key=28, versions="0-4", flexible="3+"):
+class TxnOffsetCommitRequest(Request, api_key=28, versions="0-5", flexible="3+"):
     """Commit offsets that count once the transaction is committed.
 
     v2 leader epoch (KIP-320) · v3 flexible, names the group's member, so that one of an older
-    generation is refused (KIP-447) · v4 TRANSACTION_ABORTABLE possible (KIP-890).
+    generation is refused (KIP-447) · v4 TRANSACTION_ABORTABLE possible · v5 names the group to the
+    transaction by itself (KIP-890).
     """
 
     transactional_id: str = field(String)
@@ -245,7 +250,7 @@ class TxnOffsetCommitResponseTopic(Struct):
     )
 
 
-class TxnOffsetCommitResponse(Response, api_key=28, versions="0-4", flexible="3+"):
+class TxnOffsetCommitResponse(Response, api_key=28, versions="0-5", flexible="3+"):
     """One result for each partition. v3 flexible."""
 
     throttle_time_ms: int = field(Int32)

@@ -34,9 +34,11 @@ from ottla.runtime import Runtime, real_runtime
 from ottla.server.apis import ApiFamily, Apis
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
+from ottla.server.features import Features
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.api_versions import ApiVersionsHandler
 from ottla.server.handlers.configs import ConfigsHandler
+from ottla.server.handlers.features import FeaturesHandler
 from ottla.server.handlers.fetch import FetchHandler
 from ottla.server.handlers.leader_epoch import LeaderEpochHandler
 from ottla.server.handlers.list_offsets import ListOffsetsHandler
@@ -106,6 +108,8 @@ class Broker:
         await adoption.prepare()
         self.dynamic_config = DynamicConfig(runtime, self.registry, config, self.broker_id)
         await self.dynamic_config.start()
+        self.features = Features(runtime, self.registry)
+        await self.features.start()
         await self.log_manager.startup()
         await adoption.complete(self.log_manager.all_logs())
         self.replica_manager = ReplicaManager(runtime, self.log_manager, self.broker_id)
@@ -154,7 +158,8 @@ class Broker:
         )
         transactional = TransactionalProduce(replica_manager, self.coordinators.verifier)
         return (
-            ApiVersionsHandler(self.apis.supported),
+            ApiVersionsHandler(self.apis.supported, self.features),
+            FeaturesHandler(self.features),
             ProduceHandler(replica_manager, transactional),
             FetchHandler(replica_manager, sessions, config.fetch_max_bytes),
             ListOffsetsHandler(replica_manager),
@@ -194,6 +199,7 @@ class Broker:
         self.replica_manager.shutdown()
         await self.processor.stop(STOP_TIMEOUT_MS)
         self.dynamic_config.stop()
+        self.features.stop()
         await self.log_manager.shutdown()
         await self.registry.close()
         await self.runtime.close()

@@ -66,7 +66,9 @@ class Coordinators:
             producer_ids,
             LocalMarkerChannel(self.markers, cache),
         )
-        self.verifier = TransactionVerifier(replica_manager, LocalVerification(self.transactions))
+        self.verifier = TransactionVerifier(
+            runtime, replica_manager, LocalVerification(self.transactions)
+        )
 
     def startup(self) -> None:
         """Begin to answer."""

@@ -56,7 +56,7 @@ class LocalMarkerChannel:
 
 
 class LocalVerification:
-    """Asks this broker's own coordinator whether partitions are in a transaction."""
+    """Asks this broker's own coordinator whether partitions are in a transaction, or adds them."""
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self.coordinator = coordinator
@@ -66,8 +66,15 @@ class LocalVerification:
         producer: TxnProducer,
         partitions: Collection[TopicPartition],
         on_answer: OnVerified,
+        *,
+        adds: bool,
     ) -> None:
-        on_answer(self.coordinator.verify_partitions(producer, partitions))
+        if adds:
+            self.coordinator.add_partitions(
+                producer, partitions, lambda error: on_answer(dict.fromkeys(partitions, error))
+            )
+        else:
+            on_answer(self.coordinator.verify_partitions(producer, partitions))
 
 
 class LocalBrokerChannel:

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ottla.protocol.api_keys import MODULES, ApiKey
-from ottla.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
 from ottla.protocol.group import (
     Coordinator,
     FindCoordinatorRequest,
@@ -139,7 +144,11 @@ class MockBroker:
             kind = request_class(api_key)
             first, last = self.versions.get(api_key, (kind.min_version, kind.max_version))
             keys.append(ApiVersion(api_key=api_key, min_version=first, max_version=last))
-        return ApiVersionsResponse(api_keys=keys)
+        features = [
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in self.cluster.features.items()
+        ]
+        return ApiVersionsResponse(api_keys=keys, finalized_features=features)
 
     def _metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
         return self.cluster.metadata(request)
@@ -162,6 +171,7 @@ class MockCluster:
         self.runtime = runtime
         self.brokers = {node_id: MockBroker(self, node_id) for node_id in range(broker_count)}
         self.topics: dict[str, int] = {}
+        self.features: dict[str, int] = {}
         self.errors: dict[str, int] = {}
         self.leaders: dict[tuple[str, int], int] = {}
         self.epochs: dict[tuple[str, int], int] = {}

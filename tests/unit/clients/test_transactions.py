@@ -89,6 +89,40 @@ def test_partitions_are_named_again_in_the_next_transaction(world):
     assert world.batches == [(0, 0, 1), (0, 1, 1)]
 
 
+def test_partitions_are_not_named_where_produce_does_it(runtime, cluster):
+    """Nor are groups, in a cluster with transaction.version 2; each end begins an epoch."""
+    cluster.features["transaction.version"] = 2
+    world = TransactionWorld(runtime, cluster).begun()
+    cluster[0].on(EndTxnRequest, world.end_with_bump)
+    for name in ("commit", "abort"):
+        world.send("a")
+        world.run(10)
+        world.call("send_offsets", OFFSETS, GROUP)
+        world.call(name)
+        world.call("begin")
+
+    said = ["produce", "commit offsets"]
+    assert world.conversation() == ["init -1", *said, "commit", *said, "abort"]
+    assert world.batches == [(0, 0, 1), (1, 0, 1)]
+    kinds = (ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest)
+    assert {(type(r), v) for r, v in cluster[0].requests if isinstance(r, kinds)} == {
+        (ProduceRequest, 12),
+        (TxnOffsetCommitRequest, 5),
+        (EndTxnRequest, 5),
+    }
+
+
+def test_versions_that_raise_the_epoch_are_left_alone_elsewhere(world, cluster):
+    """They would mean what the producer does not do."""
+    world.send("a")
+    world.run(10)
+    world.call("send_offsets", OFFSETS, GROUP)
+    world.call("commit")
+
+    kinds = (ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest)
+    assert [v for r, v in cluster[0].requests if isinstance(r, kinds)] == [11, 4, 4]
+
+
 def test_transaction_without_records_is_not_spoken_of(world):
     """Committed or aborted, the coordinator has not heard of it."""
     world.call("commit")

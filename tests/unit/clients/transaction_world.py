@@ -96,6 +96,11 @@ class TransactionWorld(ProducerWorld):
         self.epoch += 1
         return InitProducerIdResponse(producer_id=PRODUCER_ID, producer_epoch=self.epoch)
 
+    def end_with_bump(self, request: EndTxnRequest, version: int) -> EndTxnResponse:
+        """As a coordinator answers in transaction.version 2."""
+        self.epoch = request.producer_epoch + 1
+        return EndTxnResponse(producer_id=PRODUCER_ID, producer_epoch=self.epoch)
+
     def call(self, name: str, *arguments: Any, limit_ms: int = LIMIT_MS) -> None:
         deadline = Deadline(self.runtime.clock, limit_ms)
         method = getattr(self.transactions, name)

@@ -14,7 +14,9 @@ from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, ListGroups
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.metadata import MetadataRequest
+from ottla.registry.embedded import EmbeddedRegistry
 from ottla.server.apis import Apis
+from ottla.server.features import Features
 from ottla.server.handlers.api_versions import ApiVersionsHandler
 from ottla.testing import mock_runtime
 
@@ -49,8 +51,10 @@ class Family:
 
 @pytest.fixture
 def apis():
-    table = Apis(mock_runtime())
-    table.register(ApiVersionsHandler(table.supported))
+    runtime = mock_runtime()
+    table = Apis(runtime)
+    features = Features(runtime, EmbeddedRegistry(runtime, "/data/registry"))
+    table.register(ApiVersionsHandler(table.supported, features))
     return table
 
 
@@ -81,6 +85,18 @@ def test_api_versions_says_what_is_registered(apis, connection):
         (ApiKey.HEARTBEAT, 0, 4),
         (ApiKey.API_VERSIONS, 0, 4),
     ]
+
+
+@pytest.mark.parametrize(("version", "supported"), [(3, []), (4, [("transaction.version", 0, 2)])])
+def test_api_versions_has_the_features(apis, connection, version, supported):
+    """Those whose lowest level is 0 are told only to clients that can read that (KIP-584)."""
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    answer = ask(apis, connection, request, version)
+
+    assert [
+        (each.name, each.min_version, each.max_version) for each in answer.supported_features
+    ] == supported
+    assert (answer.finalized_features, answer.finalized_features_epoch) == ([], -1)
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("bad name", "1"), ("good", "-")])

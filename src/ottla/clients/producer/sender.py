@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_VERSION = 3
 FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_THAT_ADDS = 12  # partitions to the transaction (KIP-890)
 
 # After these a leader may have appended the batch although it did not say so.
 UNCERTAIN = frozenset(
@@ -226,7 +227,7 @@ class Sender:
                 PartitionProduceData(index=partition, records=batch.encoded)
             )
         try:
-            version = connection.version_of(ProduceRequest, self._low)
+            version = connection.version_of(ProduceRequest, *self._versions())
             if self._config.acks == 0:
                 connection.send_without_response(request, version)
                 self._on_no_response(parcels)
@@ -237,6 +238,14 @@ class Sender:
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         future.add_done_callback(partial(self._on_response, node_id, parcels))
+
+    def _versions(self) -> tuple[int, int]:
+        """Within which versions Produce means what the transaction needs."""
+        if self._transactions is None:
+            return self._low, ProduceRequest.max_version
+        if self._transactions.bumps:
+            return FIRST_VERSION_THAT_ADDS, FIRST_VERSION_THAT_ADDS
+        return self._low, FIRST_VERSION_THAT_ADDS - 1
 
     def _encode(self, batch: ProducerBatch) -> bool:
         """Make the bytes of a batch; what cannot be encoded fails, and nothing else does."""

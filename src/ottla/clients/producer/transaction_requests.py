@@ -1,4 +1,9 @@
-"""The requests of a transaction, each sent again until it is answered, refused, or too late."""
+"""The requests of a transaction, each sent again until it is answered, refused, or too late.
+
+Where the cluster has transaction.version at level 2 (KIP-890), partitions and groups are not named
+beforehand, since Produce and TxnOffsetCommit do that, and EndTxn answers as whom to go on. Below
+that these requests must not be sent in the versions that mean it.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +34,10 @@ from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 T = TypeVar("T")
 
 LAST_VERSION_FOR_CLIENTS = 3  # of AddPartitionsToTxn; newer ones are for brokers (KIP-890)
+TRANSACTION_VERSION = "transaction.version"
+LEVEL_WITH_BUMP = 2
+FIRST_END_WITH_BUMP = 5
+FIRST_OFFSET_COMMIT_THAT_ADDS = 5
 FIRST_VERSION_WITH_EPOCH = 3  # of InitProducerId (KIP-360)
 FIRST_VERSION_WITH_MEMBER = 3  # of TxnOffsetCommit (KIP-447)
 # The markers of the transaction before are about to be written: that takes no longer than this.
@@ -54,6 +63,7 @@ class TransactionRequests:
         self._runtime = client.runtime
         self._link = self._link_to(self.transactional_id, KEY_TYPE_TRANSACTION)
         self._groups: dict[str, CoordinatorLink] = {}
+        self.level = 0  # of transaction.version, as the coordinator has said last
         self._backoff = Backoff(
             config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
         )
@@ -72,7 +82,10 @@ class TransactionRequests:
             request.producer_id, request.producer_epoch = present
 
         async def attempt(node_id: int) -> ProducerIdentity:
-            response = await self._client.send(node_id, request, low=low)
+            connection = await self._client.ready(node_id)
+            self.level = connection.features.get(TRANSACTION_VERSION, 0)
+            version = connection.version_of(InitProducerIdRequest, low)
+            response = await self._client.send_on(connection, request, version)
             self._check(response.error_code, "init_transactions")
             return ProducerIdentity(response.producer_id, response.producer_epoch)
 
@@ -135,6 +148,8 @@ class TransactionRequests:
         group: ConsumerGroupMetadata,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         deadline: Deadline,
+        *,
+        adds: bool = False,
     ) -> None:
         """Hand the offsets to the group's coordinator, which keeps them until the end."""
         generation, member_id, instance_id = group.membership
@@ -145,15 +160,20 @@ class TransactionRequests:
             producer_epoch=identity.producer_epoch,
             topics=_offsets_by_topic(offsets),
         )
-        low = 0
-        if member_id or instance_id is not None:
+        low, high = 0, FIRST_OFFSET_COMMIT_THAT_ADDS - 1
+        if adds:
+            low = high = FIRST_OFFSET_COMMIT_THAT_ADDS
+        elif member_id or instance_id is not None:
             low = FIRST_VERSION_WITH_MEMBER
+        if low >= FIRST_VERSION_WITH_MEMBER:
             request.generation_id = generation
             request.member_id = member_id
             request.group_instance_id = instance_id
 
         async def attempt(node_id: int) -> None:
-            response = await self._client.send(node_id, request, low=low)
+            connection = await self._client.ready(node_id)
+            version = connection.version_of(TxnOffsetCommitRequest, low, high)
+            response = await self._client.send_on(connection, request, version)
             self._check_all(
                 {
                     f"{result.name}-{p.partition_index}": p.error_code
@@ -167,8 +187,16 @@ class TransactionRequests:
             self._groups[group.group_id] = self._link_to(group.group_id, KEY_TYPE_GROUP)
         await self._persist(self._groups[group.group_id], attempt, deadline)
 
-    async def end(self, identity: ProducerIdentity, commit: bool, deadline: Deadline) -> None:
-        """Have it decided; asked twice, the coordinator gives the same answer twice."""
+    async def end(
+        self, identity: ProducerIdentity, commit: bool, deadline: Deadline, *, bumps: bool = False
+    ) -> ProducerIdentity:
+        """Have it decided; asked twice, the coordinator gives the same answer twice.
+
+        Returns as whom to go on: in the next epoch, if the end `bumps` it.
+        """
+        low, high = 0, FIRST_END_WITH_BUMP - 1
+        if bumps:
+            low = high = FIRST_END_WITH_BUMP
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=identity.producer_id,
@@ -176,11 +204,16 @@ class TransactionRequests:
             committed=commit,
         )
 
-        async def attempt(node_id: int) -> None:
-            response = await self._client.send(node_id, request)
+        async def attempt(node_id: int) -> ProducerIdentity:
+            connection = await self._client.ready(node_id)
+            version = connection.version_of(EndTxnRequest, low, high)
+            response = await self._client.send_on(connection, request, version)
             self._check(response.error_code, "commit" if commit else "abort")
+            if not bumps:
+                return identity
+            return ProducerIdentity(response.producer_id, response.producer_epoch)
 
-        await self._persist(self._link, attempt, deadline)
+        return await self._persist(self._link, attempt, deadline)
 
     def _link_to(self, key: str, key_type: int) -> CoordinatorLink:
         return CoordinatorLink(self._metadata, self._client, key, key_type)

@@ -11,7 +11,11 @@ from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.producer.transaction_manager import TransactionManager
-from ottla.clients.producer.transaction_requests import ProducerIdentity, TransactionRequests
+from ottla.clients.producer.transaction_requests import (
+    LEVEL_WITH_BUMP,
+    ProducerIdentity,
+    TransactionRequests,
+)
 from ottla.clients.producer.transaction_state import FATAL, FENCED, StateMachine, TransactionState
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import ProducerConfig
@@ -41,7 +45,8 @@ class Transactions:
     Invariants: a batch leaves only while `may_send` holds for its partition; EndTxn leaves only
     when no batch is on the wire and no other request of the transaction may follow it.
     `_is_begun` says whether the coordinator may have the transaction as open, `_is_confirmed`
-    whether it said so.
+    whether it said so. A transaction that `bumps` is one of transaction.version 2: requests name
+    what they write to by themselves, and its end begins an epoch (KIP-890).
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Transactions:
         self._adding: asyncio.Task[None] | None = None
         self._is_begun = False
         self._is_confirmed = False
+        self.bumps = False
 
     # What the application asks for
 
@@ -78,6 +84,7 @@ class Transactions:
         self._wanted.clear()
         self._groups.clear()
         self._is_begun = self._is_confirmed = False
+        self.bumps = self.requests.level >= LEVEL_WITH_BUMP
 
     async def send_offsets(
         self,
@@ -90,12 +97,16 @@ class Transactions:
         if not offsets:
             return
         try:
-            if group.group_id not in self._groups:
+            if self.bumps:
+                self._is_begun = True
+            elif group.group_id not in self._groups:
                 self._is_begun = True
                 await self.requests.add_offsets(self._identity, group.group_id, deadline)
                 self._is_confirmed = True
                 self._groups.add(group.group_id)
-            await self.requests.commit_offsets(self._identity, group, offsets, deadline)
+            await self.requests.commit_offsets(
+                self._identity, group, offsets, deadline, adds=self.bumps
+            )
         except KafkaTimeoutError:
             raise  # the same call may be made again, or the transaction aborted
         except KafkaError as error:
@@ -140,6 +151,9 @@ class Transactions:
         """Whether batches of the partition may leave; if it is not in the transaction, it will."""
         if self.machine.state is not TransactionState.IN_TRANSACTION:
             return False
+        if self.bumps:
+            self._is_begun = True
+            return True
         if partition in self._added:
             return True
         self._wanted[partition] = None
@@ -208,13 +222,16 @@ class Transactions:
         if not self._is_begun:
             return
         try:
-            await self.requests.end(self._identity, commit, deadline)
+            identity = await self.requests.end(self._identity, commit, deadline, bumps=self.bumps)
         except KafkaTimeoutError:
             raise  # nobody knows how it ended: the same call goes on
         except KafkaError as error:
             if commit or not self._was_never_begun(error):
                 is_fatal = not commit or error.error is not ErrorCode.TRANSACTION_ABORTABLE
                 raise self._fail(error, is_fatal=is_fatal) from None
+        else:
+            if self.bumps:
+                self._manager.begin_epoch(*identity)
         self._is_begun = False
 
     def _was_never_begun(self, error: KafkaError) -> bool:

@@ -14,6 +14,9 @@ State x request, for the producer with the present epoch (KIP-98):
     pending         CONCURRENT              CONCURRENT               CONCURRENT
 
 EndTxn gets the last answer of a line when it wants the other outcome than the one that is decided.
+From v5 on (transaction.version 2, KIP-890) it raises the epoch, so that what comes late of one
+transaction is refused in the next. Then the epoch tells an end that is asked for again from that of
+the next transaction, which may be aborted though it has nothing in it.
 """
 
 from __future__ import annotations
@@ -241,8 +244,12 @@ class TransactionCoordinator:
             return ErrorCode.CONCURRENT_TRANSACTIONS, None
         return ErrorCode.NONE, metadata
 
-    def _identify(self, producer: TxnProducer) -> tuple[ErrorCode, TransactionMetadata | None]:
+    def _identify(
+        self, producer: TxnProducer, *, may_repeat: bool = False
+    ) -> tuple[ErrorCode, TransactionMetadata | None]:
         """The sender's id, if the sender is the producer that has it now.
+
+        With `may_repeat` it is one as well that had it when it ended the last transaction.
 
         A frame of a connection that the producer has given up for a newer one comes too late: it
         belongs to what the producer did then, and must not touch what it is doing now.
@@ -251,9 +258,15 @@ class TransactionCoordinator:
         if error:
             return error, None
         metadata = self.manager.get(producer.transactional_id)
-        if metadata is None or metadata.current.producer_id != producer.producer_id:
+        if metadata is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
-        if metadata.current.producer_epoch != producer.producer_epoch:
+        present = metadata.current
+        repeats = may_repeat and present.was_ended_by(*producer[1:3])
+        if present.producer_id != producer.producer_id and not repeats:
+            is_early = producer[1:3] == present.successor
+            error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            return ErrorCode.CONCURRENT_TRANSACTIONS if is_early else error, None
+        if present.producer_epoch != producer.producer_epoch and not repeats:
             return ErrorCode.PRODUCER_FENCED, None
         if producer.session != NO_SESSION:
             if producer.session < metadata.session:
@@ -283,6 +296,54 @@ class TransactionCoordinator:
         else:
             respond(ErrorCode.NONE)  # asked before, and the answer was lost
 
+    async def end_with_bump(
+        self, producer: TxnProducer, commit: bool, respond: OnInitialized
+    ) -> None:
+        """The same in transaction.version 2; the answer has the id and epoch to go on with."""
+        known = self.manager.get(producer.transactional_id)
+        new_producer_id = NO_PRODUCER_ID
+        if known is not None and known.current.is_epoch_exhausted:
+            new_producer_id = await self._producer_ids.generate_producer_id()
+        try:
+            self._end_with_bump(producer, commit, new_producer_id, respond)
+        except KafkaError as refusal:
+            respond(refusal.error, NO_PRODUCER_ID, NO_EPOCH)
+
+    def _end_with_bump(
+        self, producer: TxnProducer, commit: bool, new_producer_id: int, respond: OnInitialized
+    ) -> None:
+        error, metadata = self._identify(producer, may_repeat=True)
+        if metadata is None:
+            raise KafkaError(error)
+        present = metadata.current
+        if metadata.is_pending:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if present.was_ended_by(producer.producer_id, producer.producer_epoch):
+            if present.is_commit is not commit:
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+            if present.state in ENDING:
+                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            respond(ErrorCode.NONE, *present.successor)
+            return
+        if present.state in ENDING:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if present.state is not TransactionState.ONGOING and commit:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        if present.is_epoch_exhausted and new_producer_id == NO_PRODUCER_ID:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)  # it was not so a moment ago
+        following = present.ended_with_bump(
+            commit=commit,
+            next_producer_id=new_producer_id if present.is_epoch_exhausted else NO_PRODUCER_ID,
+            now_ms=self._clock.now_ms(),
+        )
+        self._decide(
+            metadata,
+            following,
+            lambda error: respond(
+                error, *((NO_PRODUCER_ID, NO_EPOCH) if error else following.successor)
+            ),
+        )
+
     def _end(
         self,
         metadata: TransactionMetadata,
@@ -290,14 +351,18 @@ class TransactionCoordinator:
         commit: bool,
         on_decided: OnStored,
     ) -> None:
+        ended = ongoing.ended(commit=commit, now_ms=self._clock.now_ms())
+        self._decide(metadata, ended, on_decided)
+
+    def _decide(
+        self, metadata: TransactionMetadata, ended: Transaction, on_decided: OnStored
+    ) -> None:
         def on_stored(error: ErrorCode) -> None:
             on_decided(error)
             if not error:
                 self._markers.send(metadata)
 
-        self.manager.store(
-            metadata, ongoing.ended(commit=commit, now_ms=self._clock.now_ms()), on_stored
-        )
+        self.manager.store(metadata, ended, on_stored)
 
     def _abort_and_fence(self, metadata: TransactionMetadata, on_decided: OnStored) -> None:
         """Abort on the broker's own account: the producer that had the epoch has lost it."""

@@ -7,6 +7,7 @@ that asks it.
     Ongoing ---------> Ongoing            another one is
     Ongoing ---------> PrepareCommit      EndTxn: from here on the outcome is decided
     Ongoing ---------> PrepareAbort       the same, or a newer producer, or the time is over
+    Empty, Complete... > PrepareAbort     there was nothing to abort but an epoch (KIP-890)
     Ongoing ---------> PrepareEpochFence  the broker itself aborts: first nobody may write any more
     PrepareEpochFence> PrepareAbort
     PrepareCommit ---> CompleteCommit     all partitions have their marker
@@ -27,6 +28,8 @@ from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 NO_TIMESTAMP: Final = -1
 # One below the largest int16: the last raise is left to the coordinator, which needs it to fence.
 LAST_EPOCH: Final = 2**15 - 2
+# With this transaction.version the end of each transaction raises the epoch (KIP-890).
+EPOCH_BUMP: Final = 2
 
 
 class TransactionState(IntEnum):
@@ -49,12 +52,12 @@ class TransactionState(IntEnum):
 
 S = TransactionState
 NEXT_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
-    S.EMPTY: frozenset({S.EMPTY, S.ONGOING, S.DEAD}),
+    S.EMPTY: frozenset({S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.DEAD}),
     S.ONGOING: frozenset({S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT, S.PREPARE_EPOCH_FENCE}),
     S.PREPARE_COMMIT: frozenset({S.COMPLETE_COMMIT}),
     S.PREPARE_ABORT: frozenset({S.COMPLETE_ABORT}),
-    S.COMPLETE_COMMIT: frozenset({S.EMPTY, S.ONGOING, S.DEAD}),
-    S.COMPLETE_ABORT: frozenset({S.EMPTY, S.ONGOING, S.DEAD}),
+    S.COMPLETE_COMMIT: frozenset({S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.DEAD}),
+    S.COMPLETE_ABORT: frozenset({S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.DEAD}),
     S.DEAD: frozenset(),
     S.PREPARE_EPOCH_FENCE: frozenset({S.PREPARE_ABORT}),
 }
@@ -74,6 +77,8 @@ class Transaction(NamedTuple):
     updated_ms: int = NO_TIMESTAMP
     last_producer_epoch: int = NO_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    client_version: int = 0
 
     @property
     def is_epoch_exhausted(self) -> bool:
@@ -86,6 +91,22 @@ class Transaction(NamedTuple):
     def is_timed_out(self, now_ms: int) -> bool:
         """Whether it has been open for longer than its producer asked for."""
         return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
+
+    def was_ended_by(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer had this id and epoch until it ended the transaction (KIP-890)."""
+        if self.client_version < EPOCH_BUMP or self.state is TransactionState.ONGOING:
+            return False
+        if producer_id == self.producer_id:
+            return producer_epoch == self.producer_epoch - 1
+        is_last = producer_epoch >= LAST_EPOCH and self.producer_epoch == 0
+        return is_last and producer_id == self.previous_producer_id
+
+    @property
+    def successor(self) -> tuple[int, int]:
+        """The producer id and the epoch to go on with once it is completed."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
 
     # -- what it becomes
 
@@ -140,6 +161,7 @@ class Transaction(NamedTuple):
             partitions=frozenset(),
             start_ms=NO_TIMESTAMP,
             updated_ms=now_ms,
+            client_version=0,
         )
 
     def fenced(self, *, is_raised: bool) -> Transaction:
@@ -148,6 +170,7 @@ class Transaction(NamedTuple):
             state=TransactionState.PREPARE_EPOCH_FENCE,
             producer_epoch=self.producer_epoch + (0 if is_raised else 1),
             last_producer_epoch=NO_EPOCH,
+            client_version=0,
         )
 
     def ended(self, *, commit: bool, now_ms: int) -> Transaction:
@@ -155,11 +178,32 @@ class Transaction(NamedTuple):
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         return self._replace(state=state, updated_ms=now_ms)
 
+    def ended_with_bump(self, *, commit: bool, next_producer_id: int, now_ms: int) -> Transaction:
+        """Decided, and what comes of its producer from here on is too late (KIP-890).
+
+        The markers have the raised epoch. If it is the last one, a new producer id follows them.
+        """
+        return self.ended(commit=commit, now_ms=now_ms)._replace(
+            producer_epoch=self.producer_epoch + 1,
+            last_producer_epoch=self.producer_epoch,
+            next_producer_id=next_producer_id,
+            client_version=EPOCH_BUMP,
+        )
+
     def completed(self, now_ms: int) -> Transaction:
         """All markers are written."""
         commit = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-        return self._replace(state=state, partitions=frozenset(), updated_ms=now_ms)
+        done = self._replace(state=state, partitions=frozenset(), updated_ms=now_ms)
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return done
+        producer_id, epoch = self.successor
+        return done._replace(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            previous_producer_id=self.producer_id,
+            next_producer_id=NO_PRODUCER_ID,
+        )
 
     def dead(self, now_ms: int) -> Transaction:
         """Forgotten."""

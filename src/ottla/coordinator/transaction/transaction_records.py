@@ -1,14 +1,19 @@
 """Transactional ids as records of `__transaction_state`, with Kafka's keys and values.
 
-Version 0 is written, as Kafka does up to transaction.version 1. A record without a value forgets
-its id.
+Version 1 is written of ids whose producers follow transaction.version 2, which has words for a new
+producer id; else version 0, as Kafka does up to transaction.version 0. A record without a value
+forgets its id.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ottla.coordinator.transaction.transaction_metadata import Transaction, TransactionState
+from ottla.coordinator.transaction.transaction_metadata import (
+    EPOCH_BUMP,
+    Transaction,
+    TransactionState,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.protocol.transaction_state import (
@@ -21,13 +26,16 @@ from ottla.structs import TopicPartition
 
 KEY_VERSION: Final = 0
 VALUE_VERSION: Final = 0
+VALUE_VERSION_WITH_BUMP: Final = 1
 
 
 def transaction_batch(transactional_id: str, transaction: Transaction, now_ms: int) -> bytes:
     """The batch that says what an id is now; a dead one is forgotten."""
     key = encode_versioned(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
     is_dead = transaction.state is TransactionState.DEAD
-    value = None if is_dead else encode_versioned(_stored(transaction), VALUE_VERSION)
+    bumps = transaction.client_version >= EPOCH_BUMP
+    version = VALUE_VERSION_WITH_BUMP if bumps else VALUE_VERSION
+    value = None if is_dead else encode_versioned(_stored(transaction), version)
     return build_batch([(now_ms, key, value, ())])
 
 
@@ -60,6 +68,8 @@ def read_transaction(value: bytes) -> Transaction:
         start_ms=stored.transaction_start_timestamp_ms,
         updated_ms=stored.transaction_last_update_timestamp_ms,
         previous_producer_id=stored.previous_producer_id,
+        next_producer_id=stored.next_producer_id,
+        client_version=stored.client_transaction_version,
     )
 
 
@@ -71,7 +81,10 @@ def _stored(transaction: Transaction) -> TransactionLogValue:
     is_empty = transaction.state is TransactionState.EMPTY
     return TransactionLogValue(
         producer_id=transaction.producer_id,
+        previous_producer_id=transaction.previous_producer_id,
+        next_producer_id=transaction.next_producer_id,
         producer_epoch=transaction.producer_epoch,
+        client_transaction_version=transaction.client_version,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=int(transaction.state),
         transaction_partitions=None

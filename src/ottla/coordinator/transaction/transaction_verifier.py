@@ -3,18 +3,28 @@
 A batch that was held up on its way may arrive after its transaction has ended. Taken in, it would
 be in no transaction, or in one that nobody ends; so the coordinator is asked first (KIP-890). The
 log refuses what is not confirmed, and takes a confirmation back when a marker comes in between.
+
+Producers that follow transaction.version 2 do not name partitions before they write to them: the
+coordinator is then asked to take them in, which it can do as soon as the transaction before has all
+of its markers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
 from ottla.log.producer_state_manager import Verification
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.runtime import Runtime
 from ottla.structs import TopicPartition
+
+# How often, and for how long, partitions are offered to a transaction that cannot begin yet. After
+# that the producer has to come again.
+RETRY_MS: Final = 20
+RETRY_LIMIT_MS: Final = 100
 
 OnVerified = Callable[[Mapping[TopicPartition, ErrorCode]], object]
 
@@ -27,13 +37,21 @@ class AskCoordinator(Protocol):
         producer: TxnProducer,
         partitions: Collection[TopicPartition],
         on_answer: OnVerified,
-    ) -> None: ...
+        *,
+        adds: bool,
+    ) -> None:
+        """`on_answer` hears how it is with each; `adds`: those that it does not have, it takes."""
+        ...
 
 
 class TransactionVerifier:
     """Asks about the partitions in which the producer has no open transaction yet."""
 
-    def __init__(self, replica_manager: ReplicaManager, ask: AskCoordinator) -> None:
+    def __init__(
+        self, runtime: Runtime, replica_manager: ReplicaManager, ask: AskCoordinator
+    ) -> None:
+        self._clock = runtime.clock
+        self._scheduler = runtime.scheduler
         self._replica_manager = replica_manager
         self._ask = ask
 
@@ -42,8 +60,23 @@ class TransactionVerifier:
         producer: TxnProducer,
         partitions: Collection[TopicPartition],
         on_verified: OnVerified,
+        *,
+        adds: bool = False,
     ) -> None:
-        """`on_verified` hears what is wrong, by partition; the others may be appended to."""
+        """`on_verified` hears what is wrong, by partition; the others may be appended to.
+
+        With `adds` the partitions are taken into the transaction, if they are not in it.
+        """
+        limit_ms = self._clock.monotonic_ms() + RETRY_LIMIT_MS if adds else 0
+        self._verify(producer, partitions, on_verified, limit_ms)
+
+    def _verify(
+        self,
+        producer: TxnProducer,
+        partitions: Collection[TopicPartition],
+        on_verified: OnVerified,
+        add_until_ms: int,
+    ) -> None:
         asked: dict[TopicPartition, Verification] = {}
         for topic_partition in partitions:
             verification = self._begin(producer, topic_partition)
@@ -54,12 +87,20 @@ class TransactionVerifier:
             return
 
         def on_answer(errors: Mapping[TopicPartition, ErrorCode]) -> None:
+            is_early = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+            if is_early and self._clock.monotonic_ms() < add_until_ms:
+                # The marker that is waited for takes the question back: it is asked anew.
+                self._scheduler.call_later(
+                    RETRY_MS,
+                    lambda: self._verify(producer, partitions, on_verified, add_until_ms),
+                )
+                return
             for topic_partition, verification in asked.items():
                 if not errors[topic_partition]:
                     verification.is_confirmed = True
             on_verified({tp: error for tp, error in errors.items() if error})
 
-        self._ask(producer, list(asked), on_answer)
+        self._ask(producer, list(asked), on_answer, adds=bool(add_until_ms))
 
     def _begin(self, producer: TxnProducer, topic_partition: TopicPartition) -> Verification | None:
         """Nothing is asked about a partition that is not here: it is refused in any case."""

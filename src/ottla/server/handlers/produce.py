@@ -5,8 +5,8 @@ offset and leader epoch in place, and never looks at single records unless the t
 With acks=0 nothing is answered, and an error closes the connection, for it is the only sign left.
 
 Version notes: v0-2 message sets, each stored as one batch · v3 record batches · v7 zstd (KIP-110)
-· v8 record errors (KIP-467) · v9 flexible · v10 current leader in the answer (KIP-951) · v11 as v10
-(KIP-890).
+· v8 record errors (KIP-467) · v9 flexible · v10 current leader in the answer (KIP-951) · v11-12
+as v10, but in transactions (KIP-890).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The transactional part of Produce: batches that belong to a transaction are verified first.
 
 The partition must be in the producer's open transaction, which its coordinator knows (KIP-890);
-otherwise the batch came late, and is refused. The log makes sure that none gets by.
+otherwise the batch came late, and is refused. The log makes sure that none gets by. From v12 on the
+request takes the partition into the transaction by itself (transaction.version 2).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.structs import TopicPartition
 
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
+FIRST_VERSION_THAT_ADDS: Final = 12
 ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xqh")
 
 # What passes by waiting. Producers know this word for it, and try again (KIP-890).
@@ -76,7 +78,8 @@ class TransactionalProduce:
             on_verified(dict.fromkeys(transactional, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
         else:
             asking = TxnProducer(body.transactional_id or "", *producers.pop())
-            self.verifier.verify(asking, transactional, on_verified)
+            adds = api_version >= FIRST_VERSION_THAT_ADDS
+            self.verifier.verify(asking, transactional, on_verified, adds=adds)
             if not is_answered:  # the bytes of the request are not ours any longer than this call
                 entries.update({tp: memoryview(bytearray(data)) for tp, data in entries.items()})
 

@@ -1,17 +1,18 @@
-"""Transactions: AddPartitionsToTxn (24) v0-5, AddOffsetsToTxn (25) v0-4, EndTxn (26) v0-4,
-WriteTxnMarkers (27) v0-1 and TxnOffsetCommit (28) v0-4.
+"""Transactions: AddPartitionsToTxn (24) v0-5, AddOffsetsToTxn (25) v0-4, EndTxn (26) v0-5,
+WriteTxnMarkers (27) v0-1 and TxnOffsetCommit (28) v0-5.
 
 Version notes: AddPartitionsToTxn v4 is for brokers, which verify or add for several transactions
 (KIP-890). v2 of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn have PRODUCER_FENCED in the place of
 INVALID_PRODUCER_EPOCH (KIP-588). TxnOffsetCommit v3 names the member that commits (KIP-447).
-Left out: EndTxn v5 and TxnOffsetCommit v5, with which a client follows transaction.version 2.
+With EndTxn v5 and TxnOffsetCommit v5 a client follows transaction.version 2: the first raises the
+epoch, the second takes the group's partition into the transaction (KIP-890).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.offset_commits import Committer
@@ -58,6 +59,8 @@ from ottla.structs import OFFSETS_TOPIC, TopicPartition
 BROKERS_VERSION: Final = 4
 ABORTABLE_VERSION: Final = 5
 PRODUCER_FENCED_VERSION: Final = 2
+END_WITH_BUMP_VERSION: Final = 5
+COMMIT_THAT_ADDS_VERSION: Final = 5
 
 Errors = Mapping[TopicPartition, ErrorCode]
 
@@ -186,15 +189,26 @@ class TransactionHandlers:
 
     # -- the end
 
-    def handle_end_txn(self, context: RequestContext, body: EndTxnRequest) -> None:
+    def handle_end_txn(
+        self, context: RequestContext, body: EndTxnRequest
+    ) -> Coroutine[Any, Any, None] | None:
         producer = TxnProducer(
             body.transactional_id, body.producer_id, body.producer_epoch, session_of(context)
         )
+        if context.api_version >= END_WITH_BUMP_VERSION:
+            return self.coordinator.end_with_bump(
+                producer,
+                body.committed,
+                lambda error, producer_id, epoch: context.respond(
+                    EndTxnResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)
+                ),
+            )
         self.coordinator.end_transaction(
             producer,
             body.committed,
             lambda error: context.respond(EndTxnResponse(error_code=old_error(error, context))),
         )
+        return None
 
     def handle_write_txn_markers(
         self, context: RequestContext, body: WriteTxnMarkersRequest
@@ -255,14 +269,14 @@ class TransactionHandlers:
             context.respond(offset_commit_response(body, {**errors, **unknown}))
 
         if offsets:
-            self._commit_offsets(body, session_of(context), offsets, respond)
+            self._commit_offsets(context, body, offsets, respond)
         else:
             respond({})
 
     def _commit_offsets(
         self,
+        context: RequestContext,
         body: TxnOffsetCommitRequest,
-        session: int,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         respond: Callable[[Errors], object],
     ) -> None:
@@ -271,7 +285,7 @@ class TransactionHandlers:
             respond(dict.fromkeys(offsets, error))
             return
         producer = TxnProducer(
-            body.transactional_id, body.producer_id, body.producer_epoch, session
+            body.transactional_id, body.producer_id, body.producer_epoch, session_of(context)
         )
         partition = TopicPartition(OFFSETS_TOPIC, self.groups.partition_for(body.group_id))
 
@@ -290,7 +304,8 @@ class TransactionHandlers:
 
         # The coordinator knows the producer by another connection: it is not asked about this one.
         asking = producer._replace(session=NO_SESSION)
-        self.verifier.verify(asking, [partition], on_verified)
+        adds = context.api_version >= COMMIT_THAT_ADDS_VERSION
+        self.verifier.verify(asking, [partition], on_verified, adds=adds)
 
 
 def old_error(error: ErrorCode, context: RequestContext) -> ErrorCode:

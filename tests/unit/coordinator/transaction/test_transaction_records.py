@@ -30,6 +30,20 @@ def test_transaction_is_read_back(state):
     assert load(transaction_batch("x", written, 99)) == {"x": written}
 
 
+def test_new_producer_id_needs_the_newer_version():
+    """Of producers that follow transaction.version 2 only; others stay readable for old brokers."""
+    plain = Transaction(7, 3, 60_000, S.COMPLETE_COMMIT)
+    bumped = plain._replace(client_version=2, next_producer_id=8, previous_producer_id=6)
+    versions = []
+    for transaction in (plain, bumped):
+        batch = transaction_batch("x", transaction, 99)
+        (record,) = RecordBatch(batch).records()
+        versions.append(int.from_bytes(record.value[:2], "big"))
+        assert load(batch) == {"x": transaction}
+
+    assert versions == [0, 1]
+
+
 def test_id_without_a_transaction_has_null_partitions():
     """As Kafka writes it."""
     batch = RecordBatch(transaction_batch("x", Transaction(7, 3, 60_000), 0))

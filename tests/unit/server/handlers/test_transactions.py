@@ -14,6 +14,7 @@ from ottla.protocol.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+    EndTxnRequest,
     InitProducerIdRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -205,7 +206,9 @@ def test_answer_of_the_coordinator_may_come_later(broker, producer):
     """The bytes of the request are kept; and a marker in between makes the batch a late one."""
     asked = []
     verifier = TransactionVerifier(
-        broker.replica_manager, lambda producer, partitions, answer: asked.append(answer)
+        broker.runtime,
+        broker.replica_manager,
+        lambda producer, partitions, answer, adds: asked.append(answer),
     )
     broker.produce_handler.transactional = TransactionalProduce(broker.replica_manager, verifier)
     assert [broker.produce(producer, n, b"v%d" % n) for n in range(2)] == [None, None]
@@ -352,3 +355,48 @@ def test_empty_transactional_id_is_refused(broker):
     """It is not the same as none."""
     body = InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000)
     assert broker.call(body, 4).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_batch_of_version_12_names_its_partition_itself(broker, producer):
+    """And the end of the transaction begins an epoch, in which numbers begin at 0 (KIP-890)."""
+    assert broker.produce(producer, 0, b"a", version=12) == 0
+    assert broker.commit_offset(producer, 7, version=5) == 0
+    answer = broker.call(ending(producer), 5)
+
+    following = (answer.producer_id, answer.producer_epoch)
+    assert (answer.error_code, *following) == (0, producer[0], producer[1] + 1)
+    assert broker.produce(producer, 1, b"late", version=12) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert broker.commit_offset(producer, 8, version=5) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert broker.produce(following, 0, b"b", version=12) == 0
+    assert values(broker.fetch()) == [b"a"]
+
+
+def test_batch_waits_while_the_transaction_before_is_ending(broker, producer):
+    """Its partition is taken in once the markers are out; if that takes long, it comes again."""
+    assert broker.produce(producer, 0, b"a", version=12) == 0
+    channel = broker.coordinators.transactions._markers._channel
+    write, held = channel.write_markers, []
+    channel.write_markers = lambda *arguments: held.append(arguments)
+    broker.call(ending(producer), 5)
+    following = (producer[0], producer[1] + 1)
+    contexts = [broker.begin_produce(following, 0, b"b", version=12)]
+    broker.runtime.advance(200)
+    assert code_of(contexts[0]) == ErrorCode.NOT_ENOUGH_REPLICAS
+    contexts.append(broker.begin_produce(following, 0, b"b", version=12))
+    write(*held.pop())
+    broker.runtime.advance(20)
+
+    assert code_of(contexts[1]) == 0
+    assert broker.log().log_end_offset == 3  # two batches, and a marker between them
+
+
+def ending(producer):
+    """The request to commit."""
+    producer_id, epoch = producer
+    return EndTxnRequest(
+        transactional_id="x", producer_id=producer_id, producer_epoch=epoch, committed=True
+    )
+
+
+def code_of(context):
+    return context.answer.responses[0].partition_responses[0].error_code

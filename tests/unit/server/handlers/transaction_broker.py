@@ -124,13 +124,17 @@ class TransactionBroker:
 
     def call(self, body, version, session=1):
         """The answer to a request; None while it is open."""
+        return self.begin(body, version, session).answer
+
+    def begin(self, body, version, session=1):
+        """The context of a request, which has the answer when there is one."""
         context = Context(version, session)
         answer = self.handlers[type(body).api_key](context, body)
         if hasattr(answer, "send"):
             answer = self.runtime.scheduler.run(answer)
         if answer is not None:
             context.respond(answer)
-        return context.answer
+        return context
 
     def log(self, topic="t"):
         return self.replica_manager.partition(TopicPartition(topic, 0)).log
@@ -185,6 +189,12 @@ class TransactionBroker:
 
     def produce(self, producer, sequence, value, version=9, transactional_id="x", **header):
         """The error code of a batch of one record for T0; None while the request is open."""
+        context = self.begin_produce(producer, sequence, value, version, transactional_id, **header)
+        answer = context.answer
+        return None if answer is None else answer.responses[0].partition_responses[0].error_code
+
+    def begin_produce(self, producer, sequence, value, version=9, transactional_id="x", **header):
+        """The context of the same request."""
         values = {"is_transactional": transactional_id is not None, **header}
         batch = build_batch(
             [(0, None, value, ())],
@@ -200,8 +210,7 @@ class TransactionBroker:
             timeout_ms=1000,
             topic_data=[TopicProduceData(name="t", partition_data=[data])],
         )
-        answer = self.call(body, version)
-        return None if answer is None else answer.responses[0].partition_responses[0].error_code
+        return self.begin(body, version)
 
     # -- a consumer
 
