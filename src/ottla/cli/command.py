@@ -24,6 +24,7 @@ COMMANDS: Final[dict[str, str]] = {
     "console-consumer": "ottla.cli.console_consumer:ConsoleConsumerCommand",
     "consumer-groups": "ottla.cli.consumer_groups.command:ConsumerGroupsCommand",
     "transactions": "ottla.cli.transactions.command:TransactionsCommand",
+    "features": "ottla.cli.features:FeaturesCommand",
     "configs": "ottla.cli.configs:ConfigsCommand",
     "get-offsets": "ottla.cli.get_offsets:GetOffsetsCommand",
     "delete-records": "ottla.cli.delete_records:DeleteRecordsCommand",

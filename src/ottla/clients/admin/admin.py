@@ -18,6 +18,7 @@ from ottla.clients.admin.descriptions import (
     NewTopic,
     TopicDescription,
 )
+from ottla.clients.admin.features import FeatureAdmin, FeatureDescription
 from ottla.clients.admin.groups import GroupAdmin
 from ottla.clients.admin.log_dirs import LogDirAdmin, LogDirs
 from ottla.clients.admin.offsets import OffsetAdmin
@@ -35,6 +36,7 @@ from ottla.clients.closing import ClosedOnExit
 from ottla.clients.topic_offsets import IsolationLevel, ListOffsetsResult, OffsetAndMetadata
 from ottla.config.client_config import AdminConfig
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.features import UpgradeType
 from ottla.runtime.io_thread import IoThread
 from ottla.structs import TopicPartition
 
@@ -72,6 +74,7 @@ class Admin(ClosedOnExit):
         self._offsets = OffsetAdmin(self._client)
         self._log_dirs = LogDirAdmin(self._client)
         self._transactions = TransactionAdmin(self._client)
+        self._features = FeatureAdmin(self._client)
 
     # Topics
 
@@ -121,6 +124,19 @@ class Admin(ClosedOnExit):
     def describe_log_dirs(self, broker_ids: Iterable[int]) -> dict[int, LogDirs]:
         """The log directories of brokers by their paths, and the replicas in them."""
         return checked(self._run(self._log_dirs.describe_log_dirs(list(broker_ids))))
+
+    def describe_features(self) -> dict[str, FeatureDescription]:
+        """The features that a broker knows, and the levels that are in force in the cluster."""
+        return self._run(self._features.describe_features())
+
+    def update_features(
+        self,
+        levels: Mapping[str, int],
+        direction: UpgradeType = UpgradeType.UPGRADE,
+        validate_only: bool = False,
+    ) -> None:
+        """Put levels in force; all of them go up, or all go down."""
+        checked(self._run(self._features.update_features(levels, direction, validate_only)))
 
     # Settings
 

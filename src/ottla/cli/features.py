@@ -1,0 +1,127 @@
+"""`ottla features`: which levels of features are in force in the cluster, and changes of them."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import Command, UsageError
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    bootstrap_server,
+    given,
+    key_values,
+    require,
+)
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Terminal
+from ottla.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla import Admin
+
+ACTIONS: Final = ("describe", "upgrade", "downgrade", "disable")
+PAST: Final = {"upgrade": "upgraded", "downgrade": "downgraded", "disable": "disabled"}
+
+
+class FeaturesCommand(Command):
+    """Describes features and changes their levels."""
+
+    name = "features"
+    help = "Show which levels of features are in force in the cluster, and change them."
+    examples = (
+        "ottla features --bootstrap-server localhost:9092 describe",
+        "ottla features --bootstrap-server localhost:9092 upgrade --feature transaction.version=2",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "action", metavar="ACTION", choices=ACTIONS, help=f"One of {', '.join(ACTIONS)}."
+        )
+        add_bootstrap_server(parser)
+        add_command_config(parser)
+        parser.add_argument(
+            "--feature",
+            metavar="NAME=LEVEL",
+            action="append",
+            default=[],
+            help="The feature and its new level, or with disable its name; may be repeated: all of "
+            "them are changed or none is.",
+        )
+        parser.add_argument(
+            "--unsafe",
+            action="store_true",
+            help="downgrade, disable: even if something is lost by it.",
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="Only say whether the change could be made."
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        levels = check(arguments)
+        servers = bootstrap_server(arguments)
+        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+            if arguments.action == "describe":
+                return describe(admin, terminal)
+            return update(admin, levels, arguments, terminal)
+
+
+def check(arguments: Namespace) -> dict[str, int]:
+    """The new levels by feature, if the options are those of the action."""
+    action = arguments.action
+    if action == "describe":
+        for option in ("--feature", "--unsafe", "--dry-run"):
+            if given(arguments, option):
+                raise UsageError(f"option {option} cannot be used with describe")
+        return {}
+    require(arguments, "--feature")
+    if action == "upgrade" and arguments.unsafe:
+        raise UsageError("option --unsafe cannot be used with upgrade")
+    if action == "disable":
+        return dict.fromkeys(arguments.feature, 0)
+    levels = {}
+    for name, level in key_values(arguments.feature).items():
+        if not level.isdigit():
+            raise UsageError(f"--feature takes a name and a level, as in {name}=1, not '{level}'")
+        levels[name] = int(level)
+    return levels
+
+
+def describe(admin: Admin, terminal: Terminal) -> int:
+    """A line for each feature, as Kafka's tool prints it."""
+    for name, feature in sorted(admin.describe_features().items()):
+        epoch = feature.epoch if feature.epoch >= 0 else "-"
+        terminal.print(
+            f"Feature: {name}\tSupportedMinVersion: {feature.lowest}\t"
+            f"SupportedMaxVersion: {feature.highest}\t"
+            f"FinalizedVersionLevel: {feature.level}\tEpoch: {epoch}"
+        )
+    return 0
+
+
+def update(admin: Admin, levels: dict[str, int], arguments: Namespace, terminal: Terminal) -> int:
+    """Change the levels, or say which of them cannot be changed; 1 if one cannot."""
+    from ottla.protocol.features import UpgradeType
+
+    direction = UpgradeType.UPGRADE
+    if arguments.action != "upgrade":
+        is_unsafe = arguments.unsafe
+        direction = UpgradeType.UNSAFE_DOWNGRADE if is_unsafe else UpgradeType.SAFE_DOWNGRADE
+    errors: dict[str, KafkaError | None] = dict.fromkeys(levels)
+    try:
+        admin.update_features(levels, direction, validate_only=arguments.dry_run)
+    except KafkaError as error:
+        errors.update(getattr(error, "results", dict.fromkeys(levels, error)))
+    verb, done = arguments.action, PAST[arguments.action]
+    for name, level in levels.items():
+        to = "" if verb == "disable" else f" to {level}"
+        reason = errors[name]
+        if reason is not None:
+            can = "Can not" if arguments.dry_run else "Could not"
+            terminal.note(f"{can} {verb} {name}{to}. {reason.message}")
+        elif arguments.dry_run:
+            terminal.print(f"{name} can be {done}{to}.")
+        else:
+            terminal.print(f"{name} was {done}{to}.")
+    return 1 if any(errors.values()) else 0
