@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ottla.config.cleaner_config import CleanerConfig
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, INT, INT_MAX, LONG, SHORT, STRING
+from ottla.config.controller_config import ControllerConfig
 from ottla.config.known_keys import BROKER_NAMES, BROKER_PREFIXES
 from ottla.config.log_config import LogConfig
 from ottla.config.network_config import NetworkConfig
@@ -96,6 +97,7 @@ class BrokerConfig(
     GroupConfig,
     TransactionConfig,
     ReplicationConfig,
+    ControllerConfig,
     NetworkConfig,
     ZooKeeperConfig,
     CleanerConfig,

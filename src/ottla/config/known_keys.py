@@ -41,7 +41,7 @@ BROKER_PREFIXES: Final = (
 BROKER_NAMES: Final = _names(
     "allow.everyone.if.no.acl.found alter.config.policy.class.name authorizer.class.name",
     "alter.log.dirs.replication.quota.window.num auto.include.jmx.reporter",
-    "alter.log.dirs.replication.quota.window.size.seconds auto.leader.rebalance.enable",
+    "alter.log.dirs.replication.quota.window.size.seconds",
     "background.threads client.quota.callback.class connection.failed.authentication.delay.ms",
     "connections.max.reauth.ms control.plane.listener.name controlled.shutdown.enable",
     "controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms",
@@ -51,7 +51,6 @@ BROKER_NAMES: Final = _names(
     "producer.purgatory.purge.interval.requests",
     "initial.broker.registration.timeout.ms",
     "inter.broker.protocol.version kafka.metrics.polling.interval.secs kafka.metrics.reporters",
-    "leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage",
     "log.dir.failure.timeout.ms log.local.retention.bytes",
     "log.local.retention.ms log.message.format.version",
     "max.connection.creation.rate max.request.partition.size.limit metric.reporters node.id",

@@ -25,7 +25,7 @@ from ottla.controller.broker_registration import random_uuid
 from ottla.controller.entity_configs import TOPICS, EntityConfigs
 from ottla.controller.kraft_metadata import KraftMetadata, read_kraft_metadata
 from ottla.controller.new_topic import offsets_topic
-from ottla.controller.topic_store import TopicStore
+from ottla.controller.topic_store import TopicReader
 from ottla.errors import ConfigError
 from ottla.log.log import Log
 from ottla.log.log_files import CLUSTER_METADATA_DIR, PARTITION_METADATA, parse_partition_dir
@@ -59,7 +59,7 @@ class Adoption:
 
     async def prepare(self) -> None:
         """Look for partitions that the registry does not know, and write down their settings."""
-        store = TopicStore(self.registry)
+        store = TopicReader(self.registry)
         # With ZooKeeper the topics are in ZooKeeper, and so is what is being deleted.
         if self.config.zookeeper_connect is not None or await store.names():
             return
@@ -98,7 +98,7 @@ class Adoption:
                     for index, epoch in known.items()
                 },
             )
-        await TopicStore(self.registry).adopt(topics)
+        await TopicReader(self.registry).adopt(topics)
         logger.info(
             "adopted from %s: %s",
             ",".join(self.config.log_dirs),

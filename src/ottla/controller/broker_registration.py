@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
@@ -19,6 +20,8 @@ from ottla.registry.znodes import (
     unreadable,
 )
 from ottla.structs import BrokerEndPoints, EndPoint
+
+logger = logging.getLogger(__name__)
 
 PLAINTEXT: Final = "PLAINTEXT"
 
@@ -103,7 +106,10 @@ async def live_brokers(registry: Registry) -> dict[int, BrokerEndPoints]:
             data, stat = await registry.get(paths.broker(broker_id))
         except NoNodeError:
             continue  # it went away between the two calls
-        brokers[broker_id] = broker_end_points(broker_id, data, stat.created_id)
+        try:
+            brokers[broker_id] = broker_end_points(broker_id, data, stat.created_id)
+        except KafkaError as error:
+            logger.error("broker %d is taken for dead: %s", broker_id, error)
     return dict(sorted(brokers.items()))
 
 

@@ -1,12 +1,60 @@
-"""What the controller knows: its epoch, the live brokers, every topic and its leaders."""
+"""What the controller knows: the live brokers, every topic, and who leads what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
-from ottla.structs import BrokerEndPoints, LeaderAndIsr, PartitionState, TopicPartition
+from ottla.controller.partition_status import PartitionStatus, ReplicaStatus
+from ottla.registry.znodes import TopicNode
+from ottla.structs import (
+    NO_LEADER,
+    BrokerEndPoints,
+    LeaderAndIsr,
+    PartitionState,
+    TopicPartition,
+)
+
+
+class PartitionReplica(NamedTuple):
+    """The replica of a partition on one broker."""
+
+    topic_partition: TopicPartition
+    broker_id: int
+
+
+class ReplicaAssignment(NamedTuple):
+    """The replicas of a partition, with those that a reassignment adds and removes (KIP-455)."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas before the reassignment."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas after the reassignment."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    def reassign_to(self, target: tuple[int, ...]) -> ReplicaAssignment:
+        """On the way to `target`, from where the partition was before any reassignment."""
+        origin = self.origin
+        replicas = (*target, *(replica for replica in origin if replica not in target))
+        return ReplicaAssignment(
+            replicas,
+            tuple(replica for replica in target if replica not in origin),
+            tuple(replica for replica in origin if replica not in target),
+        )
 
 
 @dataclass(slots=True)
@@ -17,63 +65,177 @@ class TopicContext:
     topic_id: UUID
     assignment: dict[int, tuple[int, ...]]
     states: dict[int, LeaderAndIsr] = field(default_factory=dict)
+    adding: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    removing: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def replication_factor(self) -> int:
-        return len(self.assignment[0])
+        return len(self.full_assignment(min(self.assignment)).origin)
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(self.name, index) for index in self.assignment]
+
+    def node(self) -> TopicNode:
+        """As the registry has it."""
+        return TopicNode(
+            dict(self.assignment), self.topic_id, dict(self.adding), dict(self.removing)
+        )
+
+    def full_assignment(self, partition: int) -> ReplicaAssignment:
+        return ReplicaAssignment(
+            self.assignment[partition],
+            self.adding.get(partition, ()),
+            self.removing.get(partition, ()),
+        )
+
+    def set_assignment(self, partition: int, assignment: ReplicaAssignment) -> None:
+        self.assignment[partition] = assignment.replicas
+        for changes, replicas in (
+            (self.adding, assignment.adding),
+            (self.removing, assignment.removing),
+        ):
+            if replicas:
+                changes[partition] = replicas
+            else:
+                changes.pop(partition, None)
 
 
 class ControllerContext:
-    """Topics and brokers in memory, as the registry has them."""
+    """Topics and brokers in memory, as the registry has them, and what state each is in."""
 
-    def __init__(self) -> None:
-        self.epoch = 0
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch
         self.brokers: dict[int, BrokerEndPoints] = {}
+        """The registered brokers, by id; those that are shutting down are among them."""
+        self.shutting_down: set[int] = set()
         self.topics: dict[str, TopicContext] = {}
-        # Of live brokers: the partitions in log directories that have failed there.
         self.offline: dict[int, set[TopicPartition]] = {}
+        """Of live brokers: the partitions in log directories that have failed there."""
+        self.partition_statuses: dict[TopicPartition, PartitionStatus] = {}
+        self.replica_statuses: dict[PartitionReplica, ReplicaStatus] = {}
+        self.topics_to_delete: dict[str, None] = {}
+        """In the order in which they were marked; they are among `topics` until all is gone."""
         self._names: dict[UUID, str] = {}
+
+    @property
+    def live_brokers(self) -> list[int]:
+        """The brokers that may lead: registered, and not shutting down."""
+        return [broker for broker in self.brokers if broker not in self.shutting_down]
 
     def add_topic(self, topic: TopicContext) -> None:
         self.topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
 
     def remove_topic(self, name: str) -> None:
-        topic = self.topics.pop(name)
-        del self._names[topic.topic_id]
-        for offline in self.offline.values():
-            offline -= {each for each in offline if each.topic == name}
+        topic = self.topics[name]
+        for replica in self.replicas_of(topic.partitions):
+            self.replica_statuses.pop(replica, None)
+        for topic_partition in topic.partitions:
+            self.partition_statuses.pop(topic_partition, None)
+            for offline in self.offline.values():
+                offline.discard(topic_partition)
+        self.topics_to_delete.pop(name, None)
+        self._names.pop(topic.topic_id, None)
+        del self.topics[name]
 
     def topic_name(self, topic_id: UUID) -> str | None:
         return self._names.get(topic_id)
 
-    def live_replicas(self, topic_partition: TopicPartition) -> Set[int]:
-        """The brokers that live, without those whose log of the partition cannot be used."""
-        return {
-            broker_id
-            for broker_id in self.brokers
-            if topic_partition not in self.offline.get(broker_id, ())
-        }
+    def contains(self, topic_partition: TopicPartition) -> bool:
+        topic = self.topics.get(topic_partition.topic)
+        return topic is not None and topic_partition.partition in topic.assignment
 
-    def partition_states(
-        self, topic: TopicContext, partitions: Iterable[int], is_new: bool = False
-    ) -> list[PartitionState]:
-        """What brokers are told of these partitions; those without a state are left out."""
+    def is_to_be_deleted(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition.topic in self.topics_to_delete
+
+    def state(self, topic_partition: TopicPartition) -> LeaderAndIsr | None:
+        topic = self.topics.get(topic_partition.topic)
+        return None if topic is None else topic.states.get(topic_partition.partition)
+
+    def set_state(self, topic_partition: TopicPartition, state: LeaderAndIsr) -> None:
+        self.topics[topic_partition.topic].states[topic_partition.partition] = state
+
+    def assignment(self, topic_partition: TopicPartition) -> ReplicaAssignment:
+        return self.topics[topic_partition.topic].full_assignment(topic_partition.partition)
+
+    def all_partitions(self) -> Iterator[TopicPartition]:
+        for topic in self.topics.values():
+            yield from topic.partitions
+
+    def replicas_of(self, partitions: Iterable[TopicPartition]) -> list[PartitionReplica]:
         return [
-            self._partition_state(topic, partition, is_new)
-            for partition in partitions
-            if partition in topic.states
+            PartitionReplica(topic_partition, broker_id)
+            for topic_partition in partitions
+            for broker_id in self.topics[topic_partition.topic].assignment[
+                topic_partition.partition
+            ]
         ]
 
-    def _partition_state(self, topic: TopicContext, partition: int, is_new: bool) -> PartitionState:
-        topic_partition = TopicPartition(topic.name, partition)
-        live, replicas = self.live_replicas(topic_partition), topic.assignment[partition]
+    def replicas_on(self, brokers: Iterable[int]) -> list[PartitionReplica]:
+        """Every replica on any of these brokers, partition by partition."""
+        wanted = set(brokers)
+        return [
+            PartitionReplica(TopicPartition(topic.name, index), broker_id)
+            for topic in self.topics.values()
+            for index, replicas in topic.assignment.items()
+            for broker_id in replicas
+            if broker_id in wanted
+        ]
+
+    def is_online(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Whether the replica can be used: its broker may lead, and its log is not offline."""
+        return (
+            broker_id in self.brokers
+            and broker_id not in self.shutting_down
+            and topic_partition not in self.offline.get(broker_id, ())
+        )
+
+    def reachable_replicas(self, topic_partition: TopicPartition) -> list[int]:
+        """The brokers to be told who leads: also those that are shutting down."""
+        return [
+            broker_id
+            for broker_id in self.assignment(topic_partition).replicas
+            if broker_id in self.brokers and topic_partition not in self.offline.get(broker_id, ())
+        ]
+
+    def live_replicas(self, topic_partition: TopicPartition) -> list[int]:
+        return [
+            broker_id
+            for broker_id in self.assignment(topic_partition).replicas
+            if self.is_online(topic_partition, broker_id)
+        ]
+
+    def has_live_leader(self, topic_partition: TopicPartition) -> bool:
+        state = self.state(topic_partition)
+        return (
+            state is not None
+            and state.leader != NO_LEADER
+            and self.is_online(topic_partition, state.leader)
+        )
+
+    def partition_state(
+        self, topic_partition: TopicPartition, is_new: bool = False
+    ) -> PartitionState | None:
+        """What brokers are told of the partition; None while it has no state."""
+        topic = self.topics.get(topic_partition.topic)
+        state = None if topic is None else topic.states.get(topic_partition.partition)
+        if topic is None or state is None:
+            return None
+        full = topic.full_assignment(topic_partition.partition)
         return PartitionState(
             topic_partition,
             topic.topic_id,
             self.epoch,
-            topic.states[partition],
-            replicas,
+            state,
+            full.replicas,
             is_new,
-            tuple(replica for replica in replicas if replica not in live),
+            tuple(
+                broker_id
+                for broker_id in full.replicas
+                if broker_id not in self.brokers
+                or topic_partition in self.offline.get(broker_id, ())
+            ),
+            full.adding,
+            full.removing,
         )

@@ -10,7 +10,12 @@ from uuid import UUID
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.chance import Chance
-from ottla.controller.topic_assignment import Assignment, assign_new_topic, check_assignment
+from ottla.controller.rack_assignment import Assignment
+from ottla.controller.topic_assignment import (
+    Racks,
+    assign_new_topic,
+    check_assignment,
+)
 from ottla.controller.topic_names import refuse_collision, validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -103,7 +108,7 @@ def check_new_topic(topic: NewTopic, existing: Collection[str]) -> None:
 
 
 def plan_assignment(
-    topic: NewTopic, config: BrokerConfig, brokers: Collection[int], chance: Chance
+    topic: NewTopic, config: BrokerConfig, brokers: Racks, chance: Chance
 ) -> Assignment:
     """The replicas of each partition: those that were asked for, or a round of the brokers."""
     if topic.assignment:
@@ -114,4 +119,4 @@ def plan_assignment(
         num_partitions = config.num_partitions
     if replication_factor == BROKER_DEFAULT:
         replication_factor = config.default_replication_factor
-    return assign_new_topic(sorted(brokers), num_partitions, replication_factor, chance)
+    return assign_new_topic(brokers, num_partitions, replication_factor, chance)

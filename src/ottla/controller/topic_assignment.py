@@ -6,6 +6,8 @@ all the others. With brokers 0-4, three replicas, starting at 0 with shift 0:
 
     partition   0      1      2      3      4      5      6      ...
     replicas    0 1 2  1 2 3  2 3 4  3 4 0  4 0 1  0 2 3  1 3 4
+
+Where every broker says in which rack it is, replicas are spread over racks first.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from ottla.controller.chance import Chance
+from ottla.controller.rack_assignment import Assignment, alternate_racks, assign_over_racks
 from ottla.errors import ErrorCode, KafkaError
 
-Assignment = dict[int, tuple[int, ...]]
+Racks = Mapping[int, str | None]
+"""The rack of each broker that replicas may be put on; None where it has not said."""
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """Each partition costs a directory and open files: a request for more is refused at once."""
@@ -45,29 +49,44 @@ def assign_replicas(
 
 
 def assign_new_topic(
-    brokers: Sequence[int], num_partitions: int, replication_factor: int, chance: Chance
+    brokers: Racks, num_partitions: int, replication_factor: int, chance: Chance
 ) -> Assignment:
     """Replicas for all partitions of a topic, from a random broker on."""
     check_partition_count(num_partitions)
     check_replication_factor(replication_factor, brokers)
-    ids = sorted(brokers)
-    start_index, shift = chance.randrange(len(ids)), chance.randrange(len(ids))
-    return assign_replicas(ids, range(num_partitions), replication_factor, start_index, shift)
+    start_index, shift = chance.randrange(len(brokers)), chance.randrange(len(brokers))
+    return _assign(brokers, range(num_partitions), replication_factor, start_index, shift)
 
 
 def assign_more_partitions(
-    brokers: Sequence[int], existing: Mapping[int, tuple[int, ...]], total: int
+    brokers: Racks, existing: Mapping[int, tuple[int, ...]], total: int
 ) -> Assignment:
     """Replicas for the partitions that a topic gets beside the `existing` ones.
 
     The round goes on from the preferred leader of partition 0, where it once began.
     """
-    ids = sorted(brokers)
     first, replication_factor = existing[0][0], len(existing[0])
-    check_replication_factor(replication_factor, ids)
-    start_index = next((index for index, broker in enumerate(ids) if broker >= first), 0)
+    check_replication_factor(replication_factor, brokers)
+    racks = known_racks(brokers)
+    order = sorted(brokers) if racks is None else alternate_racks(racks)
+    start_index = order.index(first) if first in order else 0
     partitions = range(len(existing), total)
-    return assign_replicas(ids, partitions, replication_factor, start_index, start_index)
+    return _assign(brokers, partitions, replication_factor, start_index, start_index)
+
+
+def known_racks(brokers: Racks) -> dict[int, str] | None:
+    """The rack of each broker; None where not all brokers have one: then racks do not matter."""
+    racks = {broker_id: rack for broker_id, rack in brokers.items() if rack is not None}
+    return racks if racks and len(racks) == len(brokers) else None
+
+
+def _assign(
+    brokers: Racks, partitions: range, replication_factor: int, start_index: int, shift: int
+) -> Assignment:
+    racks = known_racks(brokers)
+    if racks is not None:
+        return assign_over_racks(racks, partitions, replication_factor, start_index, shift)
+    return assign_replicas(sorted(brokers), partitions, replication_factor, start_index, shift)
 
 
 def check_partition_count(count: int, limit: int = MAX_PARTITIONS_PER_REQUEST) -> None:

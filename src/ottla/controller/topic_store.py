@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
+from ottla.controller.fenced_registry import FencedRegistry, Group
 from ottla.registry import paths
 from ottla.registry.tree import (
     Create,
+    Delete,
     NoNodeError,
     Operation,
     Registry,
-    delete_tree,
+    RegistryError,
+    Set,
     ensure_path,
 )
 from ottla.registry.znodes import (
@@ -20,15 +24,20 @@ from ottla.registry.znodes import (
     decode_partition_state,
     encode_partition_state,
 )
-from ottla.structs import LeaderAndIsr
+from ottla.structs import LeaderAndIsr, TopicPartition
 
 
-class TopicStore:
-    """The nodes below /brokers/topics and /admin/delete_topics.
+class StoredState(NamedTuple):
+    """The state of a partition as it is in the registry."""
 
-    A topic exists as soon as its node does; partitions without a state node are new and get one
-    from the controller, so a crash while a topic is created leaves nothing half done.
-    """
+    state: LeaderAndIsr
+    controller_epoch: int
+    modified_id: int
+    """Numbers the write; a broker whose epoch is greater was registered after it."""
+
+
+class TopicReader:
+    """Reads the nodes below /brokers/topics and /admin/delete_topics."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -40,66 +49,26 @@ class TopicStore:
         data, _ = await self.registry.get(paths.topic(name))
         return TopicNode.decode(name, data)
 
-    async def read_states(self, name: str, partitions: Iterable[int]) -> dict[int, LeaderAndIsr]:
+    async def read_states(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, StoredState]:
         """The states of those partitions that have one."""
-        found = await asyncio.gather(*(self._read_state(name, index) for index in partitions))
-        return {index: state for index, state in found if state is not None}
+        found = await asyncio.gather(*(self._read_state(each) for each in partitions))
+        return {partition: stored for partition, stored in found if stored is not None}
 
-    async def _read_state(self, name: str, index: int) -> tuple[int, LeaderAndIsr | None]:
-        path = paths.partition_state(name, index)
+    async def _read_state(
+        self, topic_partition: TopicPartition
+    ) -> tuple[TopicPartition, StoredState | None]:
+        path = paths.partition_state(*topic_partition)
         try:
             data, stat = await self.registry.get(path)
         except NoNodeError:
-            return index, None
-        state, _ = decode_partition_state(path, data, stat.version)
-        return index, state
+            return topic_partition, None
+        state, epoch = decode_partition_state(path, data, stat.version)
+        return topic_partition, StoredState(state, epoch, stat.modified_id)
 
-    async def create(
-        self, name: str, topic_id: UUID, assignment: Mapping[int, tuple[int, ...]]
-    ) -> None:
-        await self.registry.create(paths.topic(name), TopicNode(assignment, topic_id).encode())
-
-    async def update(
-        self, name: str, topic_id: UUID, assignment: Mapping[int, tuple[int, ...]]
-    ) -> None:
-        """Write the topic's node anew, with an id or with more partitions than it had."""
-        await self.registry.set(paths.topic(name), TopicNode(assignment, topic_id).encode())
-
-    async def create_states(
-        self, name: str, states: Mapping[int, LeaderAndIsr], controller_epoch: int
-    ) -> None:
-        """The first states of new partitions, in as few rounds as their paths are deep."""
-        await ensure_path(self.registry, paths.topic_partitions(name))
-        await asyncio.gather(
-            *(ensure_path(self.registry, paths.partition(name, index)) for index in states)
-        )
-        await asyncio.gather(
-            *(
-                self.registry.create(
-                    paths.partition_state(name, index),
-                    encode_partition_state(state, controller_epoch),
-                )
-                for index, state in states.items()
-            )
-        )
-
-    async def write_states(
-        self, name: str, states: Mapping[int, LeaderAndIsr], controller_epoch: int
-    ) -> dict[int, LeaderAndIsr]:
-        """Write states that follow known ones; returns them with their new versions.
-
-        BadVersionError where somebody else wrote one: then there is another controller.
-        """
-
-        async def write(index: int, state: LeaderAndIsr) -> tuple[int, LeaderAndIsr]:
-            stat = await self.registry.set(
-                paths.partition_state(name, index),
-                encode_partition_state(state, controller_epoch),
-                state.version,
-            )
-            return index, state._replace(version=stat.version)
-
-        return dict(await asyncio.gather(*(write(*item) for item in states.items())))
+    async def marked_for_deletion(self) -> list[str]:
+        return await self.registry.children(paths.DELETE_TOPICS)
 
     async def adopt(self, topics: Mapping[str, tuple[UUID, Mapping[int, LeaderAndIsr]]]) -> None:
         """Create topics that have partitions with a history, by name: all of them or none."""
@@ -115,14 +84,115 @@ class TopicStore:
                 operations.append(Create(paths.partition_state(name, index), data))
         await self.registry.multi(operations)
 
-    async def mark_for_deletion(self, name: str) -> None:
-        """From here on the topic will be deleted, whatever happens to the controller."""
-        await ensure_path(self.registry, paths.delete_topic(name))
 
-    async def marked_for_deletion(self) -> list[str]:
-        return await self.registry.children(paths.DELETE_TOPICS)
+class TopicStore(TopicReader):
+    """Reads and, as the controller of one epoch, writes them.
+
+    A topic exists as soon as its node does; partitions without a state node are new and get one
+    from the controller, so a crash while a topic is created leaves nothing half done.
+    """
+
+    def __init__(self, fenced: FencedRegistry) -> None:
+        super().__init__(fenced.registry)
+        self.fenced = fenced
+
+    async def create(self, name: str, node: TopicNode) -> None:
+        await self.fenced.write(Create(paths.topic(name), node.encode()))
+
+    async def update(self, name: str, node: TopicNode) -> None:
+        """Write the topic's node anew: with an id, more partitions, or other replicas."""
+        await self.fenced.write(Set(paths.topic(name), node.encode()))
+
+    async def create_states(
+        self, states: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> dict[TopicPartition, LeaderAndIsr]:
+        """The first states of new partitions; returned are those that had none before."""
+        for name in sorted({topic_partition.topic for topic_partition in states}):
+            await ensure_path(self.registry, paths.topic_partitions(name))
+        epoch = self.fenced.epoch.epoch
+        groups: list[Group] = [
+            (
+                Create(paths.partition(*topic_partition), b""),
+                Create(
+                    paths.partition_state(*topic_partition), encode_partition_state(state, epoch)
+                ),
+            )
+            for topic_partition, state in states.items()
+        ]
+        outcomes = await self.fenced.write_each(groups)
+        created = {}
+        for (topic_partition, state), outcome in zip(states.items(), outcomes, strict=True):
+            if not isinstance(outcome, RegistryError) or await self._create_state(
+                topic_partition, state
+            ):
+                created[topic_partition] = state._replace(version=0)
+        return created
+
+    async def _create_state(self, topic_partition: TopicPartition, state: LeaderAndIsr) -> bool:
+        """Of a predecessor that did not come to its end there may be the partition's node alone."""
+        path = paths.partition_state(*topic_partition)
+        if await self.registry.exists(path) is not None:
+            return False
+        await ensure_path(self.registry, paths.partition(*topic_partition))
+        await self.fenced.write(
+            Create(path, encode_partition_state(state, self.fenced.epoch.epoch))
+        )
+        return True
+
+    async def write_states(
+        self, states: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
+        """Write states that follow known ones: these with their new versions, and those refused.
+
+        Refused is what was written, or has gone, since it was read.
+        """
+        epoch = self.fenced.epoch.epoch
+        groups: list[Group] = [
+            (
+                Set(
+                    paths.partition_state(*topic_partition),
+                    encode_partition_state(state, epoch),
+                    state.version,
+                ),
+            )
+            for topic_partition, state in states.items()
+        ]
+        outcomes = await self.fenced.write_each(groups)
+        written, refused = {}, []
+        for (topic_partition, state), outcome in zip(states.items(), outcomes, strict=True):
+            if isinstance(outcome, RegistryError):
+                refused.append(topic_partition)
+                continue
+            (stat,) = outcome
+            assert stat is not None, "a registry says what a set has made of the node"
+            written[topic_partition] = state._replace(version=stat.version)
+        return written, refused
+
+    async def mark_for_deletion(self, names: Sequence[str]) -> None:
+        """From here on the topics will be deleted, whatever happens to the controller."""
+        marked = set(await self.marked_for_deletion())
+        missing = [name for name in names if name not in marked]
+        if missing:
+            await self.fenced.write(*(Create(paths.delete_topic(name), b"") for name in missing))
+
+    async def unmark_for_deletion(self, names: Sequence[str]) -> None:
+        """Take back that the topics are to be deleted."""
+        await self.fenced.write_each([(Delete(paths.delete_topic(name)),) for name in names])
 
     async def remove(self, name: str) -> None:
-        """Forget the topic, then that it was to be deleted."""
-        await delete_tree(self.registry, paths.topic(name))
-        await delete_tree(self.registry, paths.delete_topic(name))
+        """Forget the topic, and with its last node that it was to be deleted."""
+        below = await self._tree(paths.topic(name))
+        await self.fenced.write_each([(Delete(path),) for path in below[:-1]])
+        last = [Delete(path) for path in below[-1:]]
+        if await self.registry.exists(paths.delete_topic(name)) is not None:
+            last.append(Delete(paths.delete_topic(name)))
+        await self.fenced.write(*last)
+
+    async def _tree(self, path: str) -> list[str]:
+        """The paths of the node and of all below it, children first."""
+        try:
+            names = await self.registry.children(path)
+        except NoNodeError:
+            return []
+        below = await asyncio.gather(*(self._tree(f"{path}/{name}") for name in names))
+        return [*(each for tree in below for each in tree), path]

@@ -73,6 +73,16 @@ class World:
             await register_broker(self.registry, broker_id, [end_point], 0)
         self.controller = Controller(self.runtime, self.registry, self.config, self.channel, 0)
         await self.controller.startup()
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Everything is done that answers of brokers and watches have brought about."""
+        for _ in range(5):
+            if self.controller.is_active:
+                await self.controller.list_partition_reassignments(None)
+
+    def settle(self) -> None:
+        self.run(self.settled())
 
     def restart(self, broker_count: int | None = None) -> None:
         """End the process as kill -9 does, and start it again, maybe with fewer brokers alive."""

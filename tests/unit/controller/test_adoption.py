@@ -11,7 +11,7 @@ from ottla.config.topic_config import TopicConfig
 from ottla.controller.adoption import Adoption
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.controller.entity_configs import TOPICS, EntityConfigs
-from ottla.controller.topic_store import TopicStore
+from ottla.controller.topic_store import TopicReader
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.log.log_manager import LogManager
 from ottla.protocol.cluster_metadata import ConfigRecord, ProducerIdsRecord
@@ -65,7 +65,7 @@ class Directory:
         self.run(manager.shutdown())
 
     def topics(self):
-        return self.run(TopicStore(self.registry).names())
+        return self.run(TopicReader(self.registry).names())
 
     def settings(self, topic):
         return self.run(EntityConfigs(self.registry).read(TOPICS, topic))
@@ -81,12 +81,15 @@ def test_topics_on_disk_are_adopted(directory):
     directory.write("t", 0, 1)
     directory.write("u", 0, topic_id=UUID(int=8))
     directory.adopt()
-    store = TopicStore(directory.registry)
+    store = TopicReader(directory.registry)
 
     assert directory.topics() == ["t", "u"]
     assert directory.run(store.read("t")) == TopicNode({0: (BROKER,), 1: (BROKER,)}, ID)
-    states = directory.run(store.read_states("t", (0, 1)))
-    assert states == dict.fromkeys((0, 1), LeaderAndIsr(BROKER, EPOCH, (BROKER,)))
+    partitions = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    states = directory.run(store.read_states(partitions))
+    assert {partition: stored.state for partition, stored in states.items()} == dict.fromkeys(
+        partitions, LeaderAndIsr(BROKER, EPOCH, (BROKER,))
+    )
 
 
 def test_topic_without_an_id_gets_one(directory):
@@ -94,7 +97,7 @@ def test_topic_without_an_id_gets_one(directory):
     directory.write("t", 0, topic_id=NO_UUID)
     directory.adopt()
 
-    assert directory.run(TopicStore(directory.registry).read("t")).topic_id != NO_UUID
+    assert directory.run(TopicReader(directory.registry).read("t")).topic_id != NO_UUID
 
 
 def test_known_registry_adopts_nothing(directory):

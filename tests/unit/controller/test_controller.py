@@ -109,10 +109,10 @@ def test_assignment_by_hand_is_followed(make_world):
     world.create(NewTopic("t", assignment={1: (2, 1), 0: (1, 2)}))
     told = {
         broker: [state.topic_partition.partition for state in states]
-        for broker, states in world.channel.leader_and_isr_calls[-3:]
+        for broker, states in world.channel.leader_and_isr_calls
     }
 
-    assert told == {0: [], 1: [0, 1], 2: [0, 1]}
+    assert told == {1: [0, 1], 2: [0, 1]}
     assert world.channel.metadata[TopicPartition("t", 1)].leader == 2
 
 
@@ -172,10 +172,10 @@ def test_topics_are_there_after_a_crash_in_a_new_epoch(world):
 def test_topic_half_created_is_completed_by_the_next_controller(world, path):
     """The topic's node decides: before it there is nothing, after it all will be there."""
     world.runtime.disk.fail("fsync", "*/journal", skip=3 if "brokers" in path else 0)
-    outcome = world.create(NewTopic("t", 2, config={"retention.ms": "5"}))
+    with pytest.raises(KafkaError, match="journal could not be written"):
+        world.create(NewTopic("t", 2, config={"retention.ms": "5"}))
     world.restart()
 
-    assert errors(outcome)["t"] is ErrorCode.UNKNOWN_SERVER_ERROR
     if "brokers" in path:
         assert set(world.controller.context.topics["t"].states) == {0, 1}
     else:
@@ -253,6 +253,7 @@ def test_topic_of_the_same_name_is_another_one(world):
 def test_deletion_that_a_crash_interrupted_is_completed(world):
     """The mark survives; the next controller has the logs removed and forgets the topic."""
     world.create(NewTopic("t", 2))
+    world.controller.shutdown()
     world.run(world.registry.create("/admin/delete_topics/t", b""))
     world.run(world.registry.create("/admin/delete_topics/unknown", b""))
     world.restart()
@@ -375,6 +376,7 @@ def test_failed_log_directory_moves_leaders_to_live_replicas(make_world):
 
     world.channel.offline = {1: {lost}}
     world.run(world.controller.on_log_dir_event(1))
+    world.settle()
 
     state = world.channel.metadata[lost]
     assert (state.leader, state.leader_and_isr.isr, state.offline_replicas) == (0, (0,), (1,))
@@ -390,6 +392,7 @@ def test_only_replica_in_a_failed_log_directory_leaves_no_leader(world):
 
     world.channel.offline = {0: {lost}}
     world.run(world.controller.on_log_dir_event(0))
+    world.settle()
 
     state = world.channel.metadata[lost]
     assert (state.leader, state.leader_and_isr.isr, state.offline_replicas) == (-1, (0,), (0,))

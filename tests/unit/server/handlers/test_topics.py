@@ -39,11 +39,14 @@ class SilentChannel:
     def add_broker(self, broker):
         pass
 
+    def remove_broker(self, broker_id):
+        pass
+
     def leader_and_isr(self, controller_epoch, broker_id, states, brokers, on_answer):
         on_answer({})
 
     def stop_replica(self, controller_epoch, broker_id, partitions, on_answer):
-        on_answer({})
+        on_answer({each.topic_partition: ErrorCode.NONE for each in partitions})
 
     def update_metadata(self, controller_epoch, broker_id, states, brokers, deleted_topics):
         pass
@@ -163,7 +166,7 @@ def test_operation_that_takes_too_long_goes_on(world):
 
 def test_not_the_controller_is_said_for_each_topic(world):
     """The response has no error of its own."""
-    world.controller.is_active = False
+    world.controller.resign()
     results = world.create(topic("a"), topic("b"))
 
     assert {result.error_code for result in results.values()} == {ErrorCode.NOT_CONTROLLER}

@@ -1,0 +1,207 @@
+"""What a broker is while it is the controller: one epoch, from the election to the resignation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.controller.broker_changes import BrokerChanges
+from ottla.controller.broker_channel import BrokerChannel
+from ottla.controller.broker_request_batch import BrokerRequestBatch
+from ottla.controller.controller_context import ControllerContext
+from ottla.controller.controller_core import ControllerCore
+from ottla.controller.controller_election import ControllerEpoch
+from ottla.controller.entity_configs import EntityConfigs
+from ottla.controller.event_queue import EventQueue
+from ottla.controller.fenced_registry import FencedRegistry
+from ottla.controller.isr_changes import IsrChanges
+from ottla.controller.leader_balance import LeaderBalance
+from ottla.controller.leader_election import elect_offline
+from ottla.controller.partition_state_machine import PartitionStateMachine
+from ottla.controller.reassignment import PartitionReassignment
+from ottla.controller.replica_state_machine import ReplicaStateMachine
+from ottla.controller.stored_states import StoredStates
+from ottla.controller.topic_administration import TopicAdministration
+from ottla.controller.topic_changes import TopicChanges
+from ottla.controller.topic_deletion import TopicDeletion
+from ottla.controller.topic_store import TopicStore
+from ottla.errors import ErrorCode
+from ottla.registry import paths
+from ottla.registry.tree import Registry, Watch
+from ottla.runtime import Runtime, Timer
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FIRST_REBALANCE_MS: Final = 5_000
+
+
+class ActiveController:
+    """The controller of one epoch: its context, its watches, and the parts that act on them.
+
+    Invariant: the context holds what the registry holds, and every broker was told of it, or will
+    be at the end of the turn. After `end` it writes and says nothing any more.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        registry: Registry,
+        config: BrokerConfig,
+        channel: BrokerChannel,
+        queue: EventQueue,
+        epoch: ControllerEpoch,
+        run: Callable[[ActiveController, Callable[[], Awaitable[object]]], Awaitable[object]],
+    ) -> None:
+        self.epoch = epoch
+        self.context = ControllerContext(epoch.epoch)
+        self._runtime = runtime
+        self._registry = registry
+        self._queue = queue
+        self._run = run
+        self._watches: list[Watch] = []
+        self._timer: Timer | None = None
+        self.core = core = self._build(config, channel)
+        self.reassignment = PartitionReassignment(core)
+        self.brokers = BrokerChanges(core, self.reassignment)
+        self.topics = TopicChanges(core)
+        self.balance = LeaderBalance(core)
+        self.isr = IsrChanges(core, self.brokers, self.reassignment)
+        self.administration = TopicAdministration(core, self.topics)
+
+    def _build(self, config: BrokerConfig, channel: BrokerChannel) -> ControllerCore:
+        context, runtime = self.context, self._runtime
+        fenced = FencedRegistry(self._registry, self.epoch)
+        store = TopicStore(fenced)
+        configs = EntityConfigs(self._registry)
+        states = StoredStates(context, store)
+        batch = BrokerRequestBatch(
+            context,
+            channel,
+            config.inter_broker_listener_name,
+            self._on_leader_and_isr,
+            self._on_deleted,
+        )
+        partitions = PartitionStateMachine(context, states, configs, config, batch)
+        replicas = ReplicaStateMachine(context, states, batch)
+        deletion = TopicDeletion(context, store, configs, partitions, replicas, batch)
+        return ControllerCore(
+            runtime=runtime,
+            config=config,
+            channel=channel,
+            turn=self.turn_once,
+            context=context,
+            fenced=fenced,
+            store=store,
+            configs=configs,
+            states=states,
+            batch=batch,
+            partitions=partitions,
+            replicas=replicas,
+            deletion=deletion,
+        )
+
+    async def begin(self) -> None:
+        """Take over from a predecessor: read everything, lead what can be led, tell everybody."""
+        core, context = self.core, self.context
+        self._watch()
+        await self.brokers.load()
+        renewed = await self.topics.load()
+        core.partitions.load()
+        core.replicas.load()
+        core.batch.add_full_metadata(context.brokers)
+        kept = [
+            replica
+            for replica in context.replica_statuses
+            if not context.is_to_be_deleted(replica.topic_partition)
+        ]
+        core.replicas.bring_online(replica for replica in kept if context.is_online(*replica))
+        await core.partitions.bring_online(renewed, elect_offline)
+        await core.partitions.bring_back_online()
+        await core.replicas.take_offline(
+            replica for replica in kept if not context.is_online(*replica)
+        )
+        await self.reassignment.load()
+        await core.deletion.resume()
+        await self.balance.read_node()
+        await self.brokers.read_log_dir_events()
+        self.watch_balance()
+        logger.info(
+            "the controller of epoch %d knows %d topics and brokers %s",
+            self.epoch.epoch,
+            len(context.topics),
+            list(context.brokers),
+        )
+
+    def end(self) -> None:
+        """Another controller decides from now on, or nobody."""
+        self.core.batch.is_over = True
+        self.core.deletion.abandon()
+        for watch in self._watches:
+            watch.cancel()
+        self._watches.clear()
+        self.topics.unwatch_all()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for broker_id in self.context.brokers:
+            self.core.channel.remove_broker(broker_id)
+
+    def after_turn(self) -> None:
+        """Say what the turn has decided, and follow what it has changed."""
+        self.core.batch.send()
+        self.topics.unwatch_removed()
+        self.watch_balance()
+
+    def turn_once(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
+        """Do it in a turn of the queue; it is dropped if this controller is not the one then."""
+        self._queue.put_once(name, partial(self._run, self, operation))
+
+    def _turn(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
+        self._queue.put(name, partial(self._run, self, operation))
+
+    def _watch(self) -> None:
+        registry = self._registry
+        for path, operation in (
+            (paths.BROKER_IDS, self.brokers.refresh),
+            (paths.TOPICS, self.topics.refresh),
+            (paths.DELETE_TOPICS, self.topics.refresh_deletions),
+            (paths.LOG_DIR_EVENTS, self.brokers.read_log_dir_events),
+        ):
+            callback = partial(self.turn_once, path, operation)
+            self._watches.append(registry.watch_children(path, callback))
+        for path, operation in (
+            (paths.REASSIGN_PARTITIONS, self.reassignment.read_node),
+            (paths.PREFERRED_REPLICA_ELECTION, self.balance.read_node),
+        ):
+            callback = partial(self.turn_once, path, operation)
+            self._watches.append(registry.watch_data(path, callback))
+
+    def watch_balance(self) -> None:
+        """Look at the leaders from time to time; a broker that is alone leads everything."""
+        wanted = self.core.config.auto_leader_rebalance_enable and len(self.context.brokers) > 1
+        if self._timer is None and wanted:
+            self._timer = self._runtime.scheduler.call_later(FIRST_REBALANCE_MS, self._rebalance)
+        elif self._timer is not None and not wanted:
+            self._timer.cancel()
+            self._timer = None
+
+    def _rebalance(self) -> None:
+        self.turn_once("leader rebalance", self.balance.rebalance)
+        period_ms = 1000 * self.core.config.leader_imbalance_check_interval_seconds
+        self._timer = self._runtime.scheduler.call_later(period_ms, self._rebalance)
+
+    def _on_leader_and_isr(
+        self, broker_id: int, answers: Mapping[TopicPartition, ErrorCode]
+    ) -> None:
+        was_offline = bool(self.context.offline.get(broker_id))
+        if was_offline or ErrorCode.KAFKA_STORAGE_ERROR in answers.values():
+            name = f"broker {broker_id} has answered LeaderAndIsr"
+            self._turn(name, partial(self.brokers.on_answer, broker_id, answers))
+
+    def _on_deleted(self, broker_id: int, answers: Mapping[TopicPartition, ErrorCode]) -> None:
+        name = f"broker {broker_id} has answered StopReplica"
+        self._turn(name, partial(self.core.deletion.on_answer, broker_id, answers))

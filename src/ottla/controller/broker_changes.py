@@ -1,0 +1,198 @@
+"""Brokers that come, go, return as new processes, shut down, or lose a log directory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from ottla.controller.broker_registration import live_brokers
+from ottla.controller.controller_context import PartitionReplica
+from ottla.controller.controller_core import ControllerCore
+from ottla.controller.leader_election import elect_for_shutdown, elect_offline
+from ottla.controller.partition_status import ReplicaStatus
+from ottla.controller.reassignment import PartitionReassignment
+from ottla.errors import ErrorCode, KafkaError
+from ottla.registry import paths
+from ottla.registry.admin_znodes import decode_log_dir_event
+from ottla.registry.tree import Delete, NoNodeError
+from ottla.structs import NO_EPOCH, BrokerEndPoints, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerChanges:
+    """Follows /brokers/ids: whoever is registered there, in which epoch, lives."""
+
+    def __init__(self, core: ControllerCore, reassignment: PartitionReassignment) -> None:
+        self.core = core
+        self.context = core.context
+        self.reassignment = reassignment
+
+    async def load(self) -> None:
+        """The brokers that live when the controller is elected."""
+        for broker in (await live_brokers(self.core.fenced.registry)).values():
+            self._add(broker)
+
+    async def refresh(self) -> None:
+        """Compare the registered brokers with those that are known."""
+        registered = await live_brokers(self.core.fenced.registry)
+        known = self.context.brokers
+        dead = [broker for broker in known if broker not in registered]
+        bounced = [
+            broker.id
+            for broker in registered.values()
+            if broker.id in known and known[broker.id].epoch != broker.epoch
+        ]
+        new = [broker for broker in registered if broker not in known]
+        if not (dead or bounced or new):
+            return
+        logger.info("brokers: new %s, dead %s, returned as new processes %s", new, dead, bounced)
+        gone = sorted((*dead, *bounced))
+        if gone:
+            await self._on_failure(gone)
+            self.core.batch.send()
+        come = sorted((*new, *bounced))
+        if come:
+            await self._on_startup([registered[broker] for broker in come])
+
+    def _add(self, broker: BrokerEndPoints) -> None:
+        self.context.brokers[broker.id] = broker
+        self.context.brokers = dict(sorted(self.context.brokers.items()))
+        self.core.channel.add_broker(broker)
+
+    async def _on_startup(self, brokers: Collection[BrokerEndPoints]) -> None:
+        core, context = self.core, self.context
+        ids = [broker.id for broker in brokers]
+        for broker in brokers:
+            context.offline.pop(broker.id, None)
+            self._add(broker)
+        core.batch.add_full_metadata(ids)
+        core.batch.add_metadata()
+        replicas = [
+            replica
+            for replica in context.replicas_on(ids)
+            if context.replica_statuses.get(replica) is not ReplicaStatus.DELETION_SUCCESSFUL
+        ]
+        core.replicas.bring_online(replicas)
+        await core.partitions.bring_back_online()
+        partitions = dict.fromkeys(replica.topic_partition for replica in replicas)
+        await self.reassignment.resume(partitions)
+        await core.deletion.release(dict.fromkeys(partition.topic for partition in partitions))
+
+    async def _on_failure(self, brokers: Collection[int]) -> None:
+        context = self.context
+        for broker_id in brokers:
+            del context.brokers[broker_id]
+            context.shutting_down.discard(broker_id)
+            context.offline.pop(broker_id, None)
+            self.core.channel.remove_broker(broker_id)
+        await self.on_replicas_lost(context.replicas_on(brokers))
+
+    async def on_replicas_lost(self, replicas: Collection[PartitionReplica]) -> None:
+        """These cannot be used any more: lead elsewhere, follow without them."""
+        core, context = self.core, self.context
+        leaderless = [
+            partition
+            for partition in dict.fromkeys(replica.topic_partition for replica in replicas)
+            if not context.is_to_be_deleted(partition)
+            and context.state(partition) is not None
+            and not context.has_live_leader(partition)
+        ]
+        core.partitions.take_offline(leaderless)
+        await core.partitions.bring_online(leaderless, elect_offline)
+        await core.replicas.take_offline(
+            replica for replica in replicas if not context.is_to_be_deleted(replica.topic_partition)
+        )
+        await core.deletion.on_replicas_lost(
+            [replica for replica in replicas if context.is_to_be_deleted(replica.topic_partition)]
+        )
+        core.batch.add_metadata()
+
+    async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        """Move leaders away from a broker that is about to stop; those that it leads still.
+
+        Partitions that have no other replica do not count: nothing can be done about them.
+        """
+        core, context = self.core, self.context
+        self.check_epoch(broker_id, broker_epoch)
+        context.shutting_down.add(broker_id)
+        shared = [
+            replica
+            for replica in context.replicas_on((broker_id,))
+            if len(context.assignment(replica.topic_partition).replicas) > 1
+            and context.state(replica.topic_partition) is not None
+            and not context.is_to_be_deleted(replica.topic_partition)
+        ]
+        led = [replica.topic_partition for replica in shared if self._leads(replica)]
+        await core.partitions.bring_online(led, elect_for_shutdown)
+        await core.replicas.take_offline(
+            replica for replica in shared if replica.topic_partition not in set(led)
+        )
+        return [replica.topic_partition for replica in shared if self._leads(replica)]
+
+    def _leads(self, replica: PartitionReplica) -> bool:
+        state = self.context.state(replica.topic_partition)
+        return state is not None and state.leader == replica.broker_id
+
+    def check_epoch(self, broker_id: int, broker_epoch: int) -> None:
+        """STALE_BROKER_EPOCH for a process that was followed by another one (KIP-380)."""
+        broker = self.context.brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError.of(
+                ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not registered"
+            )
+        if broker_epoch not in (NO_EPOCH, broker.epoch):
+            raise KafkaError.of(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"broker {broker_id} is registered in epoch {broker.epoch}, not {broker_epoch}",
+            )
+
+    async def read_log_dir_events(self) -> None:
+        """Brokers have written that log directories of theirs have failed."""
+        registry = self.core.fenced.registry
+        names = await registry.children(paths.LOG_DIR_EVENTS)
+        brokers = set()
+        for name in names:
+            try:
+                data, _ = await registry.get(f"{paths.LOG_DIR_EVENTS}/{name}")
+                brokers.add(decode_log_dir_event(data))
+            except NoNodeError:
+                pass  # a controller before this one has read it meanwhile
+            except KafkaError as error:
+                logger.error("%s/%s is dropped: %s", paths.LOG_DIR_EVENTS, name, error)
+        self.on_log_dirs_failed(sorted(brokers))
+        await self.core.fenced.write_each(
+            [(Delete(f"{paths.LOG_DIR_EVENTS}/{name}"),) for name in names]
+        )
+
+    def on_log_dirs_failed(self, brokers: Iterable[int]) -> None:
+        """Tell these brokers again what they have: their answers say what is offline."""
+        live = [broker for broker in brokers if broker in self.context.brokers]
+        self.core.replicas.bring_online(
+            replica
+            for replica in self.context.replicas_on(live)
+            if self.context.replica_statuses.get(replica)
+            in (ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE)
+        )
+
+    async def on_answer(self, broker_id: int, answers: Mapping[TopicPartition, ErrorCode]) -> None:
+        """A broker has answered LeaderAndIsr: these of its logs can be used, those cannot."""
+        context = self.context
+        if broker_id not in context.brokers:
+            return
+        before = context.offline.get(broker_id, set())
+        failed = {
+            partition
+            for partition, error in answers.items()
+            if error is ErrorCode.KAFKA_STORAGE_ERROR and context.contains(partition)
+        }
+        healed = {partition for partition, error in answers.items() if error is ErrorCode.NONE}
+        context.offline[broker_id] = (before - healed) | failed
+        lost = [
+            PartitionReplica(partition, broker_id)
+            for partition in answers
+            if partition in failed and partition not in before
+        ]
+        if lost:
+            logger.error("broker %d: the logs of %d partitions are offline", broker_id, len(lost))
+            await self.on_replicas_lost(lost)

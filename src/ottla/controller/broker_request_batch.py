@@ -1,0 +1,175 @@
+"""What one turn of the controller has to say to the brokers: one request of each kind for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from ottla.controller.broker_channel import BrokerChannel
+from ottla.controller.controller_context import ControllerContext, PartitionReplica
+from ottla.errors import ErrorCode
+from ottla.structs import (
+    EPOCH_DURING_DELETE,
+    NO_EPOCH,
+    Node,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+)
+
+OnBrokerAnswer = Callable[[int, Mapping[TopicPartition, ErrorCode]], object]
+
+
+class BrokerRequestBatch:
+    """Collects partitions by broker, and sends what the context says of them when asked to.
+
+    A partition that is added twice is sent once, as it is in the end. `is_over` is set when the
+    controller has resigned: nothing is sent from then on.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        channel: BrokerChannel,
+        listener_name: str,
+        on_leader_and_isr: OnBrokerAnswer,
+        on_deleted: OnBrokerAnswer,
+    ) -> None:
+        self.context = context
+        self.channel = channel
+        self.listener_name = listener_name
+        self.is_over = False
+        self._on_leader_and_isr = on_leader_and_isr
+        self._on_deleted = on_deleted
+        self._leader_and_isr: dict[int, dict[TopicPartition, bool]] = {}
+        self._stop: dict[int, dict[TopicPartition, bool]] = {}
+        self._metadata: dict[TopicPartition, None] = {}
+        self._full_metadata: dict[int, None] = {}
+        self._deleted_topics: dict[str, None] = {}
+        self._tells_all = False
+
+    def add_leader_and_isr(
+        self, brokers: Iterable[int], topic_partition: TopicPartition, is_new: bool = False
+    ) -> None:
+        """These brokers, and with the metadata all others, are to know who leads the partition."""
+        for broker_id in brokers:
+            if broker_id in self.context.brokers:
+                known = self._leader_and_isr.setdefault(broker_id, {})
+                known[topic_partition] = is_new or known.get(topic_partition, False)
+                self._stop.get(broker_id, {}).pop(topic_partition, None)
+        self.add_metadata((topic_partition,))
+
+    def add_stop_replica(self, replica: PartitionReplica, *, delete: bool) -> None:
+        topic_partition, broker_id = replica
+        if broker_id in self.context.brokers:
+            known = self._stop.setdefault(broker_id, {})
+            known[topic_partition] = delete or known.get(topic_partition, False)
+            self._leader_and_isr.get(broker_id, {}).pop(topic_partition, None)
+
+    def add_metadata(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """All brokers are to know of these partitions; without any, of the live brokers only."""
+        self._tells_all = True
+        self._metadata.update(dict.fromkeys(partitions))
+
+    def add_full_metadata(self, brokers: Iterable[int]) -> None:
+        """These brokers know nothing yet."""
+        self._full_metadata.update(dict.fromkeys(brokers))
+
+    def add_deleted_topic(self, name: str) -> None:
+        self._tells_all = True
+        self._deleted_topics[name] = None
+
+    def send(self) -> None:
+        """Say it all; requests about leaders come before those about what is given up."""
+        if not self.is_over:
+            self._send_leader_and_isr()
+            self._send_metadata()
+            self._send_stop_replica()
+        self._leader_and_isr, self._stop = {}, {}
+        self._metadata, self._full_metadata, self._deleted_topics = {}, {}, {}
+        self._tells_all = False
+
+    def _send_leader_and_isr(self) -> None:
+        # Whatever an answer brings about is a turn of its own: nothing is added meanwhile.
+        for broker_id, partitions in sorted(self._leader_and_isr.items()):
+            states = [
+                state
+                for topic_partition, is_new in partitions.items()
+                if (state := self.context.partition_state(topic_partition, is_new)) is not None
+            ]
+            if states:
+                self.channel.leader_and_isr(
+                    self.context.epoch,
+                    broker_id,
+                    states,
+                    self._leader_nodes(states),
+                    partial(self._on_leader_and_isr, broker_id),
+                )
+
+    def _leader_nodes(self, states: Iterable[PartitionState]) -> list[Node]:
+        """Where the leaders are reached by other brokers."""
+        nodes = []
+        for leader in sorted({state.leader for state in states}):
+            broker = self.context.brokers.get(leader)
+            node = None if broker is None else broker.node(self.listener_name)
+            if node is not None:
+                nodes.append(node)
+        return nodes
+
+    def _send_metadata(self) -> None:
+        if not (self._tells_all or self._full_metadata):
+            return
+        brokers = list(self.context.brokers.values())
+        deleted = list(self._deleted_topics)
+        changed = self._states(self._metadata)
+        full = self._states(self.context.all_partitions()) if self._full_metadata else []
+        for broker_id in self.context.brokers:
+            states = full if broker_id in self._full_metadata else changed
+            if self._tells_all or broker_id in self._full_metadata:
+                self.channel.update_metadata(
+                    self.context.epoch, broker_id, states, brokers, deleted
+                )
+
+    def _states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+        """A topic that is being deleted is told of as such, by name, and by no state."""
+        return [
+            state
+            for topic_partition in partitions
+            if not self.context.is_to_be_deleted(topic_partition)
+            and (state := self.context.partition_state(topic_partition)) is not None
+        ]
+
+    def _send_stop_replica(self) -> None:
+        for broker_id, partitions in sorted(self._stop.items()):
+            if not partitions:
+                continue
+            on_answer = partial(self._on_stopped, broker_id, dict(partitions))
+            self.channel.stop_replica(
+                self.context.epoch,
+                broker_id,
+                [
+                    StopReplicaPartition(topic_partition, self._stop_epoch(topic_partition), delete)
+                    for topic_partition, delete in partitions.items()
+                ],
+                on_answer,
+            )
+
+    def _stop_epoch(self, topic_partition: TopicPartition) -> int:
+        if self.context.is_to_be_deleted(topic_partition):
+            return EPOCH_DURING_DELETE
+        state = self.context.state(topic_partition)
+        return NO_EPOCH if state is None else state.leader_epoch
+
+    def _on_stopped(
+        self,
+        broker_id: int,
+        asked: Mapping[TopicPartition, bool],
+        answers: Mapping[TopicPartition, ErrorCode],
+    ) -> None:
+        deleted = {
+            topic_partition: error
+            for topic_partition, error in answers.items()
+            if asked.get(topic_partition)
+        }
+        if deleted:
+            self._on_deleted(broker_id, deleted)

@@ -1,0 +1,42 @@
+"""What the parts of an active controller share: one epoch's context, writes and state machines."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.controller.broker_channel import BrokerChannel
+from ottla.controller.broker_request_batch import BrokerRequestBatch
+from ottla.controller.controller_context import ControllerContext
+from ottla.controller.entity_configs import EntityConfigs
+from ottla.controller.fenced_registry import FencedRegistry
+from ottla.controller.partition_state_machine import PartitionStateMachine
+from ottla.controller.replica_state_machine import ReplicaStateMachine
+from ottla.controller.stored_states import StoredStates
+from ottla.controller.topic_deletion import TopicDeletion
+from ottla.controller.topic_store import TopicStore
+from ottla.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerCore:
+    """The tools of one epoch.
+
+    Whoever changes the context does so in a turn of the queue; the batch is sent at its end.
+    """
+
+    runtime: Runtime
+    config: BrokerConfig
+    channel: BrokerChannel
+    turn: Callable[[str, Callable[[], Awaitable[object]]], None]
+    """Have something done in a turn of its own, once for all who ask for it meanwhile."""
+    context: ControllerContext
+    fenced: FencedRegistry
+    store: TopicStore
+    configs: EntityConfigs
+    states: StoredStates
+    batch: BrokerRequestBatch
+    partitions: PartitionStateMachine
+    replicas: ReplicaStateMachine
+    deletion: TopicDeletion

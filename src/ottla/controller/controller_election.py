@@ -1,0 +1,98 @@
+"""How a broker becomes the controller: it owns /controller, in an epoch that nobody else has."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.registry import paths
+from ottla.registry.tree import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    Registry,
+    RegistryError,
+    Set,
+)
+from ottla.registry.znodes import decode_controller, decode_epoch, encode_controller, encode_epoch
+
+
+class ControllerEpoch(NamedTuple):
+    """A controller's epoch, and the version of /controller_epoch that every write checks."""
+
+    epoch: int
+    version: int
+
+
+class ControllerMovedError(KafkaError):
+    """Another controller was elected since: nothing of what this one wanted was done."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(
+            ErrorCode.NOT_CONTROLLER, f"there is a controller after the one of epoch {epoch}"
+        )
+
+
+async def elect_controller(
+    registry: Registry, broker_id: int, now_ms: int
+) -> ControllerEpoch | None:
+    """Take /controller if nobody has it, and raise the epoch that fences predecessors.
+
+    Both or nothing: there is no controller whose epoch another one has, too (KAFKA-6082).
+    None where another broker is the controller.
+    """
+    try:
+        data, stat = await registry.get(paths.CONTROLLER_EPOCH)
+    except NoNodeError:
+        try:
+            await registry.create(paths.CONTROLLER_EPOCH, encode_epoch(0))
+        except NodeExistsError:
+            pass  # another broker of a new cluster was faster
+        data, stat = await registry.get(paths.CONTROLLER_EPOCH)
+    epoch = decode_epoch(data) + 1
+    try:
+        _, written = await registry.multi(
+            (
+                Create(paths.CONTROLLER, encode_controller(broker_id, now_ms), ephemeral=True),
+                Set(paths.CONTROLLER_EPOCH, encode_epoch(epoch), stat.version),
+            )
+        )
+    except (NodeExistsError, BadVersionError):
+        return None
+    assert written is not None, "a registry says what a set has made of the node"
+    return ControllerEpoch(epoch, written.version)
+
+
+async def give_up_control(registry: Registry, broker_id: int, epoch: ControllerEpoch) -> None:
+    """Make room for another election, if this broker is still the controller of this epoch."""
+    try:
+        data, stat = await registry.get(paths.CONTROLLER)
+        if decode_controller(data) == broker_id:
+            await registry.multi(
+                (
+                    Check(paths.CONTROLLER_EPOCH, epoch.version),
+                    Delete(paths.CONTROLLER, stat.version),
+                )
+            )
+    except (NoNodeError, BadVersionError):
+        pass  # somebody else is, or will be
+
+
+async def current_controller(registry: Registry) -> int | None:
+    """The id of the broker that is the controller; None while there is none."""
+    try:
+        data, _ = await registry.get(paths.CONTROLLER)
+    except NoNodeError:
+        return None
+    return decode_controller(data)
+
+
+async def refuse_zombie(registry: Registry, epoch: ControllerEpoch, error: RegistryError) -> None:
+    """ControllerMovedError if a write was refused because another controller was elected."""
+    if isinstance(error, BadVersionError):
+        stat = await registry.exists(paths.CONTROLLER_EPOCH)
+        if stat is None or stat.version != epoch.version:
+            raise ControllerMovedError(epoch.epoch) from error

@@ -1,0 +1,89 @@
+"""The registry as one controller writes it: nothing is written after the next was elected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ottla.controller.controller_election import ControllerEpoch, refuse_zombie
+from ottla.registry import paths
+from ottla.registry.tree import (
+    Check,
+    Operation,
+    Registry,
+    RegistryError,
+    RegistryFailedError,
+    Stat,
+)
+
+MAX_OPERATIONS: Final = 250
+MAX_BYTES: Final = 400_000
+"""What goes into one `multi`: ZooKeeper takes 1 MB at once, headers and paths included."""
+
+Group = Sequence[Operation]
+"""What belongs together: all of it is done or nothing."""
+Outcome = list[Stat | None] | RegistryError
+
+
+class FencedRegistry:
+    """Every write checks the version of /controller_epoch in the same `multi` (KAFKA-6082).
+
+    So a controller that was paused, and has a successor, gets ControllerMovedError.
+    """
+
+    def __init__(self, registry: Registry, epoch: ControllerEpoch) -> None:
+        self.registry = registry
+        self.epoch = epoch
+        self._fence = Check(paths.CONTROLLER_EPOCH, epoch.version)
+
+    async def write(self, *operations: Operation) -> list[Stat | None]:
+        """Do all of it or nothing; the stats of what was set, as `Registry.multi` has them."""
+        try:
+            _, *stats = await self.registry.multi((self._fence, *operations))
+        except RegistryFailedError:
+            raise
+        except RegistryError as error:
+            await refuse_zombie(self.registry, self.epoch, error)
+            raise
+        return stats
+
+    async def write_each(self, groups: Sequence[Group]) -> list[Outcome]:
+        """Do each group or nothing of it; in as few requests as there can be, all at once."""
+        written = await asyncio.gather(*(self._write_batch(batch) for batch in batches(groups)))
+        return [outcome for outcomes in written for outcome in outcomes]
+
+    async def _write_batch(self, batch: Sequence[Group]) -> list[Outcome]:
+        """One request; if it is refused, its halves, down to the group that is to blame."""
+        try:
+            stats = await self.write(*(operation for group in batch for operation in group))
+        except RegistryFailedError:
+            raise
+        except RegistryError as error:
+            if len(batch) == 1:
+                return [error]
+            middle = len(batch) // 2
+            return [
+                *await self._write_batch(batch[:middle]),
+                *await self._write_batch(batch[middle:]),
+            ]
+        remaining = iter(stats)
+        return [[next(remaining) for _ in group] for group in batch]
+
+
+def batches(groups: Sequence[Group]) -> Iterator[Sequence[Group]]:
+    """The groups in order, as many together as one request takes."""
+    batch: list[Group] = []
+    count = size = 0
+    for group in groups:
+        group_size = sum(
+            len(operation.path) + len(getattr(operation, "data", b"")) for operation in group
+        )
+        if batch and (count + len(group) > MAX_OPERATIONS or size + group_size > MAX_BYTES):
+            yield batch
+            batch, count, size = [], 0, 0
+        batch.append(group)
+        count += len(group)
+        size += group_size
+    if batch:
+        yield batch

@@ -1,0 +1,258 @@
+"""Partitions that get other replicas: old and new ones together, until the new ones are in sync.
+
+replicas = target + those to be removed      written, told to all of them (KIP-455)
+every target replica is in sync  ->  a target leads, the others are deleted,
+                                     replicas = target
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from ottla.controller.controller_context import PartitionReplica, ReplicaAssignment
+from ottla.controller.controller_core import ControllerCore
+from ottla.controller.leader_election import (
+    Candidates,
+    elect_offline,
+    elect_reassigned,
+    in_next_epoch,
+)
+from ottla.errors import ErrorCode, KafkaError
+from ottla.registry import paths
+from ottla.registry.admin_znodes import decode_reassignments, encode_reassignments
+from ottla.registry.tree import Delete, NoNodeError, Set
+from ottla.structs import LeaderAndIsr, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionReassignment:
+    """Begins, carries on, ends and takes back reassignments.
+
+    Which partitions are being reassigned is in their topics' nodes; /admin/reassign_partitions
+    is the older way of asking for it, and names a partition until it has come to its end.
+    """
+
+    def __init__(self, core: ControllerCore) -> None:
+        self.core = core
+        self.context = core.context
+        self._asked_by_node: dict[TopicPartition, tuple[int, ...]] = {}
+
+    def under_way(self) -> dict[TopicPartition, ReplicaAssignment]:
+        return {
+            TopicPartition(topic.name, index): topic.full_assignment(index)
+            for topic in self.context.topics.values()
+            for index in sorted({*topic.adding, *topic.removing})
+        }
+
+    async def load(self) -> None:
+        """Go on with what a predecessor began."""
+        partitions = list(self.under_way())
+        self.core.deletion.hold(partition.topic for partition in partitions)
+        for partition in partitions:
+            await self._advance(partition)
+        await self.read_node()
+
+    async def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Brokers of these have come, or their ISR has changed: look again."""
+        for partition in partitions:
+            if (
+                self.context.contains(partition)
+                and self.context.assignment(partition).is_being_reassigned
+            ):
+                await self._advance(partition)
+
+    async def complete(self, partitions: Iterable[TopicPartition]) -> None:
+        """The ISR of these has changed: end what can be ended."""
+        await self.resume([each for each in partitions if self._is_complete(each)])
+
+    async def alter(
+        self, targets: Mapping[TopicPartition, tuple[int, ...] | None]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Give partitions these replicas; None takes back what is under way."""
+        results: dict[TopicPartition, KafkaError | None] = {}
+        for partition, target in targets.items():
+            try:
+                assignment = self._plan(partition, target)
+                await self._forget_request(partition)
+                await self._begin(partition, assignment)
+                results[partition] = None
+            except KafkaError as error:
+                results[partition] = error
+        return results
+
+    async def read_node(self) -> None:
+        """A tool has written /admin/reassign_partitions."""
+        try:
+            data, stat = await self.core.fenced.registry.get(paths.REASSIGN_PARTITIONS)
+        except NoNodeError:
+            return
+        try:
+            targets = decode_reassignments(data)
+        except KafkaError as error:
+            logger.error("%s is removed: %s", paths.REASSIGN_PARTITIONS, error)
+            await self.core.fenced.write(Delete(paths.REASSIGN_PARTITIONS, stat.version))
+            return
+        for partition, target in targets.items():
+            if self._asked_by_node.get(partition) == target:
+                continue
+            self._asked_by_node[partition] = target
+            try:
+                await self._begin(partition, self._plan(partition, target))
+            except KafkaError as error:
+                logger.error("%s is not reassigned to %s: %s", partition, target, error)
+                await self._forget_request(partition)
+        if not targets:
+            await self.core.fenced.write(Delete(paths.REASSIGN_PARTITIONS, stat.version))
+
+    def _plan(self, partition: TopicPartition, target: tuple[int, ...] | None) -> ReplicaAssignment:
+        """Where the partition goes from here; KafkaError for where it cannot go."""
+        context = self.context
+        if not context.contains(partition) or context.is_to_be_deleted(partition):
+            raise KafkaError.of(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}"
+            )
+        current = context.assignment(partition)
+        if target is None:
+            if not current.is_being_reassigned:
+                raise KafkaError.of(
+                    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{partition} is not being reassigned"
+                )
+            planned = ReplicaAssignment(current.origin)
+        else:
+            _check_target(partition, target)
+            planned = current.reassign_to(target)
+            unknown = [broker for broker in planned.adding if broker not in context.brokers]
+            if unknown:
+                raise _bad_target(partition, target, f"brokers {unknown} do not live")
+        self._keep_a_replica_in_sync(partition, planned)
+        return planned
+
+    def _keep_a_replica_in_sync(
+        self, partition: TopicPartition, planned: ReplicaAssignment
+    ) -> None:
+        """Replicas that were being added may be the only ones in sync: then they stay."""
+        state = self.context.state(partition)
+        if state is not None and not set(state.isr) & set(planned.replicas):
+            raise _bad_target(
+                partition, planned.target, f"only replicas {list(state.isr)} are in sync"
+            )
+
+    async def _begin(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        context = self.context
+        self.core.deletion.hold((partition.topic,))
+        previous = context.assignment(partition)
+        logger.info("%s: reassigned from %s to %s", partition, previous, assignment)
+        if previous != assignment and assignment.is_being_reassigned:
+            await self._write(partition, assignment)
+        context.topics[partition.topic].set_assignment(partition.partition, assignment)
+        unneeded = [each for each in previous.replicas if each not in assignment.replicas]
+        state = context.state(partition)
+        if state is not None and state.leader in unneeded:
+            await self.core.partitions.bring_online((partition,), _elect_remaining)
+        await self._drop(partition, unneeded)
+        await self._advance(partition)
+
+    async def _advance(self, partition: TopicPartition) -> None:
+        assignment = self.context.assignment(partition)
+        if self._is_complete(partition):
+            await self._end(partition, assignment)
+            return
+        await self._raise_epoch(partition)
+        adding = [PartitionReplica(partition, broker_id) for broker_id in assignment.adding]
+        self.core.replicas.start_new(
+            replica for replica in adding if replica not in self.context.replica_statuses
+        )
+
+    def _is_complete(self, partition: TopicPartition) -> bool:
+        assignment, state = self.context.assignment(partition), self.context.state(partition)
+        if not assignment.is_being_reassigned:
+            return True
+        return state is not None and set(assignment.target) <= set(state.isr)
+
+    async def _end(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        core, context = self.core, self.context
+        core.replicas.bring_online(
+            PartitionReplica(partition, broker_id) for broker_id in assignment.adding
+        )
+        final = ReplicaAssignment(assignment.target)
+        context.topics[partition.topic].set_assignment(partition.partition, final)
+        state = context.state(partition)
+        if state is not None and (
+            state.leader not in final.replicas or not context.has_live_leader(partition)
+        ):
+            await core.partitions.bring_online((partition,), elect_reassigned)
+        else:
+            await self._raise_epoch(partition)
+        await self._drop(partition, assignment.removing)
+        await self._write(partition, final)
+        await self._forget_request(partition)
+        core.batch.add_metadata((partition,))
+        logger.info("%s: its replicas are %s now", partition, list(final.replicas))
+        if not any(each.topic == partition.topic for each in self.under_way()):
+            await core.deletion.release((partition.topic,))
+
+    async def _raise_epoch(self, partition: TopicPartition) -> None:
+        """All replicas are to know each other, and the leader its new followers."""
+
+        def change(_: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr:
+            return in_next_epoch(state)
+
+        for changed in await self.core.states.change((partition,), change):
+            self.core.batch.add_leader_and_isr(self.context.reachable_replicas(changed), changed)
+
+    async def _drop(self, partition: TopicPartition, brokers: Iterable[int]) -> None:
+        """These have a replica no more. A dead one keeps its log, which nobody will read."""
+        replicas = [
+            replica
+            for broker_id in brokers
+            if (replica := PartitionReplica(partition, broker_id)) in self.context.replica_statuses
+        ]
+        if replicas:
+            machine = self.core.replicas
+            await machine.take_offline(replicas)
+            machine.start_deletion(replicas)
+            machine.end_deletion(replicas)
+            machine.forget(replicas)
+
+    async def _write(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        topic = self.context.topics[partition.topic]
+        topic.set_assignment(partition.partition, assignment)
+        await self.core.store.update(topic.name, topic.node())
+
+    async def _forget_request(self, partition: TopicPartition) -> None:
+        """The tool that waits for /admin/reassign_partitions to be empty need not wait for it."""
+        if self._asked_by_node.pop(partition, None) is None:
+            return
+        registry = self.core.fenced.registry
+        try:
+            data, stat = await registry.get(paths.REASSIGN_PARTITIONS)
+            left = decode_reassignments(data)
+        except NoNodeError:
+            return
+        left.pop(partition, None)
+        path, version = paths.REASSIGN_PARTITIONS, stat.version
+        write = Set(path, encode_reassignments(left), version) if left else Delete(path, version)
+        await self.core.fenced.write(write)
+
+
+def _elect_remaining(candidates: Candidates) -> LeaderAndIsr | None:
+    """A replica in sync of those that are left leads; an unclean one never does."""
+    return elect_offline(candidates._replace(unclean_allowed=False))
+
+
+def _check_target(partition: TopicPartition, target: tuple[int, ...]) -> None:
+    if not target:
+        raise _bad_target(partition, target, "there must be at least one replica")
+    if len(set(target)) != len(target):
+        raise _bad_target(partition, target, "each replica must be on a broker of its own")
+    if min(target) < 0:
+        raise _bad_target(partition, target, "ids of brokers are not negative")
+
+
+def _bad_target(partition: TopicPartition, target: tuple[int, ...], reason: str) -> KafkaError:
+    return KafkaError.of(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"{partition} cannot get the replicas {list(target)}: {reason}",
+    )
