@@ -1,0 +1,511 @@
+"""Leaders and followers together: what is committed, who is in sync, where logs are cut."""
+
+from __future__ import annotations
+
+import pytest
+from replica_world import LAG_MS, T0, TOPIC_ID, ReplicaWorld, log_values
+
+from ottla.errors import ErrorCode
+from ottla.log.log_validator import AppendOrigin
+from ottla.record.batch_builder import build_batch
+from ottla.record.control_record import (
+    ControlRecordType,
+    EndTransactionMarker,
+    build_end_transaction_marker,
+)
+from ottla.replication.exchange import ACKS_LEADER, IsolationLevel
+from ottla.structs import NO_EPOCH, StopReplicaPartition
+
+
+@pytest.fixture
+def world():
+    """Three brokers with one partition that the first one leads."""
+    world = ReplicaWorld()
+    world.create()
+    yield world
+    world.close()
+
+
+def errors(answers):
+    return [answer.error for answer in answers]
+
+
+def isr(world):
+    return set(world.states[T0].leader_and_isr.isr)
+
+
+def test_followers_copy_what_the_leader_appends(world):
+    """An acks=all produce is answered when both have it, and every log holds the same."""
+    answers = world.append(1, b"a", b"b")
+    world.advance(100)
+
+    assert errors(answers) == [ErrorCode.NONE]
+    assert [world.values(broker_id) for broker_id in (1, 2, 3)] == [[(0, b"a"), (1, b"b")]] * 3
+    assert world.brokers[1].log().high_watermark == 2
+
+
+def test_consumers_see_only_what_all_in_sync_replicas_have(world):
+    """While a follower in sync is cut off, nothing more is committed."""
+    world.cut_off(3)
+    answers = world.append(1, b"a")
+    world.advance(200)
+
+    assert answers == []
+    assert world.brokers[2].log().log_end_offset == 1
+    assert world.fetch(1, 0).records is None
+
+
+def test_follower_that_has_everything_stays_in_sync(world):
+    """Where nothing is written nobody can fall behind, heard of or not."""
+    world.append(1, b"a")
+    world.advance(100)
+    world.cut_off(3)
+    world.advance(3 * LAG_MS)
+
+    assert isr(world) == {1, 2, 3}
+
+
+def test_follower_that_lags_leaves_the_in_sync_replicas_and_comes_back(world):
+    """Without it records are committed; it catches up and is in sync again."""
+    world.cut_off(3)
+    answers = world.append(1, b"a", timeout_ms=60_000)
+    world.advance(2 * LAG_MS)
+    assert errors(answers) == [ErrorCode.NONE]
+    assert isr(world) == {1, 2}
+
+    world.heal()
+    world.advance(2_000)
+
+    assert isr(world) == {1, 2, 3}
+    assert world.values(3) == [(0, b"a")]
+
+
+def test_leader_waits_for_the_maximal_set_while_a_change_is_under_way(world):
+    """What the controller may have done counts until it has answered (KIP-497)."""
+    world.answers_isr_changes = False
+    world.cut_off(3)
+    answers = world.append(1, b"a", timeout_ms=60_000)
+    world.advance(2 * LAG_MS)
+    ((_, proposed, _, _),) = world.isr_changes
+    assert proposed.isr == (1, 2)
+    assert answers == []
+
+    world.answer_isr_changes()
+    world.run()
+
+    assert errors(answers) == [ErrorCode.NONE]
+
+
+def test_follower_whose_addition_is_under_way_is_waited_for(world):
+    """It may be elected as soon as the controller has written it."""
+    world.cut_off(3)
+    world.append(1, b"missed", acks=ACKS_LEADER)
+    world.advance(2 * LAG_MS)
+    world.heal()
+    world.answers_isr_changes = False
+    world.advance(2_000)
+    assert len(world.isr_changes) == 1
+    world.cut_off(3)
+    answers = world.append(1, b"a", timeout_ms=60_000)
+    world.advance(2 * LAG_MS)
+
+    assert isr(world) == {1, 2}
+    assert answers == []
+    assert world.brokers[1].manager.partition(T0).leading.in_sync.maximal == {1, 2, 3}
+
+
+def test_refused_change_leaves_the_in_sync_replicas_as_they_were(world):
+    """The controller knows that the broker is gone; it is asked again, but not with every fetch."""
+    world.cut_off(3)
+    world.append(1, b"missed", acks=ACKS_LEADER)
+    world.advance(2 * LAG_MS)
+    world.heal()
+    world.answers_isr_changes = False
+    world.advance(2_000)
+    ((_, _, _, on_done),) = world.isr_changes
+    world.isr_changes = []
+    on_done(ErrorCode.INELIGIBLE_REPLICA)
+    leading = world.brokers[1].manager.partition(T0).leading
+    assert leading.in_sync.maximal == {1, 2}
+
+    world.append(1, b"a")
+    world.advance(200)
+    assert world.isr_changes == []
+    world.advance(2_000)
+
+    assert [proposed.isr for _, proposed, _, _ in world.isr_changes] == [(1, 2, 3)]
+
+
+def test_proposal_names_the_registrations_of_the_replicas(world):
+    """The controller can tell a broker that was started again meanwhile (KIP-903)."""
+    world.cut_off(3)
+    world.answers_isr_changes = False
+    world.append(1, b"missed", acks=ACKS_LEADER)
+    world.advance(2 * LAG_MS)
+    ((_, _, epochs, _),) = world.isr_changes
+
+    assert epochs == {1: 1, 2: 2}
+
+
+def test_too_few_replicas_refuse_before_and_after_the_append():
+    """min.insync.replicas counts when the batch comes, and again when it is committed."""
+    world = ReplicaWorld(topic_settings={"min.insync.replicas": "2"})
+    world.create()
+    world.cut_off(2)
+    world.cut_off(3)
+    answers = world.append(1, b"a", timeout_ms=60_000)
+    world.advance(3 * LAG_MS)
+    assert isr(world) == {1}
+    assert errors(answers) == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+    assert errors(world.append(1, b"b")) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert errors(world.append(1, b"c", acks=ACKS_LEADER)) == [ErrorCode.NONE]
+    world.close()
+
+
+def test_old_leader_cuts_off_what_the_new_one_never_had(world):
+    """Records that were not committed give way; those that were stay (KIP-101)."""
+    world.append(1, b"committed")
+    world.advance(100)
+    world.cut_off(1)
+    lost = world.append(1, b"lost", acks=ACKS_LEADER)
+    world.advance(100)
+    world.elect(2, isr=(2, 3))
+    world.append(2, b"new")
+    world.advance(100)
+    world.heal()
+    world.advance(2_000)
+
+    assert errors(lost) == [ErrorCode.NONE]
+    expected = [(0, b"committed"), (1, b"new")]
+    assert [world.values(broker_id) for broker_id in (1, 2, 3)] == [expected] * 3
+    assert isr(world) == {1, 2, 3}
+
+
+def test_producer_that_waits_is_told_when_the_leadership_is_gone(world):
+    """It must not hear of another leader's progress as of its own."""
+    world.cut_off(2)
+    world.cut_off(3)
+    answers = world.append(1, b"a")
+    world.elect(2)
+
+    assert errors(answers) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_logs_that_part_in_several_epochs_are_cut_at_the_right_place(world):
+    """Fast leader changes: the follower asks again until both have the epoch (KIP-279)."""
+    world.append(1, b"base")
+    world.advance(100)
+    for broker_id in (1, 2, 3):
+        world.cut_off(broker_id)
+    for leader in (1, 2, 1, 2):  # each writes alone, in its own epochs
+        world.elect(leader, isr=(1, 2, 3))
+        world.append(leader, b"by %d" % leader, acks=ACKS_LEADER)
+    world.heal()
+    world.elect(2)
+    world.advance(3_000)
+
+    values = [world.values(broker_id) for broker_id in (1, 2, 3)]
+    assert values[0] == values[1] == values[2]
+    assert [value for _, value in values[0]] == [b"base", b"by 2", b"by 2"]
+
+
+def test_epoch_without_records_does_not_keep_the_logs_apart(world):
+    """A leader of a moment has an epoch at its end that nobody else knows."""
+    world.append(1, b"a")
+    world.advance(100)
+    world.cut_off(2)
+    world.elect(2)
+    world.heal()
+    world.elect(1)
+    world.append(1, b"b")
+    world.advance(2_000)
+
+    assert world.values(2) == [(0, b"a"), (1, b"b")]
+    assert world.brokers[2].log().leader_epoch_cache.entries == [(0, 0), (2, 1)]
+
+
+def test_new_leader_does_not_know_at_once_how_far_was_committed(world):
+    """OFFSET_NOT_AVAILABLE until the high watermark has come up to its epoch (KIP-207)."""
+    world.append(1, b"a")
+    world.advance(100)
+    world.kill(1)
+    world.cut_off(3)
+    world.brokers[2].log().update_high_watermark(0)
+    world.elect(2, isr=(2, 3))
+    manager = world.brokers[2].manager
+
+    def end():
+        return manager.fetch_offset(T0, -1, IsolationLevel.READ_UNCOMMITTED, NO_EPOCH)
+
+    assert end().error is ErrorCode.OFFSET_NOT_AVAILABLE
+    world.heal()
+    world.advance(2_000)
+
+    assert end().offset == 1
+
+
+def test_follower_begins_anew_where_the_leader_has_nothing_older(world):
+    """While it was down, retention has gone past the end of its log."""
+    world.append(1, b"a")
+    world.advance(100)
+    world.kill(3)
+    world.elect(1, isr=(1, 2))
+    for number in range(5):
+        world.append(1, b"%d" % number)
+    world.advance(100)
+    for broker_id in (1, 2):
+        log = world.brokers[broker_id].log()
+        log.roll()
+        log.maybe_increment_log_start_offset(4)
+        log.delete_old_segments(world.runtime.clock.now_ms())
+    world.start(3)
+    world.tell(only=3)
+    world.advance(3_000)
+
+    assert world.values(3) == world.values(1) == [(4, b"3"), (5, b"4")]
+    assert world.brokers[3].log().log_start_offset == 4
+
+
+def test_follower_that_is_ahead_of_an_unclean_leader_gives_in(world):
+    """The last resort loses records, and the replicas agree on which."""
+    world.append(1, b"a")
+    world.advance(100)
+    world.cut_off(3)
+    world.append(1, b"b", acks=ACKS_LEADER)
+    world.advance(200)
+    world.heal()
+    world.elect(3, isr=(3,))
+    world.append(3, b"c")
+    world.advance(3_000)
+
+    assert world.values(1) == world.values(2) == world.values(3) == [(0, b"a"), (1, b"c")]
+
+
+def test_damaged_batch_of_the_leader_is_not_copied(world):
+    """The CRC is checked; the follower keeps what it has and tries again."""
+    world.append(1, b"good")
+    world.advance(100)
+    world.cut_off(2)
+    world.cut_off(3)
+    world.append(1, b"to be damaged", acks=ACKS_LEADER)
+    segment = world.brokers[1].log().segments.active
+    byte = segment.file.pread(1, segment.size - 3)[0]
+    segment.file.pwrite(bytes([byte ^ 1]), segment.size - 3)
+    world.heal()
+    world.advance(3_000)
+
+    assert log_values(world.brokers[2].log()) == [(0, b"good")]
+    assert world.brokers[2].log().log_end_offset == 1
+
+
+def test_restarted_brokers_know_what_was_committed(world):
+    """All are killed at once; the page cache survives, and the same leader goes on."""
+    world.append(1, b"a")
+    world.advance(6_000)
+    for broker_id in (1, 2, 3):
+        world.kill(broker_id)
+    for broker_id in (1, 2, 3):
+        world.start(broker_id)
+    world.tell()
+    answers = world.append(1, b"b")
+    world.advance(2_000)
+
+    assert errors(answers) == [ErrorCode.NONE]
+    assert world.values(3) == [(0, b"a"), (1, b"b")]
+
+
+def test_leader_does_not_count_a_follower_that_lost_its_tail(world):
+    """A fetch from an earlier offset says what the follower has now."""
+    world.append(1, b"a")
+    world.advance(100)
+    world.kill(3, lose_unsynced=True)
+    world.start(3)
+    world.cut_off(2)
+    world.tell(only=3)
+    answers = world.append(1, b"b")
+    world.advance(2_000)
+
+    assert world.values(3) == [(0, b"a"), (1, b"b")]
+    assert answers == []
+    assert world.brokers[1].log().high_watermark == 1
+
+
+def test_records_are_deleted_when_all_replicas_have_moved_their_start(world):
+    """The answer is the low watermark; a replica that is cut off holds it up until the timeout."""
+    world.append(1, b"a", b"b")
+    world.advance(600)
+    answers = []
+    world.brokers[1].manager.delete_records(5_000, {T0: 1}, answers.append)
+    assert answers == []
+    world.advance(1_200)
+    assert answers == [{T0: (1, ErrorCode.NONE)}]
+    assert [world.brokers[broker_id].log().log_start_offset for broker_id in (1, 2, 3)] == [1] * 3
+
+    world.cut_off(3)
+    world.brokers[1].manager.delete_records(5_000, {T0: 2}, answers.append)
+    world.advance(5_100)
+
+    assert answers[1] == {T0: (-1, ErrorCode.REQUEST_TIMED_OUT)}
+
+
+def test_consumer_is_sent_to_the_replica_in_its_rack():
+    """The leader names the follower, which serves what is committed as it knows it (KIP-392)."""
+    world = ReplicaWorld(settings={"replica.selector.class": "RackAwareReplicaSelector"})
+    world.racks = {1: "a", 2: "b", 3: "b"}
+    world.create()
+    world.append(1, b"x")
+    world.advance(1_200)
+
+    assert world.fetch(1, 0, "a", may_read_from_follower=True).preferred_read_replica == -1
+    sent = world.fetch(1, 0, "b", may_read_from_follower=True)
+    assert (sent.preferred_read_replica, sent.records) == (2, None)
+    assert world.fetch(2, 0, "b", may_read_from_follower=True).records.size > 0
+    assert world.fetch(2, 0).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.close()
+
+
+def test_throttled_follower_waits_for_the_leaders_rate():
+    """A replica that is not in sync gets no more than the rate; one in sync gets all."""
+    world = ReplicaWorld(
+        settings={"leader.replication.throttled.rate": "1000"},
+        topic_settings={"leader.replication.throttled.replicas": "*"},
+    )
+    world.create()
+    world.kill(3)
+    world.elect(1, isr=(1, 2))
+    for _ in range(10):
+        world.append(1, bytes(20_000))
+    world.advance(100)
+    assert world.brokers[2].log().log_end_offset == 10
+    world.start(3)
+    world.tell(only=3)
+    world.advance(1_000)
+    assert world.brokers[3].log().log_end_offset < 10
+
+    for broker_id in (1,):
+        world.brokers[broker_id].manager.leader_quota.bytes_per_second = 2**63 - 1
+    world.advance(2_000)
+
+    assert world.brokers[3].log().log_end_offset == 10
+    world.close()
+
+
+def test_follower_keeps_to_its_own_rate():
+    """The follower leaves throttled partitions out of its fetches until the rate allows them."""
+    world = ReplicaWorld(
+        settings={"follower.replication.throttled.rate": "100000"},
+        topic_settings={"follower.replication.throttled.replicas": "0:3"},
+    )
+    world.create()
+    world.kill(3)
+    world.elect(1, isr=(1, 2))
+    for _ in range(3):
+        world.append(1, bytes(1_000_000))
+    world.advance(100)
+    world.start(3)
+    world.tell(only=3)
+    world.advance(3_000)
+    assert world.brokers[3].log().log_end_offset == 1
+
+    world.advance(25_000)
+
+    assert world.brokers[3].log().log_end_offset == 3
+    world.close()
+
+
+def test_follower_knows_transactions_and_producers_from_the_batches(world):
+    """After a leader change readers of committed records see the same, and retries are known."""
+
+    def append(records, origin=AppendOrigin.CLIENT):
+        leader = world.brokers[1].manager
+        leader.append_records(1_000, -1, {T0: records}, lambda results: None, origin=origin)
+        world.advance(100)
+
+    def batch(sequence):
+        data = build_batch(
+            [(0, None, b"v", ())],
+            producer_id=5,
+            producer_epoch=0,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        return memoryview(bytearray(data))
+
+    partition = world.brokers[1].manager.partition(T0)
+    partition.begin_verification(5, 0).is_confirmed = True
+    append(batch(0))
+    marker = EndTransactionMarker(ControlRecordType.ABORT, 0)
+    abort = memoryview(bytearray(build_end_transaction_marker(marker, 1_000, 5, 0)))
+    append(abort, AppendOrigin.COORDINATOR)
+    partition.begin_verification(5, 0).is_confirmed = True
+    append(batch(1))
+    world.advance(1_000)
+    world.elect(2)
+    world.advance(2_000)
+
+    log = world.brokers[2].log()
+    assert (log.last_stable_offset, log.high_watermark) == (2, 3)
+    assert [a.producer_id for a in log.segments.active.txn_index.entries()] == [5]
+    assert log.producer_state_manager.producers[5].last_sequence == 1
+
+
+def test_stale_words_of_the_controller_are_refused(world):
+    """An older leader epoch, an older decision to stop, and another topic of the same name."""
+    world.elect(2)
+    manager = world.brokers[3].manager
+    state = world.states[T0]
+    older = state._replace(leader_and_isr=state.leader_and_isr._replace(leader_epoch=0))
+    other = state._replace(topic_id=type(TOPIC_ID)(int=9))
+    brokers = world.live_brokers()
+
+    assert manager.become_leader_or_follower([older], brokers) == {
+        T0: ErrorCode.STALE_CONTROLLER_EPOCH
+    }
+    assert manager.become_leader_or_follower([other], brokers) == {
+        T0: ErrorCode.INCONSISTENT_TOPIC_ID
+    }
+    assert manager.become_leader_or_follower([state], brokers) == {T0: ErrorCode.NONE}
+    assert manager.stop_replica([StopReplicaPartition(T0, 0, True)]) == {
+        T0: ErrorCode.FENCED_LEADER_EPOCH
+    }
+    assert manager.stop_replica([StopReplicaPartition(T0, 1, True)]) == {T0: ErrorCode.NONE}
+    assert world.brokers[3].log() is None
+
+
+def test_broker_that_is_no_replica_cannot_fetch_as_one(world):
+    """Nobody else's offset moves the high watermark."""
+    world.states[T0] = world.states[T0]._replace(replicas=(1, 2))
+    world.elect(1, isr=(1, 2))
+    answers = world.append(1, b"a")
+    world.advance(1_000)
+
+    assert errors(answers) == [ErrorCode.NONE]
+    assert world.brokers[3].log().log_end_offset == 0
+
+
+def test_leader_at_another_address_is_followed_there(world):
+    """A broker that was started again on another port has another node of the same id."""
+    world.append(1, b"a")
+    world.advance(100)
+    moved = world.node(2)._replace(port=9999)
+    state = world.states[T0]
+    changed = state._replace(leader_and_isr=state.leader_and_isr._replace(leader=2, leader_epoch=1))
+    for broker_id in (1, 2, 3):
+        world.brokers[broker_id].manager.become_leader_or_follower([changed], {2: moved})
+    world.append(2, b"b")
+    world.advance(2_000)
+
+    assert world.values(3) == [(0, b"a"), (1, b"b")]
+    assert world.brokers[3].connections[-1].node == moved
+
+
+def test_leader_of_nobody_is_not_followed(world):
+    """Without a leader the replica waits; its fetcher ends."""
+    manager = world.brokers[3].manager
+    state = world.states[T0]
+    gone = state._replace(leader_and_isr=state.leader_and_isr._replace(leader=-1, leader_epoch=1))
+    manager.become_leader_or_follower([gone], world.live_brokers())
+
+    assert len(manager._fetchers) == 0
+    assert not manager.partition(T0).is_leader
