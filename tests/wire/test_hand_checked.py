@@ -4,6 +4,7 @@ versions that only old brokers speak to each other."""
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -17,11 +18,31 @@ from ottla.protocol.leader_epoch import (
 )
 from ottla.protocol.message import Message, decode, decode_versioned, encode, encode_versioned
 from ottla.protocol.offsets_topic import (
+    VALUES,
+    ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    StoredClassicProtocol,
+    StoredRacks,
+    StoredTopic,
+    StoredTopicPartitions,
 )
 from ottla.protocol.transaction_state import (
     PartitionsSchema,
@@ -168,7 +189,101 @@ OLD: list[tuple[Message, int, bytes]] = [
     ),
 ]
 
+TOPIC_ID = UUID(int=5)
+PARTITIONS = b"\2" + TOPIC_ID.bytes + b"\3" + i32(0) + i32(3) + b"\0"
+MEMBER_KEY = text("g") + text("m-1")
+MEMBER = (
+    compact(b"i-1") + b"\0" + compact(b"c") + compact(b"/10.0.0.1")
+    + b"\2" + compact(b"orders") + compact(b"pay.*") + i32(60000) + compact(b"uniform")
+)  # fmt: skip
+
+
+def stored_partitions() -> list[StoredTopicPartitions]:
+    return [StoredTopicPartitions(topic_id=TOPIC_ID, partitions=[0, 3])]
+
+
+def stored_member(classic: ClassicMemberMetadata | None) -> ConsumerGroupMemberMetadataValue:
+    return ConsumerGroupMemberMetadataValue(
+        instance_id="i-1",
+        client_id="c",
+        client_host="/10.0.0.1",
+        subscribed_topic_names=["orders"],
+        subscribed_topic_regex="pay.*",
+        rebalance_timeout_ms=60000,
+        server_assignor="uniform",
+        classic_member_metadata=classic,
+    )
+
+
+CONSUMER_GROUPS: list[tuple[Message, int, bytes]] = [
+    (ConsumerGroupMetadataKey(group="g"), 3, i16(3) + text("g")),
+    (ConsumerGroupMetadataValue(epoch=9), 0, i16(0) + i32(9) + b"\0"),
+    (ConsumerGroupPartitionMetadataKey(group="g"), 4, i16(4) + text("g")),
+    (
+        ConsumerGroupPartitionMetadataValue(
+            topics=[
+                StoredTopic(
+                    topic_id=TOPIC_ID,
+                    topic_name="orders",
+                    partition_count=4,
+                    partition_metadata=[StoredRacks(partition=3, racks=["r"])],
+                )
+            ]
+        ),
+        0,
+        i16(0) + b"\2" + TOPIC_ID.bytes + compact(b"orders") + i32(4)
+        + b"\2" + i32(3) + b"\2" + compact(b"r") + b"\0" + b"\0" + b"\0",
+    ),
+    (ConsumerGroupMemberMetadataKey(group="g", member_id="m-1"), 5, i16(5) + MEMBER_KEY),
+    (stored_member(None), 0, i16(0) + MEMBER + b"\0"),
+    (
+        stored_member(
+            ClassicMemberMetadata(
+                session_timeout_ms=45000,
+                supported_protocols=[StoredClassicProtocol(name="range", metadata=b"sub")],
+            )
+        ),
+        0,
+        i16(0) + MEMBER + b"\1" + b"\0" + b"\x12" + b"\1"
+        + i32(45000) + b"\2" + compact(b"range") + compact(b"sub") + b"\0" + b"\0",
+    ),
+    (ConsumerGroupTargetAssignmentMetadataKey(group="g"), 6, i16(6) + text("g")),
+    (
+        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=9),
+        0,
+        i16(0) + i32(9) + b"\0",
+    ),
+    (ConsumerGroupTargetAssignmentMemberKey(group="g", member_id="m-1"), 7, i16(7) + MEMBER_KEY),
+    (
+        ConsumerGroupTargetAssignmentMemberValue(topic_partitions=stored_partitions()),
+        0,
+        i16(0) + PARTITIONS + b"\0",
+    ),
+    (ConsumerGroupCurrentMemberAssignmentKey(group="g", member_id="m-1"), 8, i16(8) + MEMBER_KEY),
+    (
+        ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=9,
+            previous_member_epoch=8,
+            state=1,
+            assigned_partitions=stored_partitions(),
+        ),
+        0,
+        i16(0) + i32(9) + i32(8) + b"\1" + PARTITIONS + b"\1" + b"\0",
+    ),
+    (
+        ConsumerGroupRegularExpressionKey(group="g", regular_expression="pay.*"),
+        16,
+        i16(16) + text("g") + text("pay.*"),
+    ),
+    (
+        ConsumerGroupRegularExpressionValue(topics=["payments"], version=7, timestamp=99),
+        0,
+        i16(0) + b"\2" + compact(b"payments") + i64(7) + i64(99) + b"\0",
+    ),
+]  # fmt: skip
+
 CHECKED: list[tuple[Message, int, bytes]] = [
+    *CONSUMER_GROUPS,
     (
         OffsetCommitKey(group="g", topic="orders", partition=7),
         0,
@@ -265,14 +380,7 @@ def test_every_version_of_the_stored_messages_is_checked_here() -> None:
     """A version that is added needs its bytes here, as no other implementation has them."""
     checked = {(type(message), version) for message, version, _ in CHECKED}
 
-    classes = (
-        OffsetCommitKey,
-        OffsetCommitValue,
-        GroupMetadataKey,
-        GroupMetadataValue,
-        TransactionLogKey,
-        TransactionLogValue,
-    )
+    classes = (*VALUES.keys(), *VALUES.values(), TransactionLogKey, TransactionLogValue)
     assert checked == {
         (cls, v) for cls in classes for v in range(cls.min_version, cls.max_version + 1)
     }

@@ -20,6 +20,7 @@ from ottla.protocol.__main__ import messages
 from ottla.protocol.api_versions import ApiVersionsResponse
 from ottla.protocol.header import decode_request_header, encode_request, encode_response
 from ottla.protocol.message import Message, Request, decode, encode, join
+from ottla.protocol.offsets_topic import VALUES
 from ottla.protocol.types import Array
 from ottla.structs import NO_UUID
 
@@ -34,12 +35,11 @@ PEERS = dict(chain.from_iterable(vars(room).items() for room in ROOMS)) | {
     "ConsumerProtocolAssignment": ConsumerProtocolAssignment,
     "ConsumerProtocolSubscription": ConsumerProtocolSubscription,
 }
-# Stored by brokers, never sent: no client knows them. test_hand_checked.py has their bytes.
+# Stored by brokers, never sent: no client knows them. test_hand_checked.py has their bytes. And the
+# protocol of KIP-848, which this client does not speak; kio has it.
 WITHOUT_PEER = {
-    "OffsetCommitKey",
-    "OffsetCommitValue",
-    "GroupMetadataKey",
-    "GroupMetadataValue",
+    *(key.__name__ for key in VALUES),
+    *(value.__name__ for value in VALUES.values()),
     *(
         f"{api}{kind}"
         for api in ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown")
@@ -49,6 +49,10 @@ WITHOUT_PEER = {
     "AlterPartitionResponse",
     "TransactionLogKey",
     "TransactionLogValue",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponse",
 }
 # Versions that only brokers before 4.0 speak to each other; these have hand-made bytes as well.
 OLDER_THAN_PEER = {

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from typing import Any, ClassVar
 
 from ottla.config.cleaner_config import CleanerConfig
-from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, INT_MAX, LONG, SHORT, STRING
+from ottla.config.config_def import HIGH, LOW, config_key
+from ottla.config.config_type import BOOLEAN, INT, LONG, STRING
 from ottla.config.controller_config import ControllerConfig
+from ottla.config.group_config import GroupConfig
 from ottla.config.known_keys import BROKER_NAMES, BROKER_PREFIXES
 from ottla.config.log_config import LogConfig
 from ottla.config.network_config import NetworkConfig
@@ -17,80 +18,6 @@ from ottla.config.rules import at_least
 from ottla.config.transaction_config import TransactionConfig
 from ottla.config.zookeeper_config import ZooKeeperConfig
 from ottla.errors import ConfigError
-
-
-class GroupConfig(ConfigTable, group=True):
-    """Consumer groups and the topic that keeps their offsets."""
-
-    group_min_session_timeout_ms: int = config_key(
-        default=6000,
-        type=INT,
-        doc="The shortest session timeout that a group member may ask for.",
-    )
-    group_max_session_timeout_ms: int = config_key(
-        default=1800000,
-        type=INT,
-        doc="The longest session timeout that a group member may ask for.",
-    )
-    group_initial_rebalance_delay_ms: int = config_key(
-        default=3000,
-        type=INT,
-        doc="How long the first rebalance of an empty group waits for more members.",
-    )
-    group_max_size: int = config_key(
-        default=INT_MAX,
-        type=INT,
-        rule=at_least(1),
-        doc="How many members a group may have.",
-    )
-    offset_metadata_max_bytes: int = config_key(
-        default=4096,
-        type=INT,
-        importance=HIGH,
-        doc="The longest text that may be kept with a committed offset.",
-    )
-    offsets_commit_timeout_ms: int = config_key(
-        default=5000,
-        type=INT,
-        rule=at_least(1),
-        importance=HIGH,
-        doc="How long a commit waits for the replicas of the offsets topic.",
-    )
-    offsets_retention_minutes: int = config_key(
-        default=10080,
-        type=INT,
-        rule=at_least(1),
-        importance=HIGH,
-        doc="How long the offsets of a group without members are kept.",
-    )
-    offsets_retention_check_interval_ms: int = config_key(
-        default=600000,
-        type=LONG,
-        rule=at_least(1),
-        importance=HIGH,
-        doc="How often expired offsets are looked for.",
-    )
-    offsets_topic_num_partitions: int = config_key(
-        default=50,
-        type=INT,
-        rule=at_least(1),
-        importance=HIGH,
-        doc="How many partitions the offsets topic gets when it is created.",
-    )
-    offsets_topic_replication_factor: int = config_key(
-        default=3,
-        type=SHORT,
-        rule=at_least(1),
-        importance=HIGH,
-        doc="The replication factor of the offsets topic; fewer live brokers make it less.",
-    )
-    offsets_topic_segment_bytes: int = config_key(
-        default=104857600,
-        type=INT,
-        rule=at_least(1),
-        importance=HIGH,
-        doc="The segment size of the offsets topic, small so that compaction can work.",
-    )
 
 
 class BrokerConfig(

@@ -144,4 +144,6 @@ MODULES: Final[dict[int, str]] = {
     ApiKey.DESCRIBE_PRODUCERS: "transactions",
     ApiKey.DESCRIBE_TRANSACTIONS: "transactions",
     ApiKey.LIST_TRANSACTIONS: "transactions",
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer_group",
+    ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer_group",
 }

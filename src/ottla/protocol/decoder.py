@@ -30,7 +30,9 @@ def smallest(type: Any, version: int, flexible: bool) -> int:
     if isinstance(type, Array):
         return 1 if flexible else 4
     return sum(
-        smallest(field.type, version, flexible)
+        1
+        if field.is_struct and version in field.nullable
+        else smallest(field.type, version, flexible)
         for field in type.fields
         if version in field.versions and field.tag is None
     ) + (1 if flexible else 0)
@@ -119,9 +121,24 @@ class DecoderSource(Source):
             self.sized(type, place, nullable)
         elif isinstance(type, Array):
             self.array(type.element, place, nullable)
+        elif nullable:
+            self.nullable_struct(type, place)
         else:
-            self.struct(type, self.fresh("m"))
-            self.line(f"{place} = m{self.counters['m']}")
+            part = self.fresh("m")
+            self.struct(type, part)
+            self.line(f"{place} = {part}")
+
+    def nullable_struct(self, cls: type[Struct], place: str) -> None:
+        """A negative byte in front is null."""
+        flag, part = self.fresh("flag"), self.fresh("m")
+        self.fixed("b", flag)
+        self.flush()
+        with self.block(f"if {flag} < 0"):
+            self.line(f"{place} = None")
+        with self.block("else"):
+            self.struct(cls, part)
+            self.flush()
+            self.line(f"{place} = {part}")
 
     def length(self, code: str, long_form: str) -> str:
         """Read a length or count, -1 for null, into a new local name."""

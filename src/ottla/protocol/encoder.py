@@ -106,7 +106,20 @@ class EncoderSource(Source):
         else:
             part = self.fresh("m")
             self.line(f"{part} = {value}")
-            self.struct(type, part)
+            if nullable:
+                self.nullable_struct(type, part)
+            else:
+                self.struct(type, part)
+
+    def nullable_struct(self, cls: type[Struct], part: str) -> None:
+        """A byte says whether there is a struct: 1, or -1 for null."""
+        self.flush()
+        with self.block(f"if {part} is None"):
+            self.line(f"{self.out}.append(255)")
+        with self.block("else"):
+            self.line(f"{self.out}.append(1)")
+            self.struct(cls, part)
+            self.flush()
 
     @contextmanager
     def unless_null(self, value: str, code: str, nullable: bool) -> Iterator[None]:

@@ -5,8 +5,12 @@ Each is stored with an int16 version in front. A record with a null value delete
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
 from ottla.protocol.message import Message, Struct, decode_versioned
-from ottla.protocol.types import Array, Buffer, Bytes, Int32, Int64, String, field
+from ottla.protocol.types import Array, Buffer, Bytes, Int8, Int32, Int64, String, Uuid, field
 
 
 class OffsetCommitKey(Message, versions="0-1"):
@@ -65,11 +69,191 @@ class GroupMetadataValue(Message, versions="0-4", flexible="4+"):
     members: list[MemberMetadata] = field(Array(MemberMetadata))
 
 
-def decode_key(buffer: Buffer) -> OffsetCommitKey | GroupMetadataKey | None:
+class ConsumerGroupMetadataKey(Message, versions="3"):
+    """The key of a consumer group's epoch (KIP-848)."""
+
+    group: str = field(String)
+
+
+class ConsumerGroupMetadataValue(Message, versions="0", flexible="0+"):
+    """The epoch of a consumer group: each change of members, subscriptions or topics raises it."""
+
+    epoch: int = field(Int32)
+
+
+class ConsumerGroupPartitionMetadataKey(Message, versions="4"):
+    """The key of the topics that a consumer group reads."""
+
+    group: str = field(String)
+
+
+class StoredRacks(Struct):
+    """The racks of one partition's replicas; Kafka 4 leaves them out."""
+
+    partition: int = field(Int32)
+    racks: list[str] = field(Array(String))
+
+
+class StoredTopic(Struct):
+    """A topic as the group knows it."""
+
+    topic_id: UUID = field(Uuid)
+    topic_name: str = field(String)
+    partition_count: int = field(Int32)
+    partition_metadata: list[StoredRacks] = field(Array(StoredRacks))
+
+
+class ConsumerGroupPartitionMetadataValue(Message, versions="0", flexible="0+"):
+    """The topics that a consumer group reads, with the partitions they had then."""
+
+    topics: list[StoredTopic] = field(Array(StoredTopic))
+
+
+class ConsumerGroupMemberMetadataKey(Message, versions="5"):
+    """The key of a member of a consumer group."""
+
+    group: str = field(String)
+    member_id: str = field(String)
+
+
+class StoredClassicProtocol(Struct):
+    """An assignor that a member of the classic protocol offers."""
+
+    name: str = field(String)
+    metadata: bytes = field(Bytes)
+
+
+class ClassicMemberMetadata(Struct):
+    """What only members of the classic protocol have."""
+
+    session_timeout_ms: int = field(Int32)
+    supported_protocols: list[StoredClassicProtocol] = field(Array(StoredClassicProtocol))
+
+
+class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
+    """Who a member is and what it subscribes to."""
+
+    instance_id: str | None = field(String, nullable="0+")
+    rack_id: str | None = field(String, nullable="0+")
+    client_id: str = field(String)
+    client_host: str = field(String)
+    subscribed_topic_names: list[str] = field(Array(String))
+    subscribed_topic_regex: str | None = field(String, nullable="0+")
+    rebalance_timeout_ms: int = field(Int32, default=-1)
+    server_assignor: str | None = field(String, nullable="0+")
+    classic_member_metadata: ClassicMemberMetadata | None = field(
+        ClassicMemberMetadata, nullable="0+", tag=0
+    )
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message, versions="6"):
+    """The key of a consumer group's assignment epoch."""
+
+    group: str = field(String)
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message, versions="0", flexible="0+"):
+    """The group epoch that the target assignment was made for."""
+
+    assignment_epoch: int = field(Int32)
+
+
+class ConsumerGroupTargetAssignmentMemberKey(Message, versions="7"):
+    """The key of a member's target assignment."""
+
+    group: str = field(String)
+    member_id: str = field(String)
+
+
+class StoredTopicPartitions(Struct):
+    """Partitions of one topic."""
+
+    topic_id: UUID = field(Uuid)
+    partitions: list[int] = field(Array(Int32))
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Message, versions="0", flexible="0+"):
+    """The partitions that a member is going to read."""
+
+    topic_partitions: list[StoredTopicPartitions] = field(Array(StoredTopicPartitions))
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(Message, versions="8"):
+    """The key of a member's current assignment."""
+
+    group: str = field(String)
+    member_id: str = field(String)
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible="0+"):
+    """How far a member is on its way to its target assignment."""
+
+    member_epoch: int = field(Int32)
+    previous_member_epoch: int = field(Int32)
+    state: int = field(Int8)
+    assigned_partitions: list[StoredTopicPartitions] = field(Array(StoredTopicPartitions))
+    partitions_pending_revocation: list[StoredTopicPartitions] = field(Array(StoredTopicPartitions))
+
+
+class ConsumerGroupRegularExpressionKey(Message, versions="16"):
+    """The key of a regular expression that members of a consumer group subscribe to."""
+
+    group: str = field(String)
+    regular_expression: str = field(String)
+
+
+class ConsumerGroupRegularExpressionValue(Message, versions="0", flexible="0+"):
+    """The topics that a regular expression stood for when it was last looked at."""
+
+    topics: list[str] = field(Array(String))
+    version: int = field(Int64)
+    timestamp: int = field(Int64)
+
+
+ConsumerGroupKey = (
+    ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+Key = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey
+
+KEYS: Final[Mapping[int, type[Key]]] = {
+    version: cls
+    for cls in (
+        OffsetCommitKey,
+        GroupMetadataKey,
+        ConsumerGroupMetadataKey,
+        ConsumerGroupPartitionMetadataKey,
+        ConsumerGroupMemberMetadataKey,
+        ConsumerGroupTargetAssignmentMetadataKey,
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupCurrentMemberAssignmentKey,
+        ConsumerGroupRegularExpressionKey,
+    )
+    for version in range(cls.min_version, cls.max_version + 1)
+}
+"""By the version in front of a key, what it is the key of."""
+
+VALUES: Final[Mapping[type[Message], type[Message]]] = {
+    OffsetCommitKey: OffsetCommitValue,
+    GroupMetadataKey: GroupMetadataValue,
+    ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey: ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroupTargetAssignmentMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
+}
+"""What the record of a key holds."""
+
+
+def decode_key(buffer: Buffer) -> Key | None:
     """The key of a record; None if its version is of a kind that is not known here."""
     version = int.from_bytes(bytes(buffer[:2]), "big", signed=True)
-    if version in OffsetCommitKey.versions:
-        return decode_versioned(OffsetCommitKey, buffer)
-    if version in GroupMetadataKey.versions:
-        return decode_versioned(GroupMetadataKey, buffer)
-    return None
+    cls = KEYS.get(version)
+    return None if cls is None else decode_versioned(cls, buffer)

@@ -15,6 +15,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.server.apis import ApiFamily
 from ottla.server.coordinator_log import TopicLog
+from ottla.server.handlers.consumer_group import ConsumerGroupHandlers
 from ottla.server.handlers.find_coordinator import FindCoordinatorHandler, KeyType
 from ottla.server.handlers.group import GroupHandlers
 from ottla.server.handlers.offsets import OffsetHandlers
@@ -55,7 +56,7 @@ class Coordinators:
             config.transaction_state_log_num_partitions,
             APPEND_TIMEOUT_MS,
         )
-        self.groups = GroupCoordinator(runtime, config, offsets_log)
+        self.groups = GroupCoordinator(runtime, config, offsets_log, cache)
         self.markers = MarkerWriter(
             runtime.clock, replica_manager, self.groups.on_transaction_ended
         )
@@ -90,6 +91,7 @@ class Coordinators:
         return (
             FindCoordinatorHandler(key_types, self.cache, runtime.scheduler, create_topic),
             GroupHandlers(groups),
+            ConsumerGroupHandlers(groups),
             OffsetHandlers(groups, runtime.clock, self.cache.contains),
             ProducerIdHandlers(self.producer_ids, transactions),
             TransactionHandlers(

@@ -28,6 +28,8 @@ class MetadataCache:
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self.controller_id = -1
+        self.version = 0
+        """Grows when a topic comes or goes, or gets partitions; other changes leave it."""
         self.brokers: dict[int, BrokerEndPoints] = {}
         self._topics: dict[str, TopicMetadata] = {}
         self._names: dict[UUID, str] = {}
@@ -77,6 +79,7 @@ class MetadataCache:
         topic = self._topics.pop(name, None)
         if topic is not None:
             self._names.pop(topic.topic_id, None)
+            self.version += 1
 
     def _update_partition(self, state: PartitionState) -> None:
         name, index = state.topic_partition
@@ -85,4 +88,5 @@ class MetadataCache:
             self._forget(name)
             topic = self._topics[name] = TopicMetadata(name, state.topic_id)
             self._names[state.topic_id] = name
+        self.version += index not in topic.partitions
         topic.partitions[index] = state

@@ -24,6 +24,7 @@ from ottla.protocol.group import (
     SyncGroupRequestAssignment,
 )
 from ottla.record.record_batch import assign_offset, batches
+from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import TopicPartition
 from ottla.testing import MockRuntime, mock_runtime
 
@@ -118,6 +119,7 @@ class World:
     def __init__(self, log: MemoryOffsetsLog | None = None, **config: Any) -> None:
         self.runtime: MockRuntime = mock_runtime()
         self.log = log or MemoryOffsetsLog()
+        self.topics = MetadataCache("cluster")
         values = {"group_initial_rebalance_delay_ms": INITIAL_DELAY_MS, **config}
         self.config = BrokerConfig.parse(
             {key.replace("_", "."): value for key, value in values.items()}
@@ -126,7 +128,7 @@ class World:
 
     def start(self) -> None:
         """A coordinator that has read what is in the log, as after the start of the broker."""
-        self.coordinator = GroupCoordinator(self.runtime, self.config, self.log)
+        self.coordinator = GroupCoordinator(self.runtime, self.config, self.log, self.topics)
         self.coordinator.startup()
         for partition in range(self.log.partition_count):
             self.coordinator.on_election(partition)

@@ -26,8 +26,8 @@ def test_key_of_a_group_is_told_by_its_version() -> None:
 
 def test_key_of_another_kind_is_none() -> None:
     """Those of newer group protocols, which a loader must step over (KIP-848)."""
-    assert decode_key(b"\0\3\0\1g") is None
-    assert decode_key(b"\0\x10whatever") is None
+    assert decode_key(b"\0\x09\0\1g") is None
+    assert decode_key(b"\0\x7fwhatever") is None
 
 
 @pytest.mark.parametrize("data", [b"\0\1\0\1g", b"\0\2", b"\0\2\0\1g!"])

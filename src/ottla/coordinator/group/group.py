@@ -17,20 +17,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 from uuid import UUID
 
+from ottla.coordinator.group.group_type import Group, GroupType
 from ottla.coordinator.group.member import (
     JoinCallback,
     MemberMetadata,
     SupportedProtocol,
     SyncCallback,
 )
-from ottla.coordinator.group.offsets import GroupOffsets
+from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from ottla.errors import ErrorCode
 from ottla.protocol.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from ottla.protocol.message import encode_versioned
+from ottla.protocol.offsets_topic import GroupMetadataKey
 from ottla.runtime import Timer
+from ottla.structs import TopicPartition
 
 MEMBER_ID_NAME_LENGTH: Final = 255
 
@@ -58,30 +62,31 @@ NEXT_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 }
 
 
-class GroupMetadata:
-    """What the coordinator knows of one group.
+class GroupMetadata(Group):
+    """What the coordinator knows of one group of the classic protocol.
 
     Invariants: the leader is a member; every static instance points to a member; each member
     supports at least one protocol that all the others support as well; a member that is pending
     (it got a member id and has not come back with it, KIP-394) is not a member yet.
     """
 
+    type: ClassVar[GroupType] = GroupType.CLASSIC
+
     def __init__(self, group_id: str, now_ms: int) -> None:
-        self.group_id = group_id
+        super().__init__(group_id)
         self.state = GroupState.EMPTY
         self.state_timestamp_ms: int | None = now_ms
         self.generation_id = 0
-        self.protocol_type: str | None = None
+        self.protocol_type = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
         self.members: dict[str, MemberMetadata] = {}
         self.static_members: dict[str, str] = {}
         self.pending_members: set[str] = set()
         self.pending_sync_members: set[str] = set()
-        self.subscribed_topics: frozenset[str] | None = frozenset()
+        self.subscribed_topics = frozenset()
         self.new_member_added = False
         self.sync_timer: Timer | None = None
-        self.offsets = GroupOffsets()
         self._votes: Counter[str] = Counter()
         self._awaiting_join_count = 0
 
@@ -302,18 +307,51 @@ class GroupMetadata:
         ]
 
     @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_over(self) -> bool:
+        return super().is_over and not self.pending_members
+
+    @property
     def is_unused(self) -> bool:
-        """Whether nothing would be lost if the group were forgotten."""
-        return (
-            self.state is GroupState.EMPTY
-            and self.generation_id == 0
-            and not self.pending_members
-            and not len(self.offsets)
-            and not self.offsets.has_pending
-        )
+        return self.is_over and not self.generation_id
+
+    def tombstone_keys(self) -> list[bytes]:
+        return [group_key(self.group_id)] if self.generation_id > 0 else []
+
+    def die(self, now_ms: int) -> None:
+        self.transition_to(GroupState.DEAD, now_ms)
+
+    def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+        """Whether the group's members or its commits keep offsets alive depends on its kind."""
+        if self.protocol_type is None:
+            return self.offsets.expired(now_ms, retention_ms, _commit_time)
+        if self.is_in(GroupState.EMPTY):
+            empty_since_ms = self.state_timestamp_ms
+            if empty_since_ms is None:
+                return self.offsets.expired(now_ms, retention_ms, _commit_time)
+            return self.offsets.expired(now_ms, retention_ms, lambda _: empty_since_ms)
+        if self.is_in(GroupState.STABLE) and self.subscribed_topics is not None:
+            return self.offsets.expired(now_ms, retention_ms, _commit_time, self.subscribed_topics)
+        return []
 
     def _count_votes(self, member: MemberMetadata, count: int) -> None:
         for name in {protocol.name for protocol in member.protocols}:
             self._votes[name] += count
             if not self._votes[name]:
                 del self._votes[name]
+
+
+def group_key(group_id: str) -> bytes:
+    """The key of the group's record."""
+    return encode_versioned(GroupMetadataKey(group=group_id), GroupMetadataKey.max_version)
+
+
+def _commit_time(value: OffsetAndMetadata) -> int:
+    return value.commit_timestamp_ms

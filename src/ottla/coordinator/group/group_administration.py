@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from ottla.coordinator.group.group import GroupMetadata, GroupState
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.group_type import Group
 from ottla.errors import ErrorCode
 from ottla.protocol.group import (
     DeletableGroupResult,
@@ -19,8 +20,6 @@ from ottla.protocol.group import (
     ListGroupsResponse,
 )
 from ottla.structs import TopicPartition
-
-CLASSIC_GROUP_TYPE: Final = "classic"
 
 
 class Availability(Protocol):
@@ -37,7 +36,7 @@ class GroupAdministration:
         self._availability = availability
 
     def describe_groups(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
-        """State and members of each group; one that does not exist is Dead, not an error."""
+        """State and members of each classic group; one that there is not is Dead, no error."""
         return [self._describe(group_id) for group_id in group_ids]
 
     def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
@@ -50,8 +49,8 @@ class GroupAdministration:
             groups=[
                 _listed(group)
                 for group in self._manager.groups()
-                if (not states or group.state.value.lower() in states)
-                and (not types or CLASSIC_GROUP_TYPE in types)
+                if (not states or group.state_name.lower() in states)
+                and (not types or group.type.value in types)
             ],
         )
 
@@ -83,12 +82,12 @@ class GroupAdministration:
         group = self._manager.group(group_id)
         if not error and group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif not error and group is not None and group.members and group.subscribed_topics is None:
+        elif not error and group and not group.is_empty and group.subscribed_topics is None:
             error = ErrorCode.NON_EMPTY_GROUP
         if error or group is None:
             respond(error, {})
             return
-        topics = group.subscribed_topics if group.members else None
+        topics = None if group.is_empty else group.subscribed_topics
         read = {p for p in partitions if p.topic in (topics or ())}
         errors = dict.fromkeys(partitions, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
         unread = [partition for partition in partitions if partition not in read]
@@ -102,7 +101,7 @@ class GroupAdministration:
         error = self._availability(group_id, may_be_empty=True)
         if error:
             return DescribedGroup(error_code=error, group_id=group_id)
-        group = self._manager.group(group_id)
+        group = self._manager.classic_group(group_id)
         if group is None:
             return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         is_stable = group.is_in(GroupState.STABLE)
@@ -121,18 +120,18 @@ class GroupAdministration:
             on_result(group_id, error)
         elif group is None:
             on_result(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
-        elif not group.is_in(GroupState.EMPTY):
+        elif not group.is_empty:
             on_result(group_id, ErrorCode.NON_EMPTY_GROUP)
         else:
             self._manager.delete_group(group, lambda error: on_result(group_id, error))
 
 
-def _listed(group: GroupMetadata) -> ListedGroup:
+def _listed(group: Group) -> ListedGroup:
     return ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",
-        group_state=group.state.value,
-        group_type=CLASSIC_GROUP_TYPE,
+        group_state=group.state_name,
+        group_type=group.type.value,
     )
 
 

@@ -1,4 +1,7 @@
-"""The coordinator of classic groups: membership, generations, and who gets which partitions.
+"""The coordinator of groups: membership, generations, offsets, and who gets which partitions.
+
+Groups of the consumer protocol are `consumer/consumer_group_coordinator.py`; this is the way to
+them, and the classic protocol.
 
 Rules that hold everywhere: a request is answered exactly once; whoever names a generation that is
 not the present one, or a member id that the group does not know, changes nothing; and what members
@@ -20,9 +23,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.coordinator_log import CoordinatorLog
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer.consumer_group_coordinator import (
+    BeatCallback,
+    ConsumerGroupCoordinator,
+)
+from ottla.coordinator.group.consumer.consumer_group_description import ConsumerGroupDescription
+from ottla.coordinator.group.consumer.topics import ClusterTopics
 from ottla.coordinator.group.group import GroupMetadata, GroupState
 from ottla.coordinator.group.group_administration import GroupAdministration
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.group_type import Group, GroupType
 from ottla.coordinator.group.member import (
     UNKNOWN_MEMBER_ID,
     ClientContext,
@@ -30,12 +41,23 @@ from ottla.coordinator.group.member import (
     SyncCallback,
 )
 from ottla.coordinator.group.member_join import JoinAttempt, MemberJoin
-from ottla.coordinator.group.offset_commits import Committer, OffsetCommits, OnCommitted
+from ottla.coordinator.group.offset_commits import (
+    NOBODY,
+    Committer,
+    OffsetCommits,
+    OnCommitted,
+    check_reader,
+)
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.coordinator.group.validation import check_member, is_valid_group_id
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
+from ottla.protocol.consumer_group import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DescribedConsumerGroup,
+)
 from ottla.protocol.group import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -62,14 +84,22 @@ MS_PER_MINUTE = 60_000
 class GroupCoordinator:
     """Answers for the groups whose partition of the offsets topic this broker leads."""
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig, offsets_log: CoordinatorLog) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        offsets_log: CoordinatorLog,
+        topics: ClusterTopics,
+    ) -> None:
         self.manager = GroupMetadataManager(runtime, offsets_log)
         self.rebalancer = Rebalancer(runtime, config, self.manager)
+        self.consumers = ConsumerGroupCoordinator(runtime, config, self.manager, topics)
         self._config = config
         self._scheduler = runtime.scheduler
         self._joins = MemberJoin(runtime, config, self.manager, self.rebalancer)
         self._commits = OffsetCommits(runtime.clock, config, self.manager, self.rebalancer)
         self._administration = GroupAdministration(self.manager, self.availability)
+        self._description = ConsumerGroupDescription(config, self.manager, topics)
         self._expiry: Timer | None = None
         self._is_active = False
 
@@ -88,7 +118,7 @@ class GroupCoordinator:
             self._expiry = None
         for partition in range(self.manager.log.partition_count):
             for group in self.manager.unload(partition):
-                self.rebalancer.abandon(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._abandon(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def on_election(self, partition: int) -> None:
         """This broker leads the partition of the offsets topic now: read its groups."""
@@ -97,11 +127,16 @@ class GroupCoordinator:
     def on_resignation(self, partition: int) -> None:
         """Another broker leads the partition now: send everybody who waits here to it."""
         for group in self.manager.unload(partition):
-            self.rebalancer.abandon(group, ErrorCode.NOT_COORDINATOR)
+            self._abandon(group, ErrorCode.NOT_COORDINATOR)
 
     def on_topics_deleted(self, topics: Collection[str]) -> None:
         """These topics are gone, and with them all offsets in them."""
         self.manager.drop_topics(topics)
+
+    @property
+    def serves_consumer_protocol(self) -> bool:
+        """Whether groups may be consumer groups (KIP-848)."""
+        return GroupType.CONSUMER.value in self._config.group_coordinator_rebalance_protocols
 
     def partition_for(self, group_id: str) -> int:
         """The partition of the offsets topic whose leader coordinates the group."""
@@ -144,7 +179,7 @@ class GroupCoordinator:
             return ErrorCode.NONE
         if error:
             return error
-        group = self.manager.group(request.group_id)
+        group = self.manager.classic_group(request.group_id)
         if group is None or group.is_in(GroupState.EMPTY):
             return ErrorCode.UNKNOWN_MEMBER_ID
         error = check_member(group, request.member_id, request.group_instance_id)
@@ -160,7 +195,7 @@ class GroupCoordinator:
         error = self.availability(request.group_id)
         if error:
             return LeaveGroupResponse(error_code=error)
-        group = self.manager.group(request.group_id)
+        group = self.manager.classic_group(request.group_id)
         return LeaveGroupResponse(
             members=[
                 MemberResponse(
@@ -171,6 +206,23 @@ class GroupCoordinator:
                 for identity in request.members
             ]
         )
+
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: ClientContext, respond: BeatCallback
+    ) -> None:
+        """A member of a consumer group joins, lives or leaves (KIP-848)."""
+        error = self.availability(request.group_id)
+        if error:
+            respond(ConsumerGroupHeartbeatResponse(error_code=error))
+        else:
+            self.consumers.heartbeat(request, client, respond)
+
+    def describe_consumer_groups(self, group_ids: Iterable[str]) -> list[DescribedConsumerGroup]:
+        """Epochs, members and assignments of each consumer group."""
+        return [
+            self._description.describe(group_id, self.availability(group_id))
+            for group_id in group_ids
+        ]
 
     def describe_groups(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
         """State and members of each group."""
@@ -242,16 +294,33 @@ class GroupCoordinator:
         return frozenset(filter(group.offsets.is_unstable, partitions))
 
     def fetch_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition] | None
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition] | None,
+        reader: Committer = NOBODY,
     ) -> tuple[ErrorCode, Mapping[TopicPartition, OffsetAndMetadata | None]]:
-        """The committed offsets of the partitions, or of all; None where there is none."""
-        error = self.availability(group_id, may_be_empty=True)
+        """The committed offsets of the partitions, or of all; None where there is none.
+
+        A member of a consumer group that names itself must be in its present epoch.
+        """
+        error = self.availability(group_id, may_be_empty=True) or check_reader(
+            self.manager.group(group_id), reader
+        )
         if error:
             return error, {}
         return ErrorCode.NONE, self._commits.fetch(group_id, partitions)
 
-    def _on_group_loaded(self, group: GroupMetadata) -> None:
-        self.rebalancer.resume(group, self._config.group_max_size)
+    def _on_group_loaded(self, group: Group) -> None:
+        if isinstance(group, ConsumerGroup):
+            self.consumers.resume(group)
+        elif isinstance(group, GroupMetadata):
+            self.rebalancer.resume(group, self._config.group_max_size)
+
+    def _abandon(self, group: Group, error: ErrorCode) -> None:
+        if isinstance(group, ConsumerGroup):
+            self.consumers.abandon(group, error)
+        elif isinstance(group, GroupMetadata):
+            self.rebalancer.abandon(group, error)
 
     def _expire_offsets(self) -> None:
         self.manager.expire_offsets(self._config.offsets_retention_minutes * MS_PER_MINUTE)
@@ -262,7 +331,7 @@ class GroupCoordinator:
             # The rebalance that the sender takes part in is lost. This answer makes it join again
             # without looking for another coordinator first.
             return ErrorCode.REBALANCE_IN_PROGRESS, None
-        group = None if error else self.manager.group(request.group_id)
+        group = None if error else self.manager.classic_group(request.group_id)
         if group is None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID, None
         return self._check_sync(group, request), group

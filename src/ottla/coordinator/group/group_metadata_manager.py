@@ -12,8 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
-from ottla.coordinator.group.group import GroupMetadata, GroupState
-from ottla.coordinator.group.group_records import group_key, group_value, offset_key, offset_value
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer.pending_writes import Records
+from ottla.coordinator.group.group import GroupMetadata, group_key
+from ottla.coordinator.group.group_records import group_value, offset_key, offset_value
+from ottla.coordinator.group.group_type import Group
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.group.partition_loader import PartitionLoader
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
@@ -48,6 +51,11 @@ STORE_OFFSETS_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
+# ... and to a member of a consumer group, whose heartbeat is simply to be sent again.
+STORE_RECORDS_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    **STORE_GROUP_ERRORS,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
 
 
 class GroupMetadataManager:
@@ -60,7 +68,7 @@ class GroupMetadataManager:
         self.log = log
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
-        self._groups: dict[str, GroupMetadata] = {}
+        self._groups: dict[str, Group] = {}
         self._loaded: set[int] = set()
         self._loading: dict[int, PartitionLoader] = {}
         # (partition, producer id) -> groups with offsets in the producer's open transaction.
@@ -80,26 +88,85 @@ class GroupMetadataManager:
         """Whether some partition is being loaded."""
         return bool(self._loading)
 
-    def group(self, group_id: str) -> GroupMetadata | None:
-        """The group, if it exists."""
+    def group(self, group_id: str) -> Group | None:
+        """The group of whatever protocol, if it exists."""
         return self._groups.get(group_id)
 
-    def groups(self) -> Iterator[GroupMetadata]:
+    def classic_group(self, group_id: str) -> GroupMetadata | None:
+        """The group, if it exists and is one of the classic protocol."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, GroupMetadata) else None
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """The group, if it exists and is a consumer group; one of the others has no members.
+
+        GROUP_ID_NOT_FOUND where members of the classic protocol are in it.
+        """
+        group = self._groups.get(group_id)
+        if group is None or isinstance(group, ConsumerGroup):
+            return group
+        if not group.is_empty:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
+            )
+        return None
+
+    def groups(self) -> Iterator[Group]:
         """Every group, by id."""
         for group_id in sorted(self._groups):
             yield self._groups[group_id]
 
-    def get_or_create_group(self, group_id: str) -> GroupMetadata:
-        """The group, which is new and Empty if nobody has asked for it before."""
+    def get_or_create_group(self, group_id: str) -> Group:
+        """The group; one that nobody has asked for before is new, classic and Empty."""
+        return self._groups.get(group_id) or self._add_classic_group(group_id)
+
+    def get_or_create_classic_group(self, group_id: str) -> GroupMetadata | None:
+        """The group for members of the classic protocol; None if others are in it.
+
+        A consumer group without members becomes a classic one, and keeps its offsets.
+        """
         group = self._groups.get(group_id)
-        if group is None:
-            group = self._groups[group_id] = GroupMetadata(group_id, self._clock.now_ms())
+        if group is None or isinstance(group, GroupMetadata):
+            return group or self._add_classic_group(group_id)
+        if not group.is_empty:
+            return None
+        keys = group.tombstone_keys()
+        self._forget(group)
+        successor = self._add_classic_group(group_id)
+        successor.offsets = group.offsets
+        self._append_tombstones(successor, keys, lambda error: None)
+        return successor
+
+    def create_consumer_group(self, group_id: str) -> ConsumerGroup:
+        """A consumer group in the place of none, or of one without members, with its offsets."""
+        group = ConsumerGroup(group_id)
+        before = self._groups.get(group_id)
+        if before is not None:
+            assert before.is_empty, f"group {group_id} has members"
+            group.offsets = before.offsets
+            group.writes.unsaved.update(dict.fromkeys(before.tombstone_keys()))
+            self._forget(before)
+        self._groups[group_id] = group
         return group
 
-    def forget_if_unused(self, group: GroupMetadata) -> None:
+    def forget_if_unused(self, group: Group) -> None:
         """A group that was only ever asked about leaves no trace."""
         if group.is_unused and self._groups.get(group.group_id) is group:
             self._forget(group)
+
+    def store_records(self, group: ConsumerGroup, records: Records, on_stored: OnStored) -> None:
+        """Write records of a consumer group in one batch, after those that it still owes."""
+
+        def append(batch: Mapping[bytes, bytes | None], on_done: OnStored) -> None:
+            builder = BatchBuilder()
+            now_ms = self._clock.now_ms()
+            for key, value in batch.items():
+                builder.append(now_ms, key, value)
+            self._append(group, builder, on_done)
+
+        group.writes.write(
+            records, append, lambda error: on_stored(STORE_RECORDS_ERRORS.get(error, error))
+        )
 
     def store_group(
         self, group: GroupMetadata, assignment: Mapping[str, bytes], on_stored: OnStored
@@ -117,7 +184,7 @@ class GroupMetadataManager:
 
     def store_offsets(
         self,
-        group: GroupMetadata,
+        group: Group,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_stored: OnStored,
     ) -> None:
@@ -138,7 +205,7 @@ class GroupMetadataManager:
 
     def store_offsets_in_transaction(
         self,
-        group: GroupMetadata,
+        group: Group,
         producer: TxnProducer,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_stored: OnStored,
@@ -171,18 +238,17 @@ class GroupMetadataManager:
                 self.forget_if_unused(group)
 
     def delete_offsets(
-        self, group: GroupMetadata, partitions: Iterable[TopicPartition], on_stored: OnStored
+        self, group: Group, partitions: Iterable[TopicPartition], on_stored: OnStored
     ) -> None:
         """Forget what was committed for partitions, and the group if nothing else is left."""
         known = [partition for partition in partitions if partition in group.offsets]
         self._drop_offsets(group, known, on_stored)
 
-    def delete_group(self, group: GroupMetadata, on_stored: OnStored) -> None:
+    def delete_group(self, group: Group, on_stored: OnStored) -> None:
         """Delete a group without members, with all its offsets."""
-        assert not group.members, f"group {group.group_id} still has members"
+        assert group.is_empty, f"group {group.group_id} still has members"
         keys = [offset_key(group.group_id, partition) for partition in group.offsets.all()]
-        if group.generation_id > 0:
-            keys.append(group_key(group.group_id))
+        keys += group.tombstone_keys()
         self._forget(group)
         self._append_tombstones(group, keys, on_stored)
 
@@ -190,7 +256,7 @@ class GroupMetadataManager:
         """Drop offsets that nobody needs any more, and groups that nothing is left of (KIP-211)."""
         count = 0
         for group in list(self._groups.values()):
-            expired = self._expired_offsets(group, retention_ms)
+            expired = group.expired_offsets(self._clock.now_ms(), retention_ms)
             count += len(expired)
             self._drop_offsets(group, expired)
         if count:
@@ -204,7 +270,7 @@ class GroupMetadataManager:
             if gone:
                 self._drop_offsets(group, gone)
 
-    def load(self, partition: int, on_loaded: Callable[[GroupMetadata], object]) -> None:
+    def load(self, partition: int, on_loaded: Callable[[Group], object]) -> None:
         """This broker leads the partition now: read its groups, which goes on in steps."""
         if partition in self._loaded or partition in self._loading:
             return
@@ -212,7 +278,7 @@ class GroupMetadataManager:
         self._loading[partition] = loader
         self._scheduler.call_soon(lambda: self._load_step(loader, on_loaded))
 
-    def unload(self, partition: int) -> list[GroupMetadata]:
+    def unload(self, partition: int) -> list[Group]:
         """Another broker leads the partition now; returns the groups that were forgotten."""
         self._loading.pop(partition, None)
         self._loaded.discard(partition)
@@ -227,9 +293,7 @@ class GroupMetadataManager:
             del self._transactions[key]
         return gone
 
-    def _load_step(
-        self, loader: PartitionLoader, on_loaded: Callable[[GroupMetadata], object]
-    ) -> None:
+    def _load_step(self, loader: PartitionLoader, on_loaded: Callable[[Group], object]) -> None:
         if self._loading.get(loader.partition) is not loader:
             return
         try:
@@ -246,7 +310,7 @@ class GroupMetadataManager:
             self._finish_loading(loader, on_loaded)
 
     def _finish_loading(
-        self, loader: PartitionLoader, on_loaded: Callable[[GroupMetadata], object]
+        self, loader: PartitionLoader, on_loaded: Callable[[Group], object]
     ) -> None:
         del self._loading[loader.partition]
         self._loaded.add(loader.partition)
@@ -266,46 +330,21 @@ class GroupMetadataManager:
         for group in groups:
             on_loaded(group)
 
-    def _expired_offsets(self, group: GroupMetadata, retention_ms: int) -> list[TopicPartition]:
-        """Whether the group's members or its commits keep offsets alive depends on its kind."""
-        now_ms = self._clock.now_ms()
-        if group.protocol_type is None:
-            return group.offsets.expired(now_ms, retention_ms, _commit_time)
-        if group.is_in(GroupState.EMPTY):
-            empty_since_ms = group.state_timestamp_ms
-            if empty_since_ms is None:
-                return group.offsets.expired(now_ms, retention_ms, _commit_time)
-            return group.offsets.expired(now_ms, retention_ms, lambda _: empty_since_ms)
-        if group.is_in(GroupState.STABLE) and group.subscribed_topics is not None:
-            return group.offsets.expired(
-                now_ms, retention_ms, _commit_time, group.subscribed_topics
-            )
-        return []
-
     def _drop_offsets(
         self,
-        group: GroupMetadata,
+        group: Group,
         partitions: list[TopicPartition],
         on_stored: OnStored = lambda error: None,
     ) -> None:
         group.offsets.remove(partitions)
         keys = [offset_key(group.group_id, partition) for partition in partitions]
-        is_over = (
-            group.is_in(GroupState.EMPTY)
-            and not group.pending_members
-            and not len(group.offsets)
-            and not group.offsets.has_pending
-        )
-        if is_over:
+        if group.is_over:
             logger.info("Nothing is left of group %s", group.group_id)
-            if group.generation_id > 0:
-                keys.append(group_key(group.group_id))
+            keys += group.tombstone_keys()
             self._forget(group)
         self._append_tombstones(group, keys, on_stored)
 
-    def _append_tombstones(
-        self, group: GroupMetadata, keys: list[bytes], on_stored: OnStored
-    ) -> None:
+    def _append_tombstones(self, group: Group, keys: list[bytes], on_stored: OnStored) -> None:
         """A group may have more offsets than a batch has room for; the first error is reported."""
         if not keys:
             on_stored(ErrorCode.NONE)
@@ -339,7 +378,7 @@ class GroupMetadataManager:
 
     def _append_offsets(
         self,
-        group: GroupMetadata,
+        group: Group,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         builder: BatchBuilder,
         on_done: OnStored,
@@ -349,13 +388,13 @@ class GroupMetadataManager:
             builder.append(now_ms, offset_key(group.group_id, partition), offset_value(value))
         self._append(group, builder, on_done)
 
-    def _append(self, group: GroupMetadata, builder: BatchBuilder, on_done: OnStored) -> None:
+    def _append(self, group: Group, builder: BatchBuilder, on_done: OnStored) -> None:
         self.log.append(self.log.partition_for(group.group_id), builder.build(), on_done)
 
-    def _forget(self, group: GroupMetadata) -> None:
+    def _add_classic_group(self, group_id: str) -> GroupMetadata:
+        group = self._groups[group_id] = GroupMetadata(group_id, self._clock.now_ms())
+        return group
+
+    def _forget(self, group: Group) -> None:
         del self._groups[group.group_id]
-        group.transition_to(GroupState.DEAD, self._clock.now_ms())
-
-
-def _commit_time(value: OffsetAndMetadata) -> int:
-    return value.commit_timestamp_ms
+        group.die(self._clock.now_ms())

@@ -15,7 +15,6 @@ from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.protocol.offsets_topic import (
-    GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -24,7 +23,6 @@ from ottla.protocol.offsets_topic import MemberMetadata as StoredMember
 from ottla.structs import TopicPartition
 
 OFFSET_KEY_VERSION: Final = 1
-GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 3
 OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
 GROUP_VALUE_VERSION: Final = 3
@@ -60,11 +58,6 @@ def read_offset_value(data: bytes) -> OffsetAndMetadata:
         commit_timestamp_ms=stored.commit_timestamp,
         expire_timestamp_ms=stored.expire_timestamp if stored.expire_timestamp >= 0 else None,
     )
-
-
-def group_key(group_id: str) -> bytes:
-    """The key of a group."""
-    return encode_versioned(GroupMetadataKey(group=group_id), GROUP_KEY_VERSION)
 
 
 def group_value(group: GroupMetadata, assignment: Mapping[str, bytes]) -> bytes:

@@ -140,7 +140,10 @@ class MemberJoin:
             return
         group = self._find_group(attempt)
         if group is None:
-            attempt.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+            is_other = self._manager.group(attempt.request.group_id) is not None
+            attempt.refuse(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL if is_other else ErrorCode.UNKNOWN_MEMBER_ID
+            )
             return
         self._join_group(group, attempt)
         self._rebalancer.try_complete_join(group)
@@ -165,8 +168,8 @@ class MemberJoin:
     def _find_group(self, attempt: JoinAttempt) -> GroupMetadata | None:
         """A group comes into being with its first member; a member id is from an existing one."""
         if attempt.is_new:
-            return self._manager.get_or_create_group(attempt.request.group_id)
-        return self._manager.group(attempt.request.group_id)
+            return self._manager.get_or_create_classic_group(attempt.request.group_id)
+        return self._manager.classic_group(attempt.request.group_id)
 
     def _join_group(self, group: GroupMetadata, attempt: JoinAttempt) -> None:
         request = attempt.request

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.group import GroupMetadata, GroupState
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.group_type import Group
 from ottla.coordinator.group.member import UNKNOWN_MEMBER_ID
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.group.rebalancer import Rebalancer
@@ -23,11 +25,16 @@ NO_GENERATION = -1
 
 
 class Committer(NamedTuple):
-    """Who commits: a member in its generation, or, without both, a simple consumer."""
+    """Who commits: a member in its generation, or, without both, a simple consumer.
+
+    In a consumer group the generation is a member epoch. Versions of OffsetCommit before 9 are not
+    for its members, as they cannot be told that their epoch is stale.
+    """
 
     member_id: str = UNKNOWN_MEMBER_ID
     generation_id: int = NO_GENERATION
     group_instance_id: str | None = None
+    knows_epochs: bool = True
 
     @property
     def claims_membership(self) -> bool:
@@ -37,6 +44,9 @@ class Committer(NamedTuple):
             or self.member_id != UNKNOWN_MEMBER_ID
             or self.group_instance_id is not None
         )
+
+
+NOBODY = Committer()
 
 
 class OffsetCommits:
@@ -94,10 +104,12 @@ class OffsetCommits:
                 on_committed(dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION))
                 return
             group = self._manager.get_or_create_group(group_id)
-        is_empty = committer.generation_id < 0 and group.is_in(GroupState.EMPTY)
+        is_empty = committer.generation_id < 0 and group.is_empty
         error = ErrorCode.NONE
         if not is_empty and committer.claims_membership:
             error = check_generation(group, committer)
+        if error is ErrorCode.STALE_MEMBER_EPOCH:
+            error = ErrorCode.ILLEGAL_GENERATION  # TxnOffsetCommit has no other word for it
         if not error and not group.offsets.admit(
             producer.producer_id, producer.producer_epoch, producer.session
         ):
@@ -122,14 +134,16 @@ class OffsetCommits:
             return dict(group.offsets.all())
         return {partition: group.offsets.get(partition) for partition in partitions}
 
-    def _check(self, group: GroupMetadata, committer: Committer) -> ErrorCode:
-        if committer.generation_id < 0 and group.is_in(GroupState.EMPTY):
+    def _check(self, group: Group, committer: Committer) -> ErrorCode:
+        if committer.generation_id < 0 and group.is_empty:
             return ErrorCode.NONE
         if not committer.claims_membership:
             return ErrorCode.UNKNOWN_MEMBER_ID
         error = check_generation(group, committer)
         if error:
             return error
+        if not isinstance(group, GroupMetadata):
+            return ErrorCode.NONE if committer.knows_epochs else ErrorCode.UNSUPPORTED_VERSION
         self._rebalancer.sessions.restart(group, group.members[committer.member_id])
         if group.is_in(GroupState.COMPLETING_REBALANCE):
             # The sender knows the new generation, but not yet which partitions are its own.
@@ -138,7 +152,7 @@ class OffsetCommits:
 
     def _store(
         self,
-        group: GroupMetadata,
+        group: Group,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_committed: OnCommitted,
     ) -> None:
@@ -166,9 +180,28 @@ class OffsetCommits:
         return len(value.metadata.encode("utf-8", "surrogatepass")) <= self._metadata_max_bytes
 
 
-def check_generation(group: GroupMetadata, committer: Committer) -> ErrorCode:
+def check_generation(group: Group, committer: Committer) -> ErrorCode:
     """Whether the committer is a member of the group as it is now."""
+    if isinstance(group, ConsumerGroup):
+        return _check_epoch(group, committer)
+    assert isinstance(group, GroupMetadata)
     error = check_member(group, committer.member_id, committer.group_instance_id)
     if not error and committer.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     return error
+
+
+def check_reader(group: Group | None, reader: Committer) -> ErrorCode:
+    """Members of consumer groups read offsets in their epoch; all others may read them too."""
+    if not isinstance(group, ConsumerGroup) or not reader.claims_membership:
+        return ErrorCode.NONE
+    return _check_epoch(group, reader)
+
+
+def _check_epoch(group: ConsumerGroup, committer: Committer) -> ErrorCode:
+    member = group.members.get(committer.member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if committer.generation_id != member.current.member_epoch:
+        return ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE

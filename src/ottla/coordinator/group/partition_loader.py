@@ -6,11 +6,13 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from ottla.coordinator.group.consumer.stored_consumer_group import StoredConsumerGroup
 from ottla.coordinator.group.group import GroupMetadata
 from ottla.coordinator.group.group_records import read_group_value, read_offset_value
+from ottla.coordinator.group.group_type import Group
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.errors import KafkaError
-from ottla.protocol.offsets_topic import GroupMetadataKey, decode_key
+from ottla.protocol.offsets_topic import GroupMetadataKey, OffsetCommitKey, decode_key
 from ottla.record.record_batch import Record, RecordBatch, batches
 from ottla.structs import TopicPartition
 
@@ -33,6 +35,7 @@ class PartitionLoader:
         self.record_count = 0
         self._batches = (batch for buffer in source for batch in batches(buffer))
         self._groups: dict[str, bytes] = {}
+        self._consumer_groups: dict[str, StoredConsumerGroup] = {}
         self._offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         # Where the record was that said it; of a deletion as well.
         self._places: dict[tuple[str, TopicPartition], int] = {}
@@ -47,10 +50,12 @@ class PartitionLoader:
                 return True
         return False
 
-    def groups(self, now_ms: int) -> Iterator[GroupMetadata]:
+    def groups(self, now_ms: int) -> Iterator[Group]:
         """The groups of the partition, with their offsets."""
         waiting = self._waiting()
-        for group_id in dict.fromkeys((*self._groups, *self._offsets, *waiting)):
+        for group_id in dict.fromkeys(
+            (*self._groups, *self._consumer_groups, *self._offsets, *waiting)
+        ):
             group = self._group(group_id, now_ms)
             group.offsets.load(self._offsets.get(group_id, {}))
             for producer_id, offsets in waiting.get(group_id, {}).items():
@@ -67,11 +72,14 @@ class PartitionLoader:
                 found.setdefault(group_id, {})[producer_id] = offsets
         return found
 
-    def _group(self, group_id: str, now_ms: int) -> GroupMetadata:
+    def _group(self, group_id: str, now_ms: int) -> Group:
         data = self._groups.get(group_id)
-        if data is None:
-            return GroupMetadata(group_id, now_ms)
+        stored = self._consumer_groups.get(group_id)
         try:
+            if stored is not None and stored.exists:
+                return stored.restore(group_id)
+            if data is None:
+                return GroupMetadata(group_id, now_ms)
             return read_group_value(group_id, data, now_ms)
         except KafkaError as error:
             logger.error("Group %s cannot be read back: %s", group_id, error)
@@ -114,10 +122,13 @@ class PartitionLoader:
     def _apply_record(self, record: Record) -> None:
         key = decode_key(record.key or b"")
         if key is None:
-            # Newer brokers keep groups of other kinds in the same topic.
+            # Kafka keeps groups of other kinds in the same topic.
             logger.debug("Record %d has a key of another kind", record.offset)
         elif isinstance(key, GroupMetadataKey):
             self._apply_group(key.group, record.value)
+        elif not isinstance(key, OffsetCommitKey):
+            stored = self._consumer_groups.setdefault(key.group, StoredConsumerGroup())
+            stored.apply(key, record.value)
         else:
             partition = TopicPartition(key.topic, key.partition)
             if self._places.get((key.group, partition), -1) <= record.offset:

@@ -33,7 +33,9 @@ class Rebalancer:
     def __init__(
         self, runtime: Runtime, config: BrokerConfig, manager: GroupMetadataManager
     ) -> None:
-        self.sessions = MemberSessions(runtime, self._on_session_expired)
+        self.sessions: MemberSessions[GroupMetadata, MemberMetadata] = MemberSessions(
+            runtime, self._on_session_expired
+        )
         self.pending = PendingMembers(runtime.scheduler, self._on_pending_expired)
         self._initial_delay_ms = config.group_initial_rebalance_delay_ms
         self._clock = runtime.clock

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.coordinator.group.group import GroupMetadata
-from ottla.coordinator.group.member import MemberMetadata
 from ottla.runtime import Runtime, Scheduler, Timer
 
 # A member in its first JoinGroup has no session yet, and a closed connection is not noticed while
@@ -15,7 +14,30 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 MAX_PENDING_MEMBERS: Final = 10_000
 
 
-class MemberSessions:
+class SessionMember(Protocol):
+    """A member of a group of either protocol."""
+
+    member_id: str
+    session_timeout_ms: int
+    session_deadline_ms: int
+    session_timer: Timer | None
+
+    @property
+    def is_kept_alive(self) -> bool: ...
+
+
+class SessionGroup(Protocol):
+    """A group of either protocol."""
+
+    @property
+    def members(self) -> Mapping[str, SessionMember]: ...
+
+
+GroupT = TypeVar("GroupT", bound=SessionGroup)
+MemberT = TypeVar("MemberT", bound=SessionMember)
+
+
+class MemberSessions(Generic[GroupT, MemberT]):
     """Calls `on_expired` for a member that was silent for longer than its session timeout.
 
     A heartbeat only moves the member's deadline; its timer looks at the deadline when it runs, and
@@ -23,16 +45,12 @@ class MemberSessions:
     session is started again with that answer.
     """
 
-    def __init__(
-        self, runtime: Runtime, on_expired: Callable[[GroupMetadata, MemberMetadata], object]
-    ) -> None:
+    def __init__(self, runtime: Runtime, on_expired: Callable[[GroupT, MemberT], object]) -> None:
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._on_expired = on_expired
 
-    def restart(
-        self, group: GroupMetadata, member: MemberMetadata, timeout_ms: int | None = None
-    ) -> None:
+    def restart(self, group: GroupT, member: MemberT, timeout_ms: int | None = None) -> None:
         """The member is alive: from now on it has its full session timeout again."""
         if timeout_ms is None:
             timeout_ms = member.session_timeout_ms
@@ -45,12 +63,12 @@ class MemberSessions:
         if member.session_timer is None:
             self._arm(group, member, timeout_ms)
 
-    def _arm(self, group: GroupMetadata, member: MemberMetadata, delay_ms: int) -> None:
+    def _arm(self, group: GroupT, member: MemberT, delay_ms: int) -> None:
         member.session_timer = self._scheduler.call_later(
             delay_ms, lambda: self._check(group, member)
         )
 
-    def _check(self, group: GroupMetadata, member: MemberMetadata) -> None:
+    def _check(self, group: GroupT, member: MemberT) -> None:
         member.session_timer = None
         if group.members.get(member.member_id) is not member:
             return

@@ -4,7 +4,7 @@ Version notes, commit: v0 was kept in ZooKeeper and is kept like the others here
 own timestamp; v2-4 its own retention time, which then decides about expiry alone; v6 leader epoch.
 Fetch: v0-1 have no error but the partitions'; v2 null topics ask for all; v8 several groups.
 With `require_stable` (v7) the offsets in open transactions are UNSTABLE_OFFSET_COMMIT (KIP-447).
-Left out: member epochs (v9, KIP-848), which only groups of the new protocol have.
+v9 of both knows the epochs of members of consumer groups (KIP-848), and STALE_MEMBER_EPOCH.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.group.offset_commits import Committer
+from ottla.coordinator.group.member import UNKNOWN_MEMBER_ID
+from ottla.coordinator.group.offset_commits import NOBODY, Committer
 from ottla.coordinator.group.offsets import INVALID_OFFSET, OffsetAndMetadata
 from ottla.errors import ErrorCode
 from ottla.network.request import RequestContext
@@ -45,6 +46,7 @@ from ottla.structs import TopicPartition
 
 TOP_LEVEL_ERROR_VERSION: Final = 2
 FETCH_GROUPS_VERSION: Final = 8
+MEMBER_EPOCH_VERSION: Final = 9
 
 Errors = Mapping[TopicPartition, ErrorCode]
 Fetched = Mapping[TopicPartition, OffsetAndMetadata | None]
@@ -87,7 +89,10 @@ class OffsetHandlers:
             context.respond(_commit_response(body, unknown))
             return
         committer = Committer(
-            body.member_id, body.generation_id_or_member_epoch, body.group_instance_id
+            body.member_id,
+            body.generation_id_or_member_epoch,
+            body.group_instance_id,
+            knows_epochs=context.api_version >= MEMBER_EPOCH_VERSION,
         )
         self.coordinator.commit_offsets(
             body.group_id,
@@ -150,7 +155,8 @@ class OffsetHandlers:
     def _fetch_group(
         self, group: OffsetFetchRequestGroup, require_stable: bool
     ) -> OffsetFetchResponseGroup:
-        error, fetched = self._fetch(group.group_id, group.topics)
+        reader = Committer(group.member_id or UNKNOWN_MEMBER_ID, group.member_epoch)
+        error, fetched = self._fetch(group.group_id, group.topics, reader)
         unstable = self._unstable(group.group_id, fetched, require_stable)
         return OffsetFetchResponseGroup(
             group_id=group.group_id,
@@ -175,9 +181,10 @@ class OffsetHandlers:
         self,
         group_id: str,
         topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+        reader: Committer = NOBODY,
     ) -> tuple[ErrorCode, Fetched]:
         partitions = None if topics is None else _partitions(topics)
-        return self.coordinator.fetch_offsets(group_id, partitions)
+        return self.coordinator.fetch_offsets(group_id, partitions, reader)
 
 
 def _commit_response(body: OffsetCommitRequest, errors: Errors) -> OffsetCommitResponse:

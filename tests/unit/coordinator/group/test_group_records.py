@@ -4,9 +4,8 @@ import struct
 
 import pytest
 
-from ottla.coordinator.group.group import GroupMetadata, GroupState
+from ottla.coordinator.group.group import GroupMetadata, GroupState, group_key
 from ottla.coordinator.group.group_records import (
-    group_key,
     group_value,
     offset_key,
     offset_value,

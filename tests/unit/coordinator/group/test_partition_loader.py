@@ -2,7 +2,8 @@
 
 import struct
 
-from ottla.coordinator.group.group_records import group_key, offset_key, offset_value
+from ottla.coordinator.group.group import group_key
+from ottla.coordinator.group.group_records import offset_key, offset_value
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.group.partition_loader import RECORDS_PER_STEP, PartitionLoader
 from ottla.record.batch_builder import build_batch

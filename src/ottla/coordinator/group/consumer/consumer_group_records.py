@@ -1,0 +1,187 @@
+"""Consumer groups as records of `__consumer_offsets`, with the keys and values of Kafka 4.0.
+
+A record without a value deletes its key. Tombstones and values of one change stand in one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ottla.coordinator.group.consumer.member import (
+    Assignment,
+    CurrentAssignment,
+    MemberDetails,
+    MemberState,
+    TopicIdPartition,
+    by_topic,
+)
+from ottla.coordinator.group.consumer.topics import SubscribedTopic
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.message import Message, encode_versioned
+from ottla.protocol.offsets_topic import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    StoredTopic,
+    StoredTopicPartitions,
+)
+
+VALUE_VERSION: Final = 0
+
+
+def group_epoch_key(group_id: str) -> bytes:
+    return _key(ConsumerGroupMetadataKey(group=group_id))
+
+
+def group_epoch_value(epoch: int) -> bytes:
+    return _value(ConsumerGroupMetadataValue(epoch=epoch))
+
+
+def partition_metadata_key(group_id: str) -> bytes:
+    return _key(ConsumerGroupPartitionMetadataKey(group=group_id))
+
+
+def partition_metadata_value(topics: Mapping[str, SubscribedTopic]) -> bytes:
+    stored = [
+        StoredTopic(topic_id=topic.topic_id, topic_name=name, partition_count=topic.partition_count)
+        for name, topic in sorted(topics.items())
+    ]
+    return _value(ConsumerGroupPartitionMetadataValue(topics=stored))
+
+
+def read_partition_metadata(
+    value: ConsumerGroupPartitionMetadataValue,
+) -> dict[str, SubscribedTopic]:
+    return {
+        topic.topic_name: SubscribedTopic(topic.topic_id, topic.partition_count)
+        for topic in value.topics
+    }
+
+
+def member_key(group_id: str, member_id: str) -> bytes:
+    return _key(ConsumerGroupMemberMetadataKey(group=group_id, member_id=member_id))
+
+
+def member_value(details: MemberDetails) -> bytes:
+    return _value(
+        ConsumerGroupMemberMetadataValue(
+            instance_id=details.instance_id,
+            rack_id=details.rack_id,
+            client_id=details.client_id,
+            client_host=details.client_host,
+            subscribed_topic_names=list(details.topic_names),
+            subscribed_topic_regex=details.topic_regex,
+            rebalance_timeout_ms=details.rebalance_timeout_ms,
+            server_assignor=details.assignor,
+        )
+    )
+
+
+def read_member(value: ConsumerGroupMemberMetadataValue) -> MemberDetails:
+    return MemberDetails(
+        client_id=value.client_id,
+        client_host=value.client_host,
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        topic_names=tuple(sorted(value.subscribed_topic_names)),
+        topic_regex=value.subscribed_topic_regex or "",
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        assignor=value.server_assignor,
+    )
+
+
+def target_epoch_key(group_id: str) -> bytes:
+    return _key(ConsumerGroupTargetAssignmentMetadataKey(group=group_id))
+
+
+def target_epoch_value(epoch: int) -> bytes:
+    return _value(ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch))
+
+
+def target_member_key(group_id: str, member_id: str) -> bytes:
+    return _key(ConsumerGroupTargetAssignmentMemberKey(group=group_id, member_id=member_id))
+
+
+def target_member_value(target: Assignment) -> bytes:
+    return _value(
+        ConsumerGroupTargetAssignmentMemberValue(topic_partitions=_stored_partitions(target))
+    )
+
+
+def current_assignment_key(group_id: str, member_id: str) -> bytes:
+    return _key(ConsumerGroupCurrentMemberAssignmentKey(group=group_id, member_id=member_id))
+
+
+def current_assignment_value(current: CurrentAssignment) -> bytes:
+    return _value(
+        ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=current.member_epoch,
+            previous_member_epoch=current.previous_member_epoch,
+            state=current.state,
+            assigned_partitions=_stored_partitions(current.assigned),
+            partitions_pending_revocation=_stored_partitions(current.pending_revocation),
+        )
+    )
+
+
+def read_current_assignment(value: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
+    try:
+        state = MemberState(value.state)
+    except ValueError as error:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"there is no member state {value.state}"
+        ) from error
+    return CurrentAssignment(
+        member_epoch=value.member_epoch,
+        previous_member_epoch=value.previous_member_epoch,
+        state=state,
+        assigned=read_partitions(value.assigned_partitions),
+        pending_revocation=read_partitions(value.partitions_pending_revocation),
+    )
+
+
+def regex_key(group_id: str, regex: str) -> bytes:
+    return _key(ConsumerGroupRegularExpressionKey(group=group_id, regular_expression=regex))
+
+
+def regex_value(topics: Iterable[str], version: int, now_ms: int) -> bytes:
+    return _value(
+        ConsumerGroupRegularExpressionValue(
+            topics=sorted(topics), version=version, timestamp=now_ms
+        )
+    )
+
+
+def read_partitions(stored: Iterable[StoredTopicPartitions]) -> Assignment:
+    return frozenset(
+        TopicIdPartition(topic.topic_id, partition)
+        for topic in stored
+        for partition in topic.partitions
+    )
+
+
+def _stored_partitions(partitions: Assignment) -> list[StoredTopicPartitions]:
+    return [
+        StoredTopicPartitions(topic_id=topic_id, partitions=numbers)
+        for topic_id, numbers in by_topic(partitions).items()
+    ]
+
+
+def _key(key: Message) -> bytes:
+    return encode_versioned(key, type(key).max_version)
+
+
+def _value(value: Message) -> bytes:
+    return encode_versioned(value, VALUE_VERSION)

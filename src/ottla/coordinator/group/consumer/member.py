@@ -1,0 +1,111 @@
+"""A member of a consumer group: who it is, and how far it is on the way to its target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ottla.protocol.consumer_group import LEAVE_STATIC_EPOCH
+from ottla.runtime import Timer
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition of a topic that is named by its id."""
+
+    topic_id: UUID
+    partition: int
+
+
+Assignment = frozenset[TopicIdPartition]
+NO_PARTITIONS: Final[Assignment] = frozenset()
+
+
+def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
+    """The partition numbers of each topic, in order."""
+    topics: dict[UUID, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        topics.setdefault(topic_id, []).append(partition)
+    return topics
+
+
+class MemberState(IntEnum):
+    """What a member has to do before it has its target assignment."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It must give partitions up first, and keeps its epoch until it has."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that other members have not given up."""
+
+
+class MemberDetails(NamedTuple):
+    """What a member says about itself. The names are sorted; an empty regex stands for none."""
+
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    topic_names: tuple[str, ...] = ()
+    topic_regex: str = ""
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+
+    @property
+    def assignment_input(self) -> tuple[object, ...]:
+        """What the assignment depends on."""
+        return self.topic_names, self.topic_regex, self.assignor
+
+
+class CurrentAssignment(NamedTuple):
+    """Where a member is. Partitions that are pending revocation are still its own."""
+
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Assignment = NO_PARTITIONS
+    pending_revocation: Assignment = NO_PARTITIONS
+
+    @property
+    def owned(self) -> Assignment:
+        """All partitions that nobody else may read."""
+        return self.assigned | self.pending_revocation
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether the member has what the target assignment of the epoch gives it."""
+        return self.state is MemberState.STABLE and self.member_epoch == epoch
+
+
+NOWHERE: Final = CurrentAssignment()
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerMember:
+    """A member and its time limits. Only the group that it is in changes `current`."""
+
+    member_id: str
+    details: MemberDetails
+    session_timeout_ms: int
+    current: CurrentAssignment = NOWHERE
+    session_deadline_ms: int = 0
+    session_timer: Timer | None = field(default=None, repr=False)
+    rebalance_timer: Timer | None = field(default=None, repr=False)
+
+    @property
+    def is_kept_alive(self) -> bool:
+        """Heartbeats are answered at once: nothing excuses silence."""
+        return False
+
+    @property
+    def has_left_for_now(self) -> bool:
+        """Whether a static member has said that its instance will be back."""
+        return self.current.member_epoch == LEAVE_STATIC_EPOCH
+
+    def cancel_timers(self) -> None:
+        """The member goes, or is not looked after here any more."""
+        for timer in (self.session_timer, self.rebalance_timer):
+            if timer is not None:
+                timer.cancel()
+        self.session_timer = self.rebalance_timer = None

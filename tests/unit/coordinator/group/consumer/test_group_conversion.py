@@ -1,0 +1,86 @@
+"""Groups without members change from one protocol to the other, and keep their offsets."""
+
+from __future__ import annotations
+
+from consumer_group_world import ConsumerWorld, Peer
+from group_world import World
+
+from ottla.errors import ErrorCode
+
+
+def classic_join(world, member_id=""):
+    return World.join(world, member_id)
+
+
+def test_empty_classic_group_becomes_a_consumer_group():
+    """Its offsets stay, also after a restart."""
+    world = ConsumerWorld({"t": 1})
+    join = classic_join(world)
+    world.end_initial_delay()
+    world.commit(5)
+    world.leave(join.value.member_id)
+    assert world.commit(7).value is ErrorCode.NONE
+
+    assert world.join(Peer("a")) is ErrorCode.NONE
+    assert world.committed() == 7
+    world.reload()
+
+    assert world.listed(types=["consumer"]) == ["g"]
+    assert world.committed() == 7
+
+
+def test_empty_consumer_group_becomes_a_classic_one():
+    """Its offsets stay, also after a restart."""
+    world = ConsumerWorld({"t": 1})
+    (a,) = world.members("a")
+    assert world.commit(7, "a", a.epoch).value is ErrorCode.NONE
+    world.quit(a)
+
+    classic_join(world)
+    world.end_initial_delay()
+    assert world.committed() == 7
+    world.reload()
+
+    assert world.listed(types=["classic"]) == ["g"]
+    assert world.committed() == 7
+
+
+def test_member_of_the_other_protocol_is_refused():
+    """Only groups without members change."""
+    world = ConsumerWorld({"t": 1})
+    world.members("a")
+    assert classic_join(world).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert classic_join(world, "x").error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.heartbeat("a", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.leave("a") == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert world.sync("a", 1).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+    other = ConsumerWorld({"t": 1})
+    classic_join(other)
+    assert other.join(Peer("a")) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_failed_conversion_is_made_up_for():
+    """The classic group's record is deleted when the log can be written again."""
+    world = ConsumerWorld({"t": 1})
+    join = classic_join(world)
+    world.end_initial_delay()
+    world.leave(join.value.member_id)
+    a = Peer("a")
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.join(a)
+    world.log.error = ErrorCode.NONE
+    world.rejoin(a)
+
+    world.reload()
+
+    assert world.listed(types=["consumer"]) == ["g"]
+    assert world.listed(types=["classic"]) == []
+
+
+def test_protocol_can_be_switched_off():
+    """group.coordinator.rebalance.protocols without consumer: the APIs are not served."""
+    world = World(group_coordinator_rebalance_protocols="classic")
+
+    assert not world.coordinator.serves_consumer_protocol
+    assert ConsumerWorld().coordinator.serves_consumer_protocol

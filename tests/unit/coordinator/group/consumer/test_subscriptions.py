@@ -1,0 +1,113 @@
+"""Topics come and go, subscriptions change, and regular expressions are looked at again."""
+
+from __future__ import annotations
+
+import pytest
+from consumer_group_world import ConsumerWorld, Peer
+
+from ottla.errors import ErrorCode
+
+ALL = [("t", number) for number in range(4)]
+
+
+@pytest.fixture
+def world() -> ConsumerWorld:
+    return ConsumerWorld({"t": 4})
+
+
+def test_new_topic_and_new_partitions_are_assigned(world):
+    """With the next heartbeat, in a new epoch."""
+    (a,) = world.members("a", topics=("t", "later"))
+    world.create("later", 1)
+    world.extend("t", 5)
+
+    world.beat(a)
+
+    assert sorted(a.owned) == [("later", 0), *ALL, ("t", 4)]
+    assert a.epoch == 2
+
+
+def test_topic_that_is_gone_is_taken_away(world):
+    """And one that is made again under its name is another."""
+    (a,) = world.members("a")
+    world.drop("t")
+    world.settle(a)
+    assert not a.owned
+
+    world.create("t", 2)
+    world.settle(a)
+
+    assert sorted(a.owned) == ALL[:2]
+
+
+def test_other_changes_of_the_cluster_do_not_concern_the_group(world):
+    """A topic that nobody subscribes to comes, and the epoch stays."""
+    (a,) = world.members("a")
+    world.create("other", 1)
+
+    world.beat(a)
+
+    assert a.epoch == 1
+
+
+def test_regular_expression_finds_topics_when_they_appear(world):
+    """It must fit the whole name."""
+    a = Peer("a")
+    world.join(a, regex="t|pay.*")
+    assert sorted(a.owned) == ALL
+    world.create("payments", 1)
+    world.create("repay", 1)
+
+    world.settle(a)
+
+    assert sorted(a.owned) == [("payments", 0), *ALL]
+    world.drop("payments")
+    world.settle(a)
+    assert sorted(a.owned) == ALL
+
+
+def test_empty_regular_expression_means_none(world):
+    """Of a member that joins with it, and of one that had one."""
+    a = Peer("a")
+    world.join(a, regex="t")
+    world.beat(a, subscribed_topic_regex="")
+
+    world.settle(a)
+
+    assert not a.owned
+    assert not world.consumers.regexes
+
+
+def test_names_and_expressions_add_up(world):
+    """And two members with one expression share its topics."""
+    world.create("u", 2)
+    a, b = Peer("a"), Peer("b")
+    world.join(a, "t", regex="u")
+    world.join(b, regex="u")
+    world.settle(a, b)
+
+    assert sorted([*a.owned, *b.owned]) == [*ALL, ("u", 0), ("u", 1)]
+    assert b.owned == {("u", 0), ("u", 1)}
+
+
+def test_bad_expression_changes_nothing(world):
+    """The member stays with what it had."""
+    (a,) = world.members("a")
+
+    assert world.beat(a, subscribed_topic_regex="(") is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert world.beat(a) is ErrorCode.NONE
+    assert sorted(a.owned) == ALL
+
+
+def test_changed_subscription_makes_a_new_epoch(world):
+    """Another client host does not."""
+    world.create("u", 1)
+    (a,) = world.members("a")
+    world.beat(a, rebalance_timeout_ms=5)
+    assert a.epoch == 1
+
+    world.beat(a, subscribed_topic_names=["u"])
+    world.settle(a)
+
+    assert a.epoch == 2
+    assert a.owned == {("u", 0)}
