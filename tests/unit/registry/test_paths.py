@@ -16,6 +16,16 @@ def test_paths_are_kafkas():
     assert paths.delete_topic("t") == "/admin/delete_topics/t"
 
 
+def test_paths_of_old_consumers_are_kafkas():
+    """Their groups have ids, owners and offsets."""
+    assert paths.consumer_ids("g") == "/consumers/g/ids"
+    assert paths.consumer_id("g", "c") == "/consumers/g/ids/c"
+    assert paths.partition_owners("g", "t") == "/consumers/g/owners/t"
+    assert paths.partition_owner("g", "t", 3) == "/consumers/g/owners/t/3"
+    assert paths.group_offsets("g", "t") == "/consumers/g/offsets/t"
+    assert paths.group_offset("g", "t", 3) == "/consumers/g/offsets/t/3"
+
+
 @pytest.mark.parametrize(
     ("name", "node"), [("a b/c", "a%20b%2Fc"), ("<default>", "<default>"), ("a-b_c.d", "a-b_c.d")]
 )

@@ -8,7 +8,10 @@ import pytest
 
 from ottla.errors import KafkaError
 from ottla.registry.znodes import (
+    BLACK_LIST,
+    WHITE_LIST,
     BrokerNode,
+    ConsumerRegistration,
     ProducerIdBlock,
     TopicNode,
     decode_cluster_id,
@@ -16,6 +19,7 @@ from ottla.registry.znodes import (
     decode_config_change,
     decode_controller,
     decode_epoch,
+    decode_offset,
     decode_partition_state,
     decode_uuid,
     encode_cluster_id,
@@ -23,6 +27,7 @@ from ottla.registry.znodes import (
     encode_config_change,
     encode_controller,
     encode_epoch,
+    encode_offset,
     encode_partition_state,
     encode_uuid,
 )
@@ -174,3 +179,45 @@ def test_unreadable_broker_is_named(data):
     """The broker's node has defaults for most of its keys, but not for nonsense."""
     with pytest.raises(KafkaError, match="broker 3 is not readable"):
         BrokerNode.decode(3, data)
+
+
+REGISTRATION = ConsumerRegistration({"pages": 2}, "static", 1565)
+REGISTRATION_V1 = b'{"version":1,"subscription":{"pages":2},"pattern":"static","timestamp":"1565"}'
+
+
+def test_an_old_consumer_is_written_as_kafkas_are():
+    """The id of a consumer of the old kind, version 1."""
+    assert REGISTRATION.encode() == REGISTRATION_V1
+
+
+@pytest.mark.parametrize(
+    ("data", "registration"),
+    [
+        (REGISTRATION_V1, REGISTRATION),
+        (b'{"pages":2}', ConsumerRegistration({"pages": 2})),
+        (b"*2*web.*", ConsumerRegistration({"web.*": 2}, WHITE_LIST)),
+        (b"!1!web!", ConsumerRegistration({"web!": 1}, BLACK_LIST)),
+        (
+            b'{"version":1,"subscription":{"w":1},"pattern":"white-list","timestamp":"1"}',
+            ConsumerRegistration({"w": 1}, WHITE_LIST, 1),
+        ),
+    ],
+)
+def test_old_consumers_are_read_as_0_7_and_0_8_write_them(data, registration):
+    """Topics with their streams, or a pattern."""
+    assert ConsumerRegistration.decode("c", data) == registration
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"*x*y", b'{"subscription":[1]}', b'{"a":"b"}'])
+def test_what_is_no_consumer_is_refused(data):
+    """The error names the consumer."""
+    with pytest.raises(KafkaError, match="consumer c"):
+        ConsumerRegistration.decode("c", data)
+
+
+def test_offsets_of_old_consumers_are_decimal_text():
+    """Anything else is refused with its path."""
+    assert encode_offset(12) == b"12"
+    assert decode_offset("/o", b"12") == 12
+    with pytest.raises(KafkaError, match="/o"):
+        decode_offset("/o", b"x")

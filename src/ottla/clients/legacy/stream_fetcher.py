@@ -19,6 +19,7 @@ from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import ConsumerConfig
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import KafkaError
+from ottla.network.timing import Deadline
 from ottla.runtime import Runtime
 from ottla.structs import Node, TopicPartition
 
@@ -156,6 +157,7 @@ class StreamFetcher:
 
     async def _find_positions(self) -> None:
         try:
+            await self._learn_topics()
             await self._positions.find()
         except KafkaError as error:
             self._fail(error)
@@ -166,6 +168,15 @@ class StreamFetcher:
             if owned.consumed_offset is None:
                 owned.consumed_offset = self._subscriptions.state(partition).position
         self._go_on()
+
+    async def _learn_topics(self) -> None:
+        """Have the leaders at hand, so that nothing fails for want of them and has to wait."""
+        for topic in {partition.topic for partition in self.owned}:
+            deadline = Deadline(self._runtime.clock, self._client.config.request_timeout_ms)
+            try:
+                await self._metadata.topic(topic, deadline)
+            except KafkaError as error:
+                logger.debug("topic %s cannot be looked up: %s", topic, error)
 
     def _on_arrival(self) -> None:
         try:

@@ -79,6 +79,13 @@ class SyncProducer(ClosedOnExit):
     async def _send(self, parcel: Parcel) -> None:
         now_ms = self._io.runtime.clock.now_ms
         outcome = await produce(self._link, parcel, self._packing, now_ms)
+        unknown = [p for p, error in outcome.items() if error is not None and _is_unknown(error)]
+        if unknown:
+            # Nothing was appended there; asking for a topic makes it, as sending did in 0.7.
+            for topic in {partition.topic for partition in unknown}:
+                await self._link.metadata(topic)
+            again = {partition: parcel[partition] for partition in unknown}
+            outcome |= await produce(self._link, again, self._packing, now_ms)
         for error in outcome.values():
             if error is not None:
                 raise error
@@ -99,3 +106,7 @@ class SyncProducer(ClosedOnExit):
                 ErrorCode.LEADER_NOT_AVAILABLE, f"{self._link.node} leads no partition of {topic}"
             )
         return self._io.runtime.random.choice(led)
+
+
+def _is_unknown(error: KafkaError) -> bool:
+    return error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from ottla.clients.legacy.assignment import ConsumerThreadId, decide
 from ottla.clients.legacy.group_nodes import ConsumerNodes
-from ottla.clients.legacy.rebalancer import Rebalancer, RebalanceLimits
+from ottla.clients.legacy.rebalancer import RebalanceLimits, Rebalancer
 from ottla.errors import KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import Create, Delete, Operation, Set

@@ -1,0 +1,104 @@
+"""Streams: what the reader gets, and what the connector does meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
+from ottla.clients.legacy import ConsumerTimeoutError, KafkaStream, StringDecoder
+from ottla.clients.legacy.kafka_stream import OwnedPartition
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import TopicPartition
+
+
+def records(*offsets: int) -> list[ConsumerRecord]:
+    return [
+        ConsumerRecord("pages", 0, o, 1, TimestampType.CREATE_TIME, None, f"v{o}".encode())
+        for o in offsets
+    ]
+
+
+def stream_and_partition(timeout_ms: int = 0, max_chunks: int = 2):
+    """A stream, a partition of it, and the list of the calls for more."""
+    calls: list[KafkaStream] = []
+    stream = KafkaStream("pages-0", StringDecoder(), timeout_ms, max_chunks, calls.append)
+    return stream, OwnedPartition(TopicPartition("pages", 0), stream, 4), calls
+
+
+def test_messages_come_decoded_and_count_as_consumed():
+    """The offset to be committed is the one after what was handed out."""
+    stream, partition, _ = stream_and_partition()
+    stream.put(partition, records(4, 5, 9))
+
+    first = next(stream)
+
+    assert (first.message, first.topic, first.partition, first.offset) == ("v4", "pages", 0, 4)
+    assert partition.consumed_offset == 5
+    assert [m.offset for _, m in zip(range(2), stream, strict=False)] == [5, 9]
+    assert partition.consumed_offset == 10
+
+
+def test_waiting_ends_with_an_error_and_can_begin_again():
+    """consumer.timeout.ms; the stream goes on when there is something."""
+    stream, partition, _ = stream_and_partition(timeout_ms=1)
+    with pytest.raises(ConsumerTimeoutError, match=r"consumer\.timeout\.ms=1"):
+        next(stream)
+    stream.put(partition, records(4))
+
+    assert next(stream).offset == 4
+
+
+def test_a_partition_that_is_lost_is_not_read_on():
+    """Not even what has arrived of it; others are."""
+    stream, partition, _ = stream_and_partition()
+    other = OwnedPartition(TopicPartition("pages", 1), stream, 0)
+    stream.put(partition, records(4, 5))
+    stream.put(other, records(0))
+    next(stream)
+
+    stream.lose(partition)
+    stream.put(partition, records(6))
+
+    assert next(stream).offset == 0
+    assert partition.consumed_offset == 5
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+
+
+def test_a_full_stream_asks_for_more_once_it_has_room():
+    """It is full at queuedchunks.max, and says once that it is not any more."""
+    stream, partition, calls = stream_and_partition(max_chunks=2)
+    stream.put(partition, records(4))
+    assert not stream.is_full
+    stream.put(partition, records(5))
+    stream.put(partition, records(6))
+    assert stream.is_full
+
+    next(stream)
+    assert calls == []
+    next(stream)
+    assert (calls, stream.is_full) == ([stream], False)
+    next(stream)
+    assert calls == [stream]
+
+
+def test_what_goes_wrong_is_raised_after_what_has_arrived():
+    """Once; then the stream goes on."""
+    stream, partition, _ = stream_and_partition()
+    stream.put(partition, records(4))
+    stream.fail(KafkaError(ErrorCode.CORRUPT_MESSAGE, "damaged"))
+
+    assert next(stream).offset == 4
+    with pytest.raises(KafkaError, match="damaged"):
+        next(stream)
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+
+
+def test_a_stream_ends_when_its_connector_does():
+    """The loop over it ends without an error."""
+    stream, partition, _ = stream_and_partition(timeout_ms=-1)
+    stream.close()
+    stream.put(partition, records(4))
+
+    assert list(stream) == []
