@@ -15,6 +15,7 @@ when it is full the session unused for longest gives way, if it was idle for lon
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -33,13 +34,19 @@ FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 MIN_EVICTION_MS: Final = 120_000
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+UNRESOLVED: Final = "(topic id "
 
 TopicName = Callable[[UUID], str | None]
 
 
 def unresolved_name(topic_id: UUID) -> str:
     """Stands for the name of a topic whose id is unknown; no topic can have this name."""
-    return f"(topic id {topic_id})"
+    return f"{UNRESOLVED}{topic_id})"
+
+
+def is_unresolved(name: str) -> bool:
+    """Whether a name stands for a topic whose id is unknown."""
+    return name.startswith(UNRESOLVED)
 
 
 class SessionPartition:
@@ -71,7 +78,14 @@ class SessionPartition:
 class FetchSession:
     """The partitions that one reader follows, and the epoch of its next request."""
 
-    __slots__ = ("epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
+    __slots__ = (
+        "epoch",
+        "has_unresolved",
+        "id",
+        "last_used_ms",
+        "partitions",
+        "uses_topic_ids",
+    )
 
     def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
         self.id = session_id
@@ -79,6 +93,22 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.last_used_ms = now_ms
         self.partitions: dict[TopicPartition, SessionPartition] = {}
+        self.has_unresolved = False
+
+    def add(self, request: FetchPartition) -> None:
+        """Follow a partition from now on."""
+        self.partitions[request.topic_partition] = SessionPartition(request)
+        if is_unresolved(request.topic_partition.topic):
+            self.has_unresolved = True
+
+    def resolve_names(self, topic_name: TopicName) -> None:
+        """A topic whose id was unknown before may be known now: read it under its name."""
+        unresolved = [tp for tp in self.partitions if is_unresolved(tp.topic)]
+        self.has_unresolved = False
+        for topic_partition in unresolved:
+            request = self.partitions.pop(topic_partition).request
+            name = topic_name(request.topic_id) or topic_partition.topic
+            self.add(replace(request, topic_partition=TopicPartition(name, topic_partition[1])))
 
 
 class FetchContext:
@@ -155,7 +185,7 @@ class FetchSessionCache:
         partitions = list(self._requested(body, uses_topic_ids))
         if session is not None:
             for request in partitions:
-                session.partitions[request.topic_partition] = SessionPartition(request)
+                session.add(request)
         return FetchContext(partitions, session)
 
     def _incremental(self, body: FetchRequest, uses_topic_ids: bool) -> FetchContext:
@@ -169,16 +199,19 @@ class FetchSessionCache:
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         self._touch(session)
         cached = session.partitions
+        if session.has_unresolved:
+            session.resolve_names(self.topic_name)
         for request in self._requested(body, uses_topic_ids):
             partition = cached.get(request.topic_partition)
             if partition is None:
-                cached[request.topic_partition] = SessionPartition(request)
+                session.add(request)
             else:
                 partition.request = request
         for topic in body.forgotten_topics_data:
             name = self._name(topic.topic, topic.topic_id, uses_topic_ids)
             for index in topic.partitions:
-                cached.pop(TopicPartition(name, index), None)
+                if cached.pop(TopicPartition(name, index), None) is None and uses_topic_ids:
+                    _forget(cached, topic.topic_id, index)
         partitions = [partition.request for partition in cached.values()]
         return FetchContext(partitions, session, incremental=True)
 
@@ -213,6 +246,13 @@ class FetchSessionCache:
             return False
         del self._sessions[oldest.id]
         return True
+
+
+def _forget(cached: dict[TopicPartition, SessionPartition], topic_id: UUID, index: int) -> None:
+    """Take a partition out of a session whose topic has got, or lost, its name meanwhile."""
+    for topic_partition, partition in list(cached.items()):
+        if topic_partition.partition == index and partition.request.topic_id == topic_id:
+            del cached[topic_partition]
 
 
 def fetch_partition(

@@ -37,6 +37,7 @@ class ReplicaMachine(RuleBasedStateMachine):
             settings={"replica.fetch.max.bytes": str(fetch_bytes)},
             topic_settings={"segment.bytes": str(segment_bytes)},
         )
+        self.world.latency_ms = 40
         self.world.create()
 
     @property
@@ -59,7 +60,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         if acks == ACKS_ALL:
             self.waiting.append((answers, values))
 
-    @rule(ms=st.sampled_from([100, 600, 2_000, 2 * LAG_MS]))
+    @rule(ms=st.sampled_from([10, 20, 30, 600, 2_000, 2 * LAG_MS]))
     def let_time_pass(self, ms: int) -> None:
         self.world.advance(ms)
 

@@ -96,7 +96,12 @@ class DirectConnection:
         except KafkaError as error:
             future.set_exception(error)
             return future
-        self.world.runtime.scheduler.call_soon(lambda: self._deliver(request, version, future))
+        scheduler, most_ms = self.world.runtime.scheduler, self.world.latency_ms
+        if most_ms:
+            delay_ms = self.world.runtime.random.randrange(most_ms)
+            scheduler.call_later(delay_ms, lambda: self._deliver(request, version, future))
+        else:
+            scheduler.call_soon(lambda: self._deliver(request, version, future))
         return future
 
     def _deliver(self, request, version, future):
@@ -203,6 +208,7 @@ class ReplicaWorld:
         self.isr_changes = []
         self.answers_isr_changes = True
         self.cuts = set()
+        self.latency_ms = 0
         self.racks = {}
         self.brokers = {}
         self.epochs = 0

@@ -157,3 +157,26 @@ def test_the_final_epoch_closes_the_session(cache):
     cache.context_for(request(full.session_id, -1), OLD)
 
     assert len(cache) == 0
+
+
+def test_topic_that_becomes_known_is_read_under_its_name(runtime):
+    """A follower may ask before the leader has heard of the topic; it names it only once."""
+    names = {}
+    cache = FetchSessionCache(runtime, 2, names.get)
+    first = cache.context_for(request(partitions=(0,)), NEW)
+    assert first.partitions[0].topic_partition.topic == f"(topic id {ID})"
+    names[ID] = "t"
+    second = cache.context_for(request(first.session_id, 1, partitions=()), NEW)
+
+    assert [part.topic_partition for part in second.partitions] == [("t", 0)]
+
+
+def test_topic_that_is_no_longer_known_can_be_forgotten(runtime):
+    """Its name is gone with it; what is left of it in the session goes by its id."""
+    names = {ID: "t"}
+    cache = FetchSessionCache(runtime, 2, names.get)
+    first = cache.context_for(request(), NEW)
+    del names[ID]
+    second = cache.context_for(request(first.session_id, 1, (), forgotten=(0,)), NEW)
+
+    assert [part.topic_partition for part in second.partitions] == [("t", 1)]
