@@ -158,7 +158,10 @@ def test_a_group_reads_everything_though_one_of_it_is_killed(
     before, after = [f"before-{n}" for n in range(300)], [f"after-{n}" for n in range(300)]
     send(znodes.connect, "pages", before)
     readers = []
-    connectors = [connect(znodes.connect, autocommit_interval_ms=100) for _ in range(2)]
+    connectors = [
+        connect(znodes.connect, autocommit_interval_ms=100, queuedchunks_max=1, fetch_size=100)
+        for _ in range(2)
+    ]
     for connector in connectors:
         (stream,) = connector.create_message_streams({"pages": 1}, StringDecoder())["pages"]
         readers.append(Gathered(stream))

@@ -7,6 +7,7 @@ ended, is refused.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -111,16 +112,19 @@ class ConsumerNodes:
 
     async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The committed offsets; partitions without one are left out."""
-        found = {}
-        for partition in partitions:
-            path = self._offset(partition)
-            try:
-                found[partition] = decode_offset(path, (await self.registry.get(path))[0])
-            except NoNodeError:
-                self._has_offset.discard(partition)
-                continue
-            self._has_offset.add(partition)
-        return found
+        wanted = list(partitions)
+        found = await asyncio.gather(*map(self._committed, wanted))
+        offsets = {p: o for p, o in zip(wanted, found, strict=True) if o is not None}
+        self._has_offset.difference_update(wanted)
+        self._has_offset.update(offsets)
+        return offsets
+
+    async def _committed(self, partition: TopicPartition) -> int | None:
+        path = self._offset(partition)
+        try:
+            return decode_offset(path, (await self.registry.get(path))[0])
+        except NoNodeError:
+            return None
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write offsets; NoNodeError or SessionEndedError if the group was left meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -119,13 +120,12 @@ class ZooKeeperPartitionInfo:
             refresh = partial(self._refresh_topic_soon, topic)
             self._topic_watches[topic] = self._registry.watch_data(paths.topic(topic), refresh)
         replicas = (await replicas_of(self._registry, [topic])).get(topic, {})
+        leaders = await asyncio.gather(
+            *(leader_of(self._registry, topic, partition) for partition in replicas)
+        )
         found = [
-            BrokerPartition(
-                (ids or (NO_LEADER,))[0],
-                partition,
-                await leader_of(self._registry, topic, partition),
-            )
-            for partition, ids in replicas.items()
+            BrokerPartition((ids or (NO_LEADER,))[0], partition, leader)
+            for (partition, ids), leader in zip(replicas.items(), leaders, strict=True)
         ]
         known = {name: entry for name, entry in self.known.items() if name != topic}
         if found:

@@ -105,7 +105,7 @@ class StreamFetcher:
         for partition in owners:
             if partition in offsets:
                 self._subscriptions.state(partition).seek(offsets[partition])
-        self._metadata.want(partition.topic for partition in owners)
+        self._metadata.set_topics({partition.topic for partition in self.owned})
         self._go_on()
 
     def drop(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -119,6 +119,7 @@ class StreamFetcher:
             if owned.consumed_offset is not None:
                 offsets[partition] = owned.consumed_offset
         self._subscriptions.replace(self.owned)
+        self._metadata.set_topics({partition.topic for partition in self.owned})
         return offsets
 
     def consumed(self) -> dict[TopicPartition, int]:
