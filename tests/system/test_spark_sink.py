@@ -106,3 +106,26 @@ def test_mistakes_are_told_in_a_sentence(spark, broker, topics, columns, options
 
     lines = [line for line in str(error.value).splitlines() if line.startswith("ottla.")]
     assert said.format(topic=topics[0]) in lines[0]
+
+
+@pytest.mark.parametrize("exactly_once", ["true", "false"])
+def test_stream_is_copied_over_restarts(spark, broker, topics, tmp_path, exactly_once):
+    """Micro-batch by micro-batch, from where the run before it ended."""
+    source, target = topics
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+
+    def copy():
+        rows = spark.readStream.format("ottla").options(**options, subscribe=source)
+        rows = rows.options(startingOffsets="earliest", maxOffsetsPerTrigger=40).load()
+        sink = rows.selectExpr("key", "value").writeStream.format("ottla").options(**options)
+        sink = sink.options(topic=target, exactlyOnce=exactly_once)
+        query = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+
+    for first in (0, 100):
+        numbers = spark.range(first, first + 100, 1, 1).selectExpr("concat(id) as value")
+        write(numbers, broker, topic=source)
+        copy()
+
+    found = sorted(int(record.value) for record in read(broker, target))
+    assert found == list(range(200))

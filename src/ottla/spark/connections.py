@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.clients.admin.admin import Admin
     from ottla.clients.partition_reader import PartitionReader
     from ottla.clients.producer.producer import Producer
+    from ottla.spark.exactly_once import BatchCommitter
 
 # Threads do not follow into a forked process: a client belongs to the process that made it.
 Key: TypeAlias = tuple[int, frozenset[tuple[str, str]]]
@@ -24,6 +25,7 @@ READER_SETTINGS = {"client.id": CLIENT_ID, "max.partition.fetch.bytes": str(4 * 
 _admins: dict[Key, Admin] = {}
 _readers: dict[Key, PartitionReader] = {}
 _producers: dict[Key, Producer] = {}
+_committers: dict[tuple[str, Key], BatchCommitter] = {}
 
 
 def admin(settings: Mapping[str, str]) -> Admin:
@@ -54,6 +56,16 @@ def producer(settings: Mapping[str, str]) -> Producer:
     if key not in _producers:
         _producers[key] = Producer({"client.id": CLIENT_ID, **settings})
     return _producers[key]
+
+
+def batch_committer(sink_id: str, settings: Mapping[str, str]) -> BatchCommitter:
+    """The driver's side of a sink that writes exactly once."""
+    from ottla.spark.exactly_once import BatchCommitter
+
+    key = (sink_id, _key(settings))
+    if key not in _committers:
+        _committers[key] = BatchCommitter(sink_id, settings)
+    return _committers[key]
 
 
 def _key(settings: Mapping[str, str]) -> Key:

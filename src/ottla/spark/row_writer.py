@@ -54,6 +54,11 @@ class RowWriter:
             self._write_topic(topic, rows, now_ms)
         self.row_count += batch.num_rows
 
+    @property
+    def topics(self) -> list[str]:
+        """Where rows went, in the order in which the topics first came up."""
+        return list(self._encoders)
+
     def finish(self) -> None:
         """Send the rest and wait until all is delivered; raises what was not."""
         for topic, encoder in self._encoders.items():

@@ -23,13 +23,26 @@ from ottla.spark.given import Given, OptionError
 SINK_OPTIONS: Final[dict[str, str]] = {
     "topic": "The topic of all rows; it goes before a column `topic`.",
     "includeHeaders": "Whether a column `headers` is written.",
+    "exactlyOnce": (
+        "Whether a stream writes in transactions, so that each record is there once for readers "
+        "with `isolation.level=read_committed`; `false`: at least once, without transactions."
+    ),
+    "transactionalIdPrefix": (
+        "How the names of a stream's transactions and of the group of its decisions begin; the "
+        "query's id follows."
+    ),
 }
-SINK_DEFAULTS: Final[dict[str, str]] = {"includeHeaders": "true"}
+SINK_DEFAULTS: Final[dict[str, str]] = {
+    "includeHeaders": "true",
+    "exactlyOnce": "true",
+    "transactionalIdPrefix": "ottla-spark",
+}
 # What Spark adds to the options of a sink, or takes for itself.
 OF_SPARK: Final = ("checkpointLocation", "queryName", "path", "outputMode")
 DECIDED_BY_SINK: Final[dict[str, str]] = {
     "kafka.key.serializer": "keys are strings or binaries, and written as they are",
     "kafka.value.serializer": "values are strings or binaries, and written as they are",
+    "kafka.transactional.id": "the sink makes its own; see the option transactionalIdPrefix",
     "kafka.interceptor.classes": "the sink writes whole batches, not single records",
     "kafka.partitioner.class": "give rows a column `partition` instead",
 }
@@ -43,20 +56,43 @@ class SinkOptions:
 
     topic: str | None
     include_headers: bool
+    exactly_once: bool
+    transactional_id_prefix: str
     client: Mapping[str, str]
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> SinkOptions:
+    def for_batch(cls, options: Mapping[str, str]) -> SinkOptions:
         """The options of `df.write`."""
+        given = Given(options, (*SINK_OPTIONS, *OF_SPARK), DECIDED_BY_SINK)
+        if given.flag("exactlyOnce", False):
+            shown = given.shown("exactlyOnce")
+            raise OptionError(f"{shown}: only streams can; a batch is written at least once")
+        return cls._of(given, False)
+
+    @classmethod
+    def for_stream(cls, options: Mapping[str, str]) -> SinkOptions:
+        """The options of `df.writeStream`."""
+        given = Given(options, (*SINK_OPTIONS, *OF_SPARK), DECIDED_BY_SINK)
+        return cls._of(given, given.flag("exactlyOnce", True))
+
+    @classmethod
+    def _of(cls, given: Given, exactly_once: bool) -> SinkOptions:
         from ottla.config.client_config import ProducerConfig
 
-        given = Given(options, (*SINK_OPTIONS, *OF_SPARK), DECIDED_BY_SINK)
         client = given.client_settings()
-        ProducerConfig.parse(client)  # what is wrong with them is told before anything is written
+        # What is wrong with them is told before anything is written.
+        ProducerConfig.parse(client | ({"transactional.id": "x"} if exactly_once else {}))
         topic = given["topic"].strip() if "topic" in given else None
         if topic == "":
             raise OptionError("topic=: must be the name of a topic")
-        return cls(topic, given.flag("includeHeaders", True), client)
+        name = "transactionalIdPrefix"
+        return cls(
+            topic,
+            given.flag("includeHeaders", True),
+            exactly_once,
+            given[name] if name in given else SINK_DEFAULTS[name],
+            client,
+        )
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.spark.batch_writer import OttlaBatchWriter
     from ottla.spark.sink_options import SinkOptions
     from ottla.spark.stream_reader import OttlaStreamReader
+    from ottla.spark.stream_writer import OttlaStreamWriter
 
 logger = logging.getLogger(__name__)
 
@@ -65,18 +65,27 @@ class OttlaSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> OttlaBatchWriter:
         from ottla.spark.batch_writer import OttlaBatchWriter
+        from ottla.spark.sink_options import SinkOptions
 
-        return OttlaBatchWriter(_sink_options(self.options, schema, overwrite))
+        options = SinkOptions.for_batch(self.options)
+        _check_sink(schema, overwrite, options)
+        return OttlaBatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> OttlaStreamWriter:  # noqa: N802
+        from ottla.spark.sink_options import SinkOptions
+        from ottla.spark.stream_writer import OttlaStreamWriter
+
+        options = SinkOptions.for_stream(self.options)
+        _check_sink(schema, overwrite, options)
+        return OttlaStreamWriter(options)
 
 
-def _sink_options(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
-    from ottla.spark.sink_options import SinkOptions, check_schema
+def _check_sink(schema: StructType, overwrite: bool, sink: SinkOptions) -> None:
+    from ottla.spark.sink_options import check_schema
 
     if overwrite:
-        raise OptionError("mode overwrite: topics are only appended to; use append")
-    sink = SinkOptions.of(options)
+        raise OptionError("mode overwrite (or complete): topics are only appended to; use append")
     check_schema(schema, sink)
-    return sink
 
 
 def source_schema(with_headers: bool) -> StructType:

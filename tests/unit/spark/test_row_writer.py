@@ -46,7 +46,7 @@ class ListedProducer:
 
 
 def options(topic=None, **client):
-    return SinkOptions(topic, True, client)
+    return SinkOptions(topic, True, False, "", client)
 
 
 def write(columns, chosen=None, error=None):

@@ -25,7 +25,7 @@ HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryTyp
 
 
 def options(**given):
-    return SinkOptions.of(SERVERS | given)
+    return SinkOptions.for_batch(SERVERS | given)
 
 
 def schema(**columns):
@@ -99,6 +99,17 @@ def test_wrong_options_are_told(given, said):
         options(**given)
 
     assert said in str(error.value)
+
+
+def test_streams_write_exactly_once_unless_told_otherwise():
+    """A batch cannot; both have the same options otherwise."""
+    assert SinkOptions.for_stream(SERVERS).exactly_once
+    assert not SinkOptions.for_stream(SERVERS | {"exactlyOnce": "false"}).exactly_once
+    assert not options(exactlyOnce="false").exactly_once
+    with pytest.raises(OptionError, match="exactlyOnce=true: only streams can"):
+        options(exactlyOnce="true")
+    with pytest.raises(ConfigError, match="idempotence"):
+        SinkOptions.for_stream(SERVERS | {"kafka.enable.idempotence": "false"})
 
 
 def test_settings_go_to_the_producer():

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from pyspark.sql.datasource import DataSourceArrowWriter
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StringType, StructField, StructType
 
 import pyspark_ottla
@@ -54,8 +54,9 @@ def test_writers_check_before_anything_is_written():
     source = OttlaSource({"kafka.bootstrap.servers": "x:1", "topic": "a"})
     schema = StructType([StructField("value", StringType())])
 
-    with pytest.raises(OptionError, match="mode overwrite: topics are only appended to"):
+    with pytest.raises(OptionError, match="topics are only appended to"):
         source.writer(schema, True)
     with pytest.raises(OptionError, match="there must be a column `value`"):
         source.writer(StructType([StructField("v", StringType())]), False)
     assert isinstance(source.writer(schema, False), DataSourceArrowWriter)
+    assert isinstance(source.streamWriter(schema, False), DataSourceStreamArrowWriter)

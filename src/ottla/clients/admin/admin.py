@@ -188,11 +188,17 @@ class Admin(ClosedOnExit):
         return checked(self._run(self._offsets.list_offsets(dict(timestamps), level)))
 
     def list_group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, for some partitions or for all; others are left out."""
+        """What a group has committed, for some partitions or for all; others are left out.
+
+        With `require_stable` it waits until no open transaction may change it (KIP-447).
+        """
         wanted = None if partitions is None else list(partitions)
-        results = self._run(self._offsets.list_group_offsets(group_id, wanted))
+        results = self._run(self._offsets.list_group_offsets(group_id, wanted, require_stable))
         return checked(results)[group_id]
 
     def alter_group_offsets(

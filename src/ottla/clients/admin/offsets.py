@@ -41,17 +41,18 @@ class OffsetAdmin:
         return await admin.for_each(timestamps, attempt)
 
     async def list_group_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition] | None
+        self, group_id: str, partitions: Sequence[TopicPartition] | None, require_stable: bool
     ) -> dict[str, Committed | KafkaError]:
         admin = self._admin
 
         async def attempt(
             pending: list[str], deadline: Deadline
         ) -> dict[str, Committed | KafkaError]:
-            coordinator = await admin.coordinator(group_id, deadline)
-            return {
-                group_id: await fetch_offsets(admin.client, coordinator.id, group_id, partitions)
-            }
+            node = await admin.coordinator(group_id, deadline)
+            committed = await fetch_offsets(
+                admin.client, node.id, group_id, partitions, require_stable=require_stable
+            )
+            return {group_id: committed}
 
         return await admin.for_each([group_id], attempt)
 

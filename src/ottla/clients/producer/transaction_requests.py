@@ -54,9 +54,14 @@ class ProducerIdentity(NamedTuple):
 class TransactionRequests:
     """Talks to the coordinator of one transactional id, and to those of groups."""
 
-    def __init__(self, client: NetworkClient, metadata: Metadata, config: ProducerConfig) -> None:
-        assert config.transactional_id is not None, "the producer is not transactional"
-        self.transactional_id = config.transactional_id
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        config: ProducerConfig,
+        transactional_id: str,
+    ) -> None:
+        self.transactional_id = transactional_id
         self._client = client
         self._metadata = metadata
         self._config = config

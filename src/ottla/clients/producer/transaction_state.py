@@ -7,6 +7,7 @@
     IN_TRANSACTION -> ABORTING            abort_transaction
     IN_TRANSACTION -> ABORTABLE_ERROR     a record or an offset was not taken: commit is impossible
     COMMITTING -----> ABORTABLE_ERROR     the coordinator says so (KIP-890)
+    IN_TRANSACTION -> PREPARED            prepare_transaction: whoever is told may end it
     ABORTABLE_ERROR > ABORTING            abort_transaction, the only thing left
     COMMITTING, ABORTING -> READY         the coordinator has decided
     all -----------> FATAL_ERROR          fenced, or refused for good: only close is left
@@ -31,6 +32,7 @@ class TransactionState(Enum):
     INITIALIZING = auto()
     READY = auto()
     IN_TRANSACTION = auto()
+    PREPARED = auto()
     COMMITTING = auto()
     ABORTING = auto()
     ABORTABLE_ERROR = auto()
@@ -42,7 +44,10 @@ NEXT_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
     S.UNINITIALIZED: frozenset({S.INITIALIZING, S.FATAL_ERROR}),
     S.INITIALIZING: frozenset({S.INITIALIZING, S.READY, S.FATAL_ERROR}),
     S.READY: frozenset({S.IN_TRANSACTION, S.FATAL_ERROR}),
-    S.IN_TRANSACTION: frozenset({S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
+    S.IN_TRANSACTION: frozenset(
+        {S.COMMITTING, S.ABORTING, S.PREPARED, S.ABORTABLE_ERROR, S.FATAL_ERROR}
+    ),
+    S.PREPARED: frozenset(),
     S.COMMITTING: frozenset({S.COMMITTING, S.READY, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
     S.ABORTING: frozenset({S.ABORTING, S.READY, S.FATAL_ERROR}),
     S.ABORTABLE_ERROR: frozenset({S.ABORTING, S.FATAL_ERROR}),

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
+from ottla.clients.producer.prepared_transactions import PreparedTransaction
 from ottla.clients.producer.transactions import Transactions, group_metadata_of
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import ProducerConfig
@@ -82,6 +83,17 @@ class TransactionalCalls:
         self._transactions_of_this()
         self.flush(timeout)
         self._run_in_transaction(lambda transactions, limit: transactions.commit(limit), timeout)
+
+    def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """Deliver what was sent and leave the transaction open, for a TransactionCompleter to end.
+
+        This producer is only closed after that, which does not end it. Raises the error of a record
+        that was not delivered.
+        """
+        transactions = self._transactions_of_this()
+        self.flush(timeout)
+        identity = self._io.run(transactions.prepare(), self._config.request_timeout_ms)
+        return PreparedTransaction(transactions.requests.transactional_id, *identity)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Undo the transaction; records that are not on their way yet fail."""

@@ -56,7 +56,8 @@ class Transactions:
         config: ProducerConfig,
         manager: TransactionManager,
     ) -> None:
-        self.requests = TransactionRequests(client, metadata, config)
+        assert config.transactional_id is not None, "the producer is not transactional"
+        self.requests = TransactionRequests(client, metadata, config, config.transactional_id)
         self.machine = StateMachine(self.requests.transactional_id)
         self.outbox: Outbox
         self._config = config
@@ -118,6 +119,13 @@ class Transactions:
         await self.outbox.idle()  # a record that another thread has sent behind the flush
         await self._end(True, deadline)
         self.machine.become(TransactionState.READY)
+
+    async def prepare(self) -> ProducerIdentity:
+        """Leave it open for someone else to end, once everything that was sent is there."""
+        self.machine.require(TransactionState.IN_TRANSACTION, "prepare_transaction")
+        await self.outbox.idle()
+        self.machine.become(TransactionState.PREPARED, "prepare_transaction")
+        return self._identity
 
     async def abort(self, deadline: Deadline) -> None:
         """Undo everything; what is not on the wire yet is not sent any more."""

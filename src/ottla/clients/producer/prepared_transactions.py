@@ -1,0 +1,99 @@
+"""Transactions that one process has written and another one ends: two phases (KIP-939's words).
+
+Any broker with transactions will do: a transaction is known to its coordinator by its id, producer
+id and epoch alone, whoever asks. Until it is ended its time runs (transaction.timeout.ms).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ottla.clients.client_settings import Servers, merge_settings
+from ottla.clients.closing import ClosedOnExit
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient
+from ottla.clients.producer.transaction_requests import ProducerIdentity, TransactionRequests
+from ottla.config.client_config import ProducerConfig
+from ottla.errors import KafkaError
+from ottla.network.timing import Deadline
+from ottla.runtime.io_thread import IoThread
+
+MARGIN_MS = 5000
+
+
+class PreparedTransaction(NamedTuple):
+    """Everything that is to be known of a transaction to end it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionCompleter(ClosedOnExit):
+    """Ends prepared transactions; ending one as it has ended already is no error.
+
+    Make it after they are prepared: a broker may take requests of a connection that is older than
+    the producer's for late ones.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Servers = None,
+        settings: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> None:
+        self._config = ProducerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
+        self._is_closed = False
+        self._io = IoThread(f"{self._config.client_id}-completer")
+        try:
+            self._io.run(self._build())
+        except BaseException:
+            self._io.close()
+            raise
+
+    def complete(
+        self, prepared: Iterable[PreparedTransaction], *, commit: bool = True
+    ) -> dict[PreparedTransaction, KafkaError]:
+        """Commit or abort all of them; returns those that could not be, and why."""
+        limit_ms = self._config.max_block_ms
+        margin_ms = self._config.request_timeout_ms + MARGIN_MS
+        return self._io.run(self._complete(list(prepared), commit), limit_ms + margin_ms)
+
+    def close(self) -> None:
+        """Close the connections and end the I/O thread."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._io.post(self._close)
+            self._io.close()
+
+    async def _build(self) -> None:
+        self._client = NetworkClient(self._io.runtime, self._config)
+        self._metadata = Metadata(self._client, allow_auto_topic_creation=False)
+
+    async def _complete(
+        self, prepared: list[PreparedTransaction], commit: bool
+    ) -> dict[PreparedTransaction, KafkaError]:
+        deadline = Deadline(self._io.runtime.clock, self._config.max_block_ms)
+        errors = await asyncio.gather(*(self._end(each, commit, deadline) for each in prepared))
+        return {
+            each: error for each, error in zip(prepared, errors, strict=True) if error is not None
+        }
+
+    async def _end(
+        self, each: PreparedTransaction, commit: bool, deadline: Deadline
+    ) -> KafkaError | None:
+        requests = TransactionRequests(
+            self._client, self._metadata, self._config, each.transactional_id
+        )
+        identity = ProducerIdentity(each.producer_id, each.producer_epoch)
+        try:
+            await requests.end(identity, commit, deadline)
+        except KafkaError as error:
+            return error
+        return None
+
+    def _close(self) -> None:
+        self._metadata.close()
+        self._client.close()

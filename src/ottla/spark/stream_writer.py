@@ -1,0 +1,58 @@
+"""`df.writeStream`: micro-batches, exactly once unless that is not wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ottla.spark.batch_writer import write_rows
+from ottla.spark.sink_options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ottla.spark.exactly_once import Prepared
+
+Messages: TypeAlias = Sequence[WriterCommitMessage | None]
+
+
+class OttlaStreamWriter(DataSourceStreamArrowWriter):
+    """Spark makes one for each micro-batch, and in its driver another one to commit it."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Runs in a task."""
+        if not self._options.exactly_once:
+            return write_rows(self._options, iterator)
+        from ottla.spark.exactly_once import write_prepared
+        from ottla.spark.task_attempt import TaskAttempt
+
+        return write_prepared(self._options, TaskAttempt.current(), iterator)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        """Runs in the driver when every task has returned."""
+        prepared = _prepared(messages)
+        if prepared:
+            from ottla.spark import connections
+
+            committer = connections.batch_committer(prepared[0].sink_id, self._options.client)
+            committer.commit(batchId, prepared)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        """Runs in the driver when a task, or the commit, has failed for good."""
+        prepared = _prepared(messages)
+        if prepared:
+            from ottla.spark import connections
+
+            committer = connections.batch_committer(prepared[0].sink_id, self._options.client)
+            committer.abort(batchId, prepared)
+
+
+def _prepared(messages: Messages) -> list[Prepared]:
+    from ottla.spark.exactly_once import Prepared
+
+    return [each for each in messages if isinstance(each, Prepared)]

@@ -1,0 +1,88 @@
+"""What the tests of the sink's transactions share: the sink of a query, without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import ottla
+from ottla.spark.exactly_once import BatchCommitter, write_prepared
+from ottla.spark.sink_options import SinkOptions
+from ottla.spark.task_attempt import TaskAttempt
+from ottla.testing.broker_process import BrokerProcess
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+
+class Sink:
+    """A topic of two partitions, written by a query whose id is the topic's name."""
+
+    def __init__(self, servers, topic, **options):
+        self.servers, self.topic = servers, topic
+        self.options = SinkOptions.for_stream(
+            {"kafka.bootstrap.servers": servers, "topic": topic, **options}
+        )
+        with ottla.Admin(servers) as admin:
+            admin.create_topics([ottla.NewTopic(topic, 2)])
+
+    def write(self, batch_id, task, *rows, run="run", attempt=0):
+        """What a task returns that has written these rows."""
+        values = pa.array([row.encode() for row in rows], pa.binary())
+        where = TaskAttempt(self.topic, run, batch_id, task, attempt)
+        return write_prepared(self.options, where, iter([pa.record_batch([values], ["value"])]))
+
+    def committer(self):
+        """A driver's side, as a new process of it would have it."""
+        return BatchCommitter(f"ottla-spark-{self.topic}", self.options.client)
+
+    def run(self, name, crash, *batches):
+        """One process that writes and commits batches, to the moment at which it dies."""
+        driver = [sys.executable, str(HERE / "sink_crash_driver.py")]
+        return subprocess.run(
+            [*driver, self.servers, self.topic, name, crash, *batches],
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=60,
+        )
+
+    def values(self):
+        """What read_committed readers find, sorted; there is nothing that they must wait for."""
+        return committed_values(self.servers, self.topic)
+
+
+def committed_values(servers, topic):
+    """Every value of a topic of two partitions that counts."""
+    partitions = [ottla.TopicPartition(topic, p) for p in range(2)]
+    asked = dict.fromkeys(partitions, -1)
+    with ottla.Admin(servers) as admin:
+        ends = {each: found.offset for each, found in admin.list_offsets(asked).items()}
+        stable = admin.list_offsets(asked, "read_committed")
+    assert {each: found.offset for each, found in stable.items()} == ends, "something is open"
+    settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    with ottla.Consumer(servers, enable_auto_commit=False, **settings) as consumer:
+        consumer.assign(partitions)
+        found = []
+        while any(consumer.position(each) < ends[each] for each in partitions):
+            found += [record.value.decode() for record in consumer.poll(1)]
+    return sorted(found)
+
+
+@pytest.fixture(scope="session")
+def quick_broker(tmp_path_factory):
+    """A broker that looks every few moments for transactions whose time is over."""
+    often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+    process = BrokerProcess(tmp_path_factory.mktemp("sink") / "data", **often).start()
+    yield process
+    assert process.stop() == 0, process.log
+
+
+@pytest.fixture
+def sink(quick_broker, unique):
+    """A sink that no other test uses."""
+    return Sink(quick_broker.bootstrap_servers, unique("once"))

@@ -1,0 +1,138 @@
+"""The exactly-once protocol of the Spark sink: every moment at which a process of it may die."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from sink_crash_driver import MOMENTS
+
+import ottla
+from ottla.errors import KafkaError
+from ottla.spark.decisions import DecisionLog
+from ottla.spark.exactly_once import SinkError
+
+ROWS = ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_each_record_is_there_once_whatever_dies(sink, moment):
+    """kill -9 in the second batch; the next run shares its rows out to tasks in another way."""
+    died = sink.run("first", moment, "0", "a,b/c", "1", "d/e")
+    assert died.returncode == -signal.SIGKILL, died.stderr
+
+    again = sink.run("second", "nothing", "1", "e,d/", "2", "f")
+
+    assert again.returncode == 0, again.stderr
+    assert sink.values() == ROWS
+
+
+def test_dying_again_and_again_changes_nothing(sink):
+    """A run may die where the one before it died, or earlier."""
+    moments = ["driver is deciding", "driver has decided", "some are committed"]
+    for number, moment in enumerate(moments):
+        sink.run(f"run-{number}", moment, "0", "a,b/c,d")
+
+    assert sink.run("last", "nothing", "0", "d,c,b,a", "1", "e,f").returncode == 0
+    assert sink.values() == ROWS
+
+
+def test_only_the_attempt_that_spark_names_counts(sink):
+    """Of two attempts of a task that are both complete, and of one that died, one is committed."""
+    slow = sink.write(0, 0, "a", "b", attempt=0)
+    fast = sink.write(0, 0, "a", "b", attempt=1)
+    other = sink.write(0, 1, "c")
+    assert slow.transaction != fast.transaction
+
+    sink.committer().commit(0, [fast, other])
+
+    assert sink.values() == ["a", "b", "c"]
+
+
+def test_of_two_drivers_one_decides(sink):
+    """The one that has taken over; the other one's tasks leave nothing."""
+    old, new = sink.committer(), sink.committer()
+    old.commit(0, [sink.write(0, 0, "a", run="old")])
+    theirs = sink.write(1, 0, "b", "c", run="old")
+    new.commit(1, [])
+
+    with pytest.raises(KafkaError, match="another producer has taken over"):
+        old.commit(1, [theirs])
+    new.abort(1, [])
+    new.commit(1, [sink.write(1, 0, "c", "b", run="new")])
+    with pytest.raises(SinkError, match="no longer open"):
+        sink.committer().commit(2, [theirs])
+    new.abort(2, [])
+    new.commit(2, [sink.write(2, 0, "d", run="new")])
+
+    assert sink.values() == ["a", "b", "c", "d"]
+
+
+def test_failed_batch_leaves_nothing(sink):
+    """Spark calls abort when a task has failed for good; what others prepared is undone."""
+    committer = sink.committer()
+    committer.abort(0, [sink.write(0, 0, "a"), None])
+
+    committer.commit(0, [sink.write(0, 0, "a", "b", run="next")])
+
+    assert sink.values() == ["a", "b"]
+
+
+def test_abort_after_the_decision_takes_nothing_back(sink):
+    """Spark calls it as well when commit has failed behind the point of no return."""
+    committer = sink.committer()
+    prepared = sink.write(0, 0, "a")
+    committer.commit(0, [prepared])
+
+    committer.abort(0, [prepared])
+
+    assert sink.values() == ["a"]
+
+
+def test_batch_is_refused_whose_transaction_is_over(sink):
+    """Before it is decided, so that a restart writes all of it again."""
+    prepared = [sink.write(0, 0, "a"), sink.write(0, 1, "b")]
+    with ottla.Admin(sink.servers) as admin:
+        admin.fence_producers([prepared[1].transaction.transactional_id])
+
+    with pytest.raises(SinkError, match="and no longer open; nothing of the batch counts"):
+        sink.committer().commit(0, prepared)
+    sink.committer().commit(0, [sink.write(0, 0, "a", "b", run="next")])
+
+    assert sink.values() == ["a", "b"]
+
+
+def test_batch_that_counts_is_not_written_again(sink):
+    """A replay finds it in the decision log, and a batch before it tells of an old checkpoint."""
+    sink.committer().commit(3, [sink.write(3, 0, "a")])
+
+    replayed = sink.write(3, 0, "a", run="next")
+    assert replayed.transaction is None
+    sink.committer().commit(3, [replayed])
+    with pytest.raises(SinkError, match="the checkpoint is older than the topic"):
+        sink.write(2, 0, "a", run="next")
+
+    assert sink.values() == ["a"]
+
+
+def test_empty_batches_decide_nothing(sink):
+    """No rows, no transactions, and no trace."""
+    sink.committer().commit(0, [sink.write(0, 0), sink.write(0, 1)])
+
+    assert DecisionLog(f"ottla-spark-{sink.topic}", sink.options.client).newest() is None
+
+
+def test_decision_may_name_more_transactions_than_fit_into_one_offset(sink):
+    """It goes on in further groups, and is read as one."""
+    from ottla.clients.producer.prepared_transactions import PreparedTransaction
+    from ottla.clients.producer.producer import Producer
+    from ottla.spark.decisions import PIECE_SIZE, Decision, text_of
+
+    log = DecisionLog(f"ottla-spark-{sink.topic}", sink.options.client)
+    many = [PreparedTransaction(f"task-{n * n * 7919}", n * 104729, n % 30000) for n in range(900)]
+    assert len(text_of(many)) > PIECE_SIZE
+    with Producer(sink.servers, transactional_id=f"ottla-spark-{sink.topic}-driver") as producer:
+        producer.init_transactions()
+        log.record(producer, Decision(7, many), sink.topic)
+
+    assert log.newest() == Decision(7, many)
