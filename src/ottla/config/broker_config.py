@@ -6,8 +6,9 @@ from collections.abc import Collection
 from typing import Any, ClassVar
 
 from ottla.config.cleaner_config import CleanerConfig
+from ottla.config.cluster_config import ClusterConfig
 from ottla.config.config_def import HIGH, LOW, config_key
-from ottla.config.config_type import BOOLEAN, INT, LONG, STRING
+from ottla.config.config_type import BOOLEAN, INT, STRING
 from ottla.config.controller_config import ControllerConfig
 from ottla.config.group_config import GroupConfig
 from ottla.config.known_keys import BROKER_NAMES, BROKER_PREFIXES
@@ -25,6 +26,7 @@ class BrokerConfig(
     TransactionConfig,
     ReplicationConfig,
     ControllerConfig,
+    ClusterConfig,
     NetworkConfig,
     ZooKeeperConfig,
     CleanerConfig,

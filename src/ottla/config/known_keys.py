@@ -43,8 +43,7 @@ BROKER_NAMES: Final = _names(
     "alter.log.dirs.replication.quota.window.num auto.include.jmx.reporter",
     "alter.log.dirs.replication.quota.window.size.seconds",
     "background.threads client.quota.callback.class connection.failed.authentication.delay.ms",
-    "connections.max.reauth.ms control.plane.listener.name controlled.shutdown.enable",
-    "controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms",
+    "connections.max.reauth.ms control.plane.listener.name",
     "create.topic.policy.class.name delete.records.purgatory.purge.interval.requests",
     "early.start.listeners eligible.leader.replicas.enable",
     "fetch.purgatory.purge.interval.requests log.preallocate",
@@ -56,7 +55,7 @@ BROKER_NAMES: Final = _names(
     "max.connection.creation.rate max.request.partition.size.limit metric.reporters node.id",
     "num.io.threads num.network.threads num.replica.alter.log.dirs.threads",
     "principal.builder.class process.roles queued.max.request.bytes queued.max.requests",
-    "request.timeout.ms security.inter.broker.protocol security.providers super.users",
+    "security.inter.broker.protocol security.providers super.users",
     "server.max.startup.time.ms unstable.api.versions.enable unstable.feature.versions.enable",
 )
 

@@ -10,8 +10,8 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
@@ -32,6 +32,7 @@ from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime, real_runtime
 from ottla.server.apis import ApiFamily, Apis
+from ottla.server.controller_orders import ControllerOrders
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.features import Features
@@ -45,24 +46,32 @@ from ottla.server.handlers.list_offsets import ListOffsetsHandler
 from ottla.server.handlers.log_dirs import LogDirsHandler
 from ottla.server.handlers.metadata import MetadataHandler
 from ottla.server.handlers.produce import ProduceHandler
+from ottla.server.handlers.reassignments import ReassignmentsHandler
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.log_dir_failure import LogDirFailureHandler
-from ottla.server.membership import Membership, cluster_registry, refuse_other_brokers
+from ottla.server.membership import Membership, cluster_registry
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import EndPoint
 from ottla.version import __version__
 
+if TYPE_CHECKING:
+    from ottla.server.cluster_link import ClusterLink
+
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT_MS: Final = 5_000
+CreateTopic = Callable[[str], Coroutine[Any, Any, None]]
 MakeProcessor = Callable[..., Any]
 """The class `Processor`, or what takes its place where there are no sockets."""
 
 
 class Broker:
-    """The one broker of its cluster: it is the controller and leads every partition."""
+    """One member of a cluster, which it finds through the registry; it may be the only one.
+
+    With the embedded registry it is: the controller, and the leader of every partition.
+    """
 
     def __init__(
         self,
@@ -102,7 +111,6 @@ class Broker:
             self.broker_id = owner.broker_id
         if self.broker_id < 0:
             self.broker_id = await generate_broker_id(self.registry, config)
-        await refuse_other_brokers(self.registry, self.broker_id)
         self.log_manager.claim(self.broker_id, cluster_id)
         adoption = Adoption(runtime, self.registry, config, self.broker_id)
         await adoption.prepare()
@@ -124,33 +132,76 @@ class Broker:
         self._listen()
         await self._join_cluster()
         self.processor.start()
+        if self.link is not None:
+            await self.link.wait_for_metadata()
 
     async def _join_cluster(self) -> None:
         """Register, become the controller, learn who leads what, and say what is served."""
         config, runtime = self.config, self.runtime
+        link = self.link = self._cluster_link()
         self.coordinators = coordinators = Coordinators(
             runtime,
             config,
             self.replica_manager,
             self.cache,
             ProducerIdManager(self.registry, self.broker_id),
+            None if link is None else link.connections,
         )
-        channel = LocalBrokerChannel(
+        orders = ControllerOrders(
             self.replica_manager, self.cache, coordinators.groups, coordinators.transactions
         )
+        local = LocalBrokerChannel(orders, self.broker_id)
+        channel = local if link is None else link.broker_channel(local)
         self.controller = Controller(runtime, self.registry, config, channel, self.broker_id)
-        for family in self._families():
+        create_topic = self.controller.auto_create_topic
+        if link is not None:
+            create_topic = link.create_topic
+            self.replica_manager.join_cluster(link.replication())
+            for family in link.families(orders, self.controller):
+                self.apis.register(family)
+        for family in self._families(create_topic):
             self.apis.register(family)
-        self.dynamic_config.on_topic_change(self.log_manager.update_topic_config)
-        self.dynamic_config.on_broker_change(self.log_manager.update_all_configs)
+        self._follow_settings()
         coordinators.startup()
+        self.replica_manager.startup()
         self.membership = Membership(
             runtime, self.registry, config, self.controller, self.end_points
         )
         await self.membership.join()
         self.log_dir_failures.serve(self.replica_manager, self.controller)
 
-    def _families(self) -> Iterable[ApiFamily]:
+    def _cluster_link(self) -> ClusterLink | None:
+        """What a broker that may have others beside it needs."""
+        if self.config.zookeeper_connect is None:
+            return None
+        # Only here: a broker that is alone needs neither the time nor the memory.
+        from ottla.server.cluster_link import ClusterLink
+
+        return ClusterLink(
+            self.runtime,
+            self.config,
+            self.registry,
+            self.cache,
+            self.broker_id,
+            lambda: self.membership.broker_epoch,
+        )
+
+    def _follow_settings(self) -> None:
+        """Have changed settings taken over by those whom they concern."""
+        dynamic = self.dynamic_config
+        dynamic.on_topic_change(self.log_manager.update_topic_config)
+        dynamic.on_topic_change(self._on_topic_settings)
+        dynamic.on_broker_change(self.log_manager.update_all_configs)
+        dynamic.on_broker_change(lambda: self.replica_manager.update_rates(dynamic.broker_config))
+
+    def _on_topic_settings(self, topic: str) -> None:
+        """A topic without leaders that may have unclean ones from now on gets them."""
+        if self.controller.is_active and self.dynamic_config.allows_unclean_election(topic):
+            self.runtime.scheduler.spawn(
+                self.controller.on_unclean_election_allowed(topic), f"elect leaders of {topic}"
+            )
+
+    def _families(self, create_topic: CreateTopic) -> Iterable[ApiFamily]:
         controller, cache = self.controller, self.cache
         runtime, config, replica_manager = self.runtime, self.config, self.replica_manager
         sessions = FetchSessionCache(
@@ -167,13 +218,14 @@ class Broker:
             MetadataHandler(
                 cache,
                 config.auto_create_topics_enable,
-                controller.auto_create_topic,
+                create_topic,
                 validate_topic_name,
             ),
+            ReassignmentsHandler(controller),
             TopicsHandler(runtime, controller, replica_manager, self.dynamic_config),
             ConfigsHandler(self.dynamic_config, cache),
             LogDirsHandler(self.log_manager),
-            *self.coordinators.families(controller.auto_create_topic),
+            *self.coordinators.families(create_topic),
         )
 
     def _listen(self) -> None:
@@ -193,15 +245,21 @@ class Broker:
             self.end_points.append(end_point)
 
     async def shutdown(self) -> None:
-        """Stop serving, flush the logs and leave the mark of a clean stop."""
+        """Have others lead, stop serving, flush the logs and leave the mark of a clean stop."""
+        if self.link is not None and not self.log_dir_failures.is_fatal:
+            await self.link.controlled_shutdown()
+        self.membership.leave()
+        self.controller.shutdown()
         # Whoever waits is answered first; else the processor would wait for them in turn.
         self.coordinators.shutdown()
         self.replica_manager.shutdown()
         await self.processor.stop(STOP_TIMEOUT_MS)
         self.dynamic_config.stop()
         self.features.stop()
-        await self.log_manager.shutdown()
+        if self.link is not None:
+            self.link.close()
         await self.registry.close()
+        await self.log_manager.shutdown()
         await self.runtime.close()
 
     def _topic_config(self, topic: str) -> TopicConfig:

@@ -6,14 +6,19 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.transaction.marker_channel import MarkerChannel
 from ottla.coordinator.transaction.marker_writer import APPEND_TIMEOUT_MS, MarkerWriter
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
-from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
+from ottla.coordinator.transaction.transaction_verifier import (
+    AskCoordinator,
+    TransactionVerifier,
+)
 from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.server.apis import ApiFamily
+from ottla.server.broker_connections import BrokerConnections
 from ottla.server.coordinator_log import TopicLog
 from ottla.server.handlers.consumer_group import ConsumerGroupHandlers
 from ottla.server.handlers.find_coordinator import FindCoordinatorHandler, KeyType
@@ -28,7 +33,10 @@ from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 
 class Coordinators:
-    """Both coordinators of one broker. They know of each other what this module says, no more."""
+    """Both coordinators of one broker. They know of each other what this module says, no more.
+
+    With `connections` partitions may have their leaders on other brokers.
+    """
 
     def __init__(
         self,
@@ -37,6 +45,7 @@ class Coordinators:
         replica_manager: ReplicaManager,
         cache: MetadataCache,
         producer_ids: ProducerIdManager,
+        connections: BrokerConnections | None = None,
     ) -> None:
         self.runtime = runtime
         self.replica_manager = replica_manager
@@ -65,11 +74,26 @@ class Coordinators:
             config,
             transactions_log,
             producer_ids,
-            LocalMarkerChannel(self.markers, cache),
+            self._marker_channel(connections),
         )
         self.verifier = TransactionVerifier(
-            runtime, replica_manager, LocalVerification(self.transactions)
+            runtime, replica_manager, self._verification(connections)
         )
+
+    def _marker_channel(self, connections: BrokerConnections | None) -> MarkerChannel:
+        if connections is None:
+            return LocalMarkerChannel(self.markers, self.cache)
+        # Only here: a broker that is alone does without.
+        from ottla.server.remote_transactions import ClusterMarkerChannel
+
+        return ClusterMarkerChannel(self.runtime, connections, self.cache, self.markers)
+
+    def _verification(self, connections: BrokerConnections | None) -> AskCoordinator:
+        if connections is None:
+            return LocalVerification(self.transactions)
+        from ottla.server.remote_transactions import ClusterVerification
+
+        return ClusterVerification(self.runtime, connections, self.cache, self.transactions)
 
     def startup(self) -> None:
         """Begin to answer."""

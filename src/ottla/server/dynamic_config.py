@@ -28,6 +28,8 @@ DYNAMIC_BROKER_KEYS: Final = frozenset(
 ) | {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
 """The broker's settings that can change while it runs: defaults of topics, rates of replication."""
 
+UNCLEAN_ELECTION_KEY: Final = "unclean.leader.election.enable"
+
 NOTIFICATION_RETENTION_MS: Final = 15 * 60 * 1000
 """Kafka's: by then every broker that lives has seen a notification."""
 
@@ -79,6 +81,10 @@ class DynamicConfig:
     def topic_config(self, topic: str) -> TopicConfig:
         """What is in force for a topic, whether it exists or not."""
         return TopicConfig.of(self.broker_config, self.topic_overrides(topic))
+
+    def allows_unclean_election(self, topic: str) -> bool:
+        """Whether the topic's own overrides let a replica lead that is not in sync."""
+        return self.topic_overrides(topic).get(UNCLEAN_ELECTION_KEY, "").lower() == "true"
 
     def on_topic_change(self, listener: Callable[[str], object]) -> None:
         """Call `listener` with the topic after its overrides have changed."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 from ottla.controller.broker_channel import OnAnswer
-from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.transaction.marker_channel import OnWritten, TxnMarker
 from ottla.coordinator.transaction.marker_writer import MarkerWriter
 from ottla.coordinator.transaction.transaction_coordinator import (
@@ -14,10 +14,10 @@ from ottla.coordinator.transaction.transaction_coordinator import (
     TxnProducer,
 )
 from ottla.coordinator.transaction.transaction_verifier import OnVerified
-from ottla.replication.replica_manager import ReplicaManager
+from ottla.errors import ErrorCode, KafkaError
+from ottla.server.controller_orders import ControllerOrders
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
-    OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
     BrokerEndPoints,
     Node,
@@ -26,13 +26,7 @@ from ottla.structs import (
     TopicPartition,
 )
 
-
-class Coordinator(Protocol):
-    """Whoever keeps its state in the partitions of an internal topic."""
-
-    def on_election(self, partition: int) -> None: ...
-
-    def on_resignation(self, partition: int) -> None: ...
+logger = logging.getLogger(__name__)
 
 
 class LocalMarkerChannel:
@@ -80,22 +74,9 @@ class LocalVerification:
 class LocalBrokerChannel:
     """Carries LeaderAndIsr, StopReplica and UpdateMetadata out on this broker, at once."""
 
-    def __init__(
-        self,
-        replica_manager: ReplicaManager,
-        cache: MetadataCache,
-        groups: GroupCoordinator,
-        transactions: TransactionCoordinator,
-    ) -> None:
-        self.replica_manager = replica_manager
-        self.cache = cache
-        self.coordinators: Mapping[str, Coordinator] = {
-            OFFSETS_TOPIC: groups,
-            TRANSACTIONS_TOPIC: transactions,
-        }
-        self.groups = groups
-        # In which epochs coordinators took their partitions over: the same is not told twice.
-        self._elected: dict[TopicPartition, int] = {}
+    def __init__(self, orders: ControllerOrders, broker_id: int) -> None:
+        self.orders = orders
+        self.broker_id = broker_id
 
     def add_broker(self, broker: BrokerEndPoints) -> None:
         """This broker needs no connection."""
@@ -111,22 +92,8 @@ class LocalBrokerChannel:
         brokers: Sequence[Node],
         on_answer: OnAnswer,
     ) -> None:
-        nodes = {node.id: node for node in brokers}
-        errors = self.replica_manager.become_leader_or_follower(states, nodes)
-        for state in states:
-            if state.topic_partition.topic in self.coordinators:
-                leads = state.leader == broker_id and not errors.get(state.topic_partition)
-                self._tell_coordinator(state, leads)
-        on_answer(errors)
-
-    def _tell_coordinator(self, state: PartitionState, leads: bool) -> None:
-        topic, partition = state.topic_partition
-        if not leads:
-            self._elected.pop(state.topic_partition, None)
-            self.coordinators[topic].on_resignation(partition)
-        elif self._elected.get(state.topic_partition) != state.leader_epoch:
-            self._elected[state.topic_partition] = state.leader_epoch
-            self.coordinators[topic].on_election(partition)
+        with self._obeying():
+            on_answer(self.orders.become_leader_or_follower(controller_epoch, states, brokers))
 
     def stop_replica(
         self,
@@ -135,13 +102,8 @@ class LocalBrokerChannel:
         partitions: Sequence[StopReplicaPartition],
         on_answer: OnAnswer,
     ) -> None:
-        errors = self.replica_manager.stop_replica(partitions)
-        for topic_partition, error in errors.items():
-            if topic_partition.topic in self.coordinators and not error:
-                self._elected.pop(topic_partition, None)
-                coordinator = self.coordinators[topic_partition.topic]
-                coordinator.on_resignation(topic_partition.partition)
-        on_answer(errors)
+        with self._obeying():
+            on_answer(self.orders.stop_replica(controller_epoch, partitions))
 
     def update_metadata(
         self,
@@ -151,7 +113,17 @@ class LocalBrokerChannel:
         brokers: Sequence[BrokerEndPoints],
         deleted_topics: Sequence[str],
     ) -> None:
-        self.cache.update(states, brokers, deleted_topics)
-        self.groups.on_topics_deleted(deleted_topics)
-        # With the embedded registry the one broker is the controller as well.
-        self.cache.controller_id = broker_id
+        with self._obeying():
+            self.orders.update_metadata(
+                self.broker_id, controller_epoch, states, brokers, deleted_topics
+            )
+
+    @contextmanager
+    def _obeying(self) -> Iterator[None]:
+        """Also here a newer controller's word goes before that of an older one."""
+        try:
+            yield
+        except KafkaError as error:
+            if error.error is not ErrorCode.STALE_CONTROLLER_EPOCH:
+                raise
+            logger.warning("this broker obeys a newer controller than its own: %s", error)

@@ -14,13 +14,13 @@ from typing import Final
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import register_broker
 from ottla.controller.controller import Controller
-from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import NoNodeError, Registry, SessionEndedError, SessionState, Watch
 from ottla.registry.znodes import BrokerNode
 from ottla.runtime import Runtime
-from ottla.structs import EndPoint
+from ottla.structs import NO_EPOCH, EndPoint
 
 logger = logging.getLogger(__name__)
 
@@ -42,18 +42,6 @@ def cluster_registry(runtime: Runtime, config: BrokerConfig) -> Registry:
     return ZooKeeperRegistry(runtime, ZooKeeperSettings.of(config))
 
 
-async def refuse_other_brokers(registry: Registry, broker_id: int) -> None:
-    """ConfigError where another broker lives: this one would not replicate anything to it."""
-    others = set(await registry.children(paths.BROKER_IDS)) - {str(broker_id)}
-    if others:
-        raise ConfigError(
-            f"broker {', '.join(sorted(others))} is registered in this cluster, and clusters of "
-            "several brokers are not supported yet: stop it, or give this broker a zookeeper."
-            "connect with a path of its own (a broker that was killed is registered until its "
-            "session expires)"
-        )
-
-
 class Membership:
     """Registers this broker, and has it stand for election, in every session anew."""
 
@@ -71,6 +59,8 @@ class Membership:
         self.controller = controller
         self.broker_id = controller.broker_id
         self.end_points = end_points
+        self.broker_epoch = NO_EPOCH
+        """Numbers this broker's present registration (KIP-380)."""
         self._watch: Watch | None = None
 
     async def join(self) -> None:
@@ -86,7 +76,6 @@ class Membership:
             self._watch = None
 
     async def _register(self) -> None:
-        await refuse_other_brokers(self.registry, self.broker_id)
         try:
             await self._create_node()
         except KafkaError as error:
@@ -95,17 +84,13 @@ class Membership:
             if not await self._outlives_predecessor():
                 raise
             await self._create_node()
-        try:
-            # Of two that come at the same time at least one sees the other.
-            await refuse_other_brokers(self.registry, self.broker_id)
-        except ConfigError:
-            await self.registry.delete(paths.broker(self.broker_id))
-            raise
 
     async def _create_node(self) -> None:
         now_ms = self.runtime.clock.now_ms()
         rack = self.config.broker_rack
-        await register_broker(self.registry, self.broker_id, self.end_points, now_ms, rack)
+        self.broker_epoch = await register_broker(
+            self.registry, self.broker_id, self.end_points, now_ms, rack
+        )
 
     async def _outlives_predecessor(self) -> bool:
         """Whether the node was of this broker's process before, which was killed, and is gone.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ottla.structs import BrokerEndPoints, Node, PartitionState, TopicPartition
+from ottla.structs import NO_LEADER, BrokerEndPoints, Node, PartitionState, TopicPartition
 
 
 @dataclass(slots=True)
@@ -74,6 +74,12 @@ class MetadataCache:
         """Whether the partition exists."""
         topic = self._topics.get(topic_partition.topic)
         return topic is not None and topic_partition.partition in topic.partitions
+
+    def leader(self, topic_partition: TopicPartition) -> int:
+        """The broker that leads the partition; NO_LEADER if none does, or there is no such one."""
+        topic = self._topics.get(topic_partition.topic)
+        state = None if topic is None else topic.partitions.get(topic_partition.partition)
+        return NO_LEADER if state is None else state.leader
 
     def _forget(self, name: str) -> None:
         topic = self._topics.pop(name, None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.broker_registration import ensure_persistent_paths
+from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
 from ottla.controller.controller import Controller
-from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import SessionEndedError, SessionState
@@ -97,6 +97,8 @@ def test_broker_joins_and_is_the_controller(world):
 
     assert world.names() == ["0"]
     assert world.controller.is_active
+    stat = world.run(world.registry.exists(paths.broker(0)))
+    assert world.membership.broker_epoch == stat.created_id
 
 
 def test_predecessor_is_waited_for(world):
@@ -131,13 +133,6 @@ def test_namesake_elsewhere_is_refused_at_once(world):
         world.run(world.membership.join())
 
 
-def test_other_broker_is_refused(world):
-    """Replication is not there yet: nothing is promised that is not kept."""
-    world.run(world.registry.create(paths.broker(5), b"{}", ephemeral=True))
-    with pytest.raises(ConfigError, match=r"broker 5 is registered .* not supported yet"):
-        world.run(world.membership.join())
-
-
 def test_expired_session_is_followed_by_a_new_membership(world):
     """The controller decides nothing in between, and has a new epoch afterwards."""
     world.run(world.membership.join())
@@ -168,14 +163,15 @@ def test_session_that_ends_again_is_left_to_the_next(world, caplog):
 
 
 def test_taken_place_is_asked_for_again(world):
-    """Another broker came in while this one was away: it tries until that one has gone."""
+    """A namesake came in while this one was away: it tries until that one has gone."""
     world.run(world.membership.join())
     world.run(world.registry.expire())
-    world.run(world.registry.create(paths.broker(5), b"{}", ephemeral=True))
+    namesake = [ADDRESS._replace(port=9093)]
+    world.run(register_broker(world.registry, 0, namesake, 0))
     world.registry.session_watch(SessionState.RENEWED)
     world.runtime.advance(0)
     assert not world.controller.is_active
-    world.run(world.registry.delete(paths.broker(5)))
+    world.run(world.registry.delete(paths.broker(0)))
     world.runtime.advance(SESSION_MS * 2)
 
     assert world.controller.is_active

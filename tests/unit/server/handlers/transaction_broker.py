@@ -22,6 +22,7 @@ from ottla.protocol.transactions import (
 from ottla.record.batch_builder import build_batch
 from ottla.replication.exchange import FetchParams, FetchPartition, IsolationLevel
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.server.controller_orders import ControllerOrders
 from ottla.server.coordinators import Coordinators
 from ottla.server.handlers.produce import ProduceHandler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
@@ -103,12 +104,13 @@ class TransactionBroker:
             )
             for topic in topics
         ]
-        channel = LocalBrokerChannel(
+        orders = ControllerOrders(
             self.replica_manager,
             self.cache,
             self.coordinators.groups,
             self.coordinators.transactions,
         )
+        channel = LocalBrokerChannel(orders, 1)
         channel.leader_and_isr(1, 1, states, [], lambda errors: None)
         end_point = EndPoint("PLAINTEXT", "PLAINTEXT", "host", 9092)
         channel.update_metadata(1, 1, states, [BrokerEndPoints(1, 1, (end_point,))], ())

@@ -1,0 +1,116 @@
+"""What the controller tells this broker, and how the broker carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from ottla.errors import ErrorCode, KafkaError
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.server.metadata_cache import MetadataCache
+from ottla.structs import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    BrokerEndPoints,
+    Node,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+)
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class Coordinator(Protocol):
+    """Whoever keeps its state in the partitions of an internal topic."""
+
+    def on_election(self, partition: int) -> None: ...
+
+    def on_resignation(self, partition: int) -> None: ...
+
+
+class ControllerOrders:
+    """Carries out LeaderAndIsr, StopReplica and UpdateMetadata.
+
+    Invariant: once a controller of an epoch has been heard, no older one is obeyed.
+    """
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        cache: MetadataCache,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+    ) -> None:
+        self.replica_manager = replica_manager
+        self.cache = cache
+        self.controller_epoch = 0
+        self._groups = groups
+        self._coordinators: Mapping[str, Coordinator] = {
+            OFFSETS_TOPIC: groups,
+            TRANSACTIONS_TOPIC: transactions,
+        }
+        # In which epochs coordinators took their partitions over: the same is not told twice.
+        self._elected: dict[TopicPartition, int] = {}
+
+    def become_leader_or_follower(
+        self, controller_epoch: int, states: Sequence[PartitionState], brokers: Sequence[Node]
+    ) -> Errors:
+        """Lead or follow these partitions as they say; one result for each of them."""
+        self._check_epoch(controller_epoch)
+        nodes = {node.id: node for node in brokers}
+        errors = self.replica_manager.become_leader_or_follower(states, nodes)
+        for state in states:
+            if state.topic_partition.topic in self._coordinators:
+                self._tell_coordinator(state, errors.get(state.topic_partition, ErrorCode.NONE))
+        return errors
+
+    def stop_replica(
+        self, controller_epoch: int, partitions: Sequence[StopReplicaPartition]
+    ) -> Errors:
+        """Give these partitions up; one result for each of them."""
+        self._check_epoch(controller_epoch)
+        errors = self.replica_manager.stop_replica(partitions)
+        for topic_partition, error in errors.items():
+            if topic_partition.topic in self._coordinators and not error:
+                self._resign(topic_partition)
+        return errors
+
+    def update_metadata(
+        self,
+        controller_id: int,
+        controller_epoch: int,
+        states: Sequence[PartitionState],
+        brokers: Sequence[BrokerEndPoints],
+        deleted_topics: Sequence[str],
+    ) -> None:
+        """Tell clients of these partitions and brokers, and of those topics no more."""
+        self._check_epoch(controller_epoch)
+        self.cache.update(states, brokers, deleted_topics)
+        self.cache.controller_id = controller_id
+        self._groups.on_topics_deleted(deleted_topics)
+
+    def _check_epoch(self, controller_epoch: int) -> None:
+        if controller_epoch < self.controller_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"the controller has epoch {controller_epoch}; one of epoch "
+                f"{self.controller_epoch} is known here",
+            )
+        self.controller_epoch = controller_epoch
+
+    def _tell_coordinator(self, state: PartitionState, error: ErrorCode) -> None:
+        if error and error is not ErrorCode.KAFKA_STORAGE_ERROR:
+            return  # refused: what was told before is in force
+        topic_partition = state.topic_partition
+        if error or state.leader != self.replica_manager.broker_id:
+            self._resign(topic_partition)
+        elif self._elected.get(topic_partition) != state.leader_epoch:
+            self._elected[topic_partition] = state.leader_epoch
+            self._coordinators[topic_partition.topic].on_election(topic_partition.partition)
+
+    def _resign(self, topic_partition: TopicPartition) -> None:
+        self._elected.pop(topic_partition, None)
+        self._coordinators[topic_partition.topic].on_resignation(topic_partition.partition)

@@ -1,0 +1,121 @@
+"""LeaderAndIsr (4), StopReplica (5) and UpdateMetadata (6): what a controller elsewhere decides.
+
+Behaviour: a controller whose epoch is not the highest that is known here is refused, and so is what
+was meant for an older registration of this broker (KIP-380).
+
+Version notes: see the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from ottla.protocol.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from ottla.server.apis import Handler
+from ottla.server.controller_messages import (
+    leader_nodes,
+    live_brokers,
+    metadata_states,
+    ordered_states,
+    stopped_partitions,
+)
+from ottla.server.controller_orders import ControllerOrders, Errors
+from ottla.structs import NO_EPOCH
+
+FIRST_VERSION_WITH_TOPIC_IDS = 5
+
+
+class ControllerOrdersHandler:
+    """Hands the orders on, unless they are stale."""
+
+    def __init__(self, orders: ControllerOrders, broker_epoch: Callable[[], int]) -> None:
+        self.orders = orders
+        self.broker_epoch = broker_epoch
+
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.LEADER_AND_ISR: self.handle_leader_and_isr,
+            ApiKey.STOP_REPLICA: self.handle_stop_replica,
+            ApiKey.UPDATE_METADATA: self.handle_update_metadata,
+        }
+
+    def handle_leader_and_isr(
+        self, context: RequestContext, body: LeaderAndIsrRequest
+    ) -> LeaderAndIsrResponse:
+        self._check_broker_epoch(body.broker_epoch)
+        errors = self.orders.become_leader_or_follower(
+            body.controller_epoch, ordered_states(body), leader_nodes(body)
+        )
+        if context.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
+            return LeaderAndIsrResponse(partition_errors=partition_errors(errors))
+        ids = {topic.topic_name: topic.topic_id for topic in body.topic_states}
+        return LeaderAndIsrResponse(topics=topic_errors(errors, ids))
+
+    def handle_stop_replica(
+        self, context: RequestContext, body: StopReplicaRequest
+    ) -> StopReplicaResponse:
+        self._check_broker_epoch(body.broker_epoch)
+        errors = self.orders.stop_replica(body.controller_epoch, stopped_partitions(body))
+        return StopReplicaResponse(
+            partition_errors=[
+                StopReplicaPartitionError(
+                    topic_name=name, partition_index=index, error_code=int(error)
+                )
+                for (name, index), error in errors.items()
+            ]
+        )
+
+    def handle_update_metadata(
+        self, context: RequestContext, body: UpdateMetadataRequest
+    ) -> UpdateMetadataResponse:
+        self._check_broker_epoch(body.broker_epoch)
+        states, deleted_topics = metadata_states(body)
+        self.orders.update_metadata(
+            body.controller_id,
+            body.controller_epoch,
+            states,
+            live_brokers(body),
+            deleted_topics,
+        )
+        return UpdateMetadataResponse()
+
+    def _check_broker_epoch(self, broker_epoch: int) -> None:
+        """A newer epoch than is known here is that of the registration under way: it is right."""
+        known = self.broker_epoch()
+        if broker_epoch != NO_EPOCH and broker_epoch < known:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"the request is for epoch {broker_epoch} of this broker, which has {known} now",
+            )
+
+
+def partition_errors(errors: Errors) -> list[LeaderAndIsrPartitionError]:
+    """The results with the names of their topics, as before v5."""
+    return [
+        LeaderAndIsrPartitionError(topic_name=name, partition_index=index, error_code=int(error))
+        for (name, index), error in errors.items()
+    ]
+
+
+def topic_errors(errors: Errors, ids: Mapping[str, UUID]) -> list[LeaderAndIsrTopicError]:
+    """The results under the ids of their topics."""
+    topics: dict[UUID, LeaderAndIsrTopicError] = {}
+    for (name, index), error in errors.items():
+        topic = topics.setdefault(ids[name], LeaderAndIsrTopicError(topic_id=ids[name]))
+        topic.partition_errors.append(
+            LeaderAndIsrPartitionError(partition_index=index, error_code=int(error))
+        )
+    return list(topics.values())

@@ -1,0 +1,180 @@
+"""ElectLeaders (43), AlterPartitionReassignments (45) and ListPartitionReassignments (46).
+
+Behaviour: each partition succeeds or fails alone; a broker that is not the controller answers
+NOT_CONTROLLER. A reassignment is answered when it has begun, an election when it is decided.
+
+Version notes: ElectLeaders v0 elects preferred replicas only and has no error for the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.controller.controller import Controller
+from ottla.controller.leader_balance import ElectionType
+from ottla.errors import ErrorCode, KafkaError
+from ottla.network.request import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersPartitionResult,
+    ElectLeadersReplicaElectionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from ottla.server.apis import Handler
+from ottla.structs import TopicPartition
+
+MAX_MESSAGE_LENGTH: Final = 1000
+FIRST_VERSION_WITH_TOP_LEVEL_ERROR: Final = 1
+
+
+class ReassignmentsHandler:
+    """Brings the wishes of administrators to the controller."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.ELECT_LEADERS: self.handle_elect_leaders,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.handle_alter_partition_reassignments,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.handle_list_partition_reassignments,
+        }
+
+    async def handle_elect_leaders(
+        self, context: RequestContext, body: ElectLeadersRequest
+    ) -> ElectLeadersResponse:
+        wanted = None
+        if body.topic_partitions is not None:
+            wanted = [
+                TopicPartition(topic.topic, index)
+                for topic in body.topic_partitions
+                for index in topic.partitions
+            ]
+        try:
+            kind = election_type(body.election_type)
+            outcomes = await self.controller.elect_leaders(kind, wanted)
+        except KafkaError as error:
+            if context.api_version >= FIRST_VERSION_WITH_TOP_LEVEL_ERROR:
+                raise
+            outcomes = dict.fromkeys(wanted or (), error)
+        topics: dict[str, list[ElectLeadersPartitionResult]] = {}
+        for (name, index), outcome in outcomes.items():
+            topics.setdefault(name, []).append(
+                ElectLeadersPartitionResult(
+                    partition_id=index, error_code=_code(outcome), error_message=_message(outcome)
+                )
+            )
+        return ElectLeadersResponse(
+            replica_election_results=[
+                ElectLeadersReplicaElectionResult(topic=name, partition_result=results)
+                for name, results in topics.items()
+            ]
+        )
+
+    async def handle_alter_partition_reassignments(
+        self, context: RequestContext, body: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        wishes = {
+            TopicPartition(topic.name, partition.partition_index): (
+                None if partition.replicas is None else tuple(partition.replicas)
+            )
+            for topic in body.topics
+            for partition in topic.partitions
+        }
+        refused: dict[TopicPartition, KafkaError] = {}
+        if not body.allow_replication_factor_change:
+            refused = self._changes_of_factor(wishes)
+        outcomes = refused | await self.controller.alter_partition_reassignments(
+            {tp: replicas for tp, replicas in wishes.items() if tp not in refused}
+        )
+        topics: dict[str, list[ReassignablePartitionResponse]] = {}
+        for topic_partition in wishes:
+            outcome = outcomes.get(topic_partition)
+            topics.setdefault(topic_partition.topic, []).append(
+                ReassignablePartitionResponse(
+                    partition_index=topic_partition.partition,
+                    error_code=_code(outcome),
+                    error_message=_message(outcome),
+                )
+            )
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=body.allow_replication_factor_change,
+            error_message=None,
+            responses=[
+                ReassignableTopicResponse(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+
+    def _changes_of_factor(
+        self, wishes: Mapping[TopicPartition, tuple[int, ...] | None]
+    ) -> dict[TopicPartition, KafkaError]:
+        """The wishes for more or fewer replicas than the partition has."""
+        refused = {}
+        for topic_partition, replicas in wishes.items():
+            topic = self.controller.context.topics.get(topic_partition.topic)
+            present = topic.assignment.get(topic_partition.partition) if topic else None
+            if replicas and present and len(replicas) != len(present):
+                refused[topic_partition] = KafkaError(
+                    ErrorCode.INVALID_REPLICATION_FACTOR,
+                    f"{topic_partition}: {len(replicas)} replicas in the place of {len(present)}, "
+                    "and the number may not change",
+                )
+        return refused
+
+    async def handle_list_partition_reassignments(
+        self, context: RequestContext, body: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        wanted = None
+        if body.topics is not None:
+            wanted = [
+                TopicPartition(topic.name, index)
+                for topic in body.topics
+                for index in topic.partition_indexes
+            ]
+        found = await self.controller.list_partition_reassignments(wanted)
+        topics: dict[str, list[OngoingPartitionReassignment]] = {}
+        for (name, index), ongoing in found.items():
+            topics.setdefault(name, []).append(
+                OngoingPartitionReassignment(
+                    partition_index=index,
+                    replicas=list(ongoing.replicas),
+                    adding_replicas=list(ongoing.adding),
+                    removing_replicas=list(ongoing.removing),
+                )
+            )
+        return ListPartitionReassignmentsResponse(
+            error_message=None,
+            topics=[
+                OngoingTopicReassignment(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+
+
+def election_type(number: int) -> ElectionType:
+    """INVALID_REQUEST for a kind of election that there is not."""
+    try:
+        return ElectionType(number)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{number} is not a kind of election (0 or 1)"
+        ) from None
+
+
+def _code(outcome: KafkaError | None) -> int:
+    return int(ErrorCode.NONE) if outcome is None else int(outcome.error)
+
+
+def _message(outcome: KafkaError | None) -> str | None:
+    return None if outcome is None else outcome.message[:MAX_MESSAGE_LENGTH]
