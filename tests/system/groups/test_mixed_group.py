@@ -1,0 +1,184 @@
+"""confluent-kafka, kafka-python and aiokafka as members of one group, which come and go."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ottla import Admin, Consumer, NewTopic, Producer, TopicPartition
+from ottla.protocol.message import decode_versioned
+from ottla.protocol.offsets_topic import GroupMetadataKey, GroupMetadataValue
+
+LIMIT_SECONDS = 40
+MEMBER = Path(__file__).with_name("group_member.py")
+LIBRARIES = ("confluent", "kafka-python", "aiokafka")
+PARTITIONS = 6
+GROUP_METADATA = 2
+SHORT_SESSION_MS, LONG_SESSION_MS = 1200, 10_000  # a member that is rolled has the long one's time
+
+
+class Member:
+    """A member's process, and what it has said so far."""
+
+    def __init__(self, library: str, *words: str) -> None:
+        self.said: list[dict] = []
+        command = [sys.executable, str(MEMBER), library, *words]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            # The last line of a process that is killed may be half a line.
+            if line.endswith("\n"):
+                self.said.append(json.loads(line))
+
+    def all(self, what: str) -> list:
+        return [each[what] for each in list(self.said) if what in each]
+
+    def records(self, what: str) -> list[tuple[int, int]]:
+        return [tuple(record) for records in self.all(what) for record in records]
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        self.process.send_signal(number)
+        self.process.wait(LIMIT_SECONDS)
+        self._reader.join(LIMIT_SECONDS)
+        self.process.stdout.close()
+
+
+class Group:
+    """A topic that is written to while members of a group read it."""
+
+    def __init__(self, broker, topic: str) -> None:
+        self.broker = broker
+        self.topic = topic
+        self.sent = 0
+        self.members: list[Member] = []
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+        self.producer = Producer(broker.bootstrap_servers)
+
+    def join(self, library: str, instance: str = "") -> Member:
+        session_ms = LONG_SESSION_MS if instance else SHORT_SESSION_MS
+        words = (self.broker.bootstrap_servers, self.topic, "mixed", str(session_ms), instance)
+        self.members.append(Member(library, *words))
+        return self.members[-1]
+
+    def write_until(self, condition) -> None:
+        """Go on writing to all partitions until the condition holds."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, [member.said[-3:] for member in self.members]
+            for partition in range(PARTITIONS):
+                self.producer.send(self.topic, b"v", partition=partition)
+            self.producer.flush()
+            self.sent += 1
+
+    def wait(self, condition) -> None:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, [member.said[-3:] for member in self.members]
+
+    @property
+    def everything(self) -> set[tuple[int, int]]:
+        return {(p, offset) for p in range(PARTITIONS) for offset in range(self.sent)}
+
+    def read(self) -> set[tuple[int, int]]:
+        return {record for member in self.members for record in member.records("read")}
+
+    def committed(self) -> list[tuple[int, int]]:
+        return [record for member in self.members for record in member.records("committed")]
+
+    @property
+    def generations(self) -> list[int]:
+        """Those that the coordinator has written down, in order."""
+        partition = TopicPartition("__consumer_offsets", 0)
+        with Consumer(self.broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([partition])
+            (end,) = consumer.end_offsets([partition]).values()
+            found = []
+            while consumer.position(partition) < end:
+                for record in consumer.poll(1000):
+                    if int.from_bytes(record.key[:2], "big") != GROUP_METADATA or not record.value:
+                        continue
+                    if decode_versioned(GroupMetadataKey, record.key).group == "mixed":
+                        value = decode_versioned(GroupMetadataValue, record.value)
+                        found.append(value.generation)
+        return found
+
+    def close(self) -> None:
+        for member in self.members:
+            if member.process.poll() is None:
+                member.end()
+        self.producer.close()
+
+
+@pytest.fixture
+def group(start_broker):
+    """With a broker of its own, whose groups may have short sessions."""
+    broker = start_broker(group_min_session_timeout_ms=500, offsets_topic_num_partitions=1)
+    group = Group(broker, "mixed")
+    yield group
+    group.close()
+
+
+def works(member):
+    """Whether a member has committed something since now."""
+    before = len(member.all("committed"))
+    return lambda: len(member.all("committed")) > before
+
+
+def test_no_record_is_lost_or_committed_twice_while_members_come_and_go(group):
+    """Each stalls for longer than max.poll.interval.ms, and one is killed."""
+    members = [group.join(library) for library in LIBRARIES]
+    for member in members:
+        group.write_until(works(member))
+    for member in members[:2]:
+        member.process.send_signal(signal.SIGUSR1)
+    for member in members[:2]:
+        group.write_until(lambda member=member: member.all("refused"))
+        group.write_until(works(member))
+    members[0].end()
+    members[2].process.send_signal(signal.SIGUSR1)
+    members.append(group.join("confluent"))
+    group.write_until(lambda: members[2].all("refused"))
+    for member in members[1:]:
+        group.write_until(works(member))
+    group.wait(lambda: group.read() >= group.everything)
+    committed = group.committed()
+
+    assert group.read() == group.everything
+    assert len(committed) == len(set(committed))
+    generations = group.generations
+    assert generations == sorted(generations)
+
+
+def test_static_members_are_rolled_without_a_rebalance(group):
+    """Each is killed and comes back under its name: the generation stays, and so do all others."""
+    members = {library: group.join(library, f"static-{library}") for library in LIBRARIES}
+    for member in members.values():
+        group.write_until(works(member))
+    group.write_until(
+        lambda: len(members) == sum(m.all("assigned")[-1] == 2 for m in members.values())
+    )
+    generation = group.generations[-1]
+    for library, member in members.items():
+        member.end(signal.SIGTERM)
+        members[library] = group.join(library, f"static-{library}")
+        group.write_until(works(members[library]))
+    group.wait(lambda: group.read() >= group.everything)
+
+    assert group.generations[-1] == generation
+    assert [member.all("assigned")[-1] for member in members.values()] == [2, 2, 2]
+    committed = group.committed()
+    assert len(committed) == len(set(committed))
