@@ -9,13 +9,13 @@ from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
 from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING
 from ottla.config.endpoint import (
     WILDCARD_HOSTS,
-    EndPoint,
     parse_listeners,
     parse_protocol_map,
     require_distinct_ports,
 )
 from ottla.config.rules import at_least, between
 from ottla.errors import ConfigError
+from ottla.structs import EndPoint
 
 
 class NetworkConfig(ConfigTable, group=True):

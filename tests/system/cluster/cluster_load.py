@@ -1,0 +1,174 @@
+"""A steady load on a topic, and what must be true of it whatever befalls the brokers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+LIMIT_S = 30.0
+PAUSE_S = 0.02
+QUIET = {"log_level": 0}
+
+
+def until(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
+    """Wait for a condition, with a limit."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {limit_s} s"
+        time.sleep(PAUSE_S)
+
+
+class ClusterView:
+    """The cluster as a client's metadata show it."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET})
+
+    def create(self, topic: str, partitions: int = 3, replicas: int = 3, **config: str) -> None:
+        settings = {name.replace("_", "."): value for name, value in config.items()}
+        new = NewTopic(topic, partitions, replicas, config=settings)
+        self.admin.create_topics([new])[topic].result(LIMIT_S)
+        until(lambda: self.leaders(topic).get(0, -1) >= 0, f"{topic} has leaders")
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        metadata = self.admin.list_topics(timeout=LIMIT_S)
+        found = metadata.topics.get(topic)
+        return {} if found is None else {p.id: p.leader for p in found.partitions.values()}
+
+    def in_sync(self, topic: str) -> dict[int, list[int]]:
+        metadata = self.admin.list_topics(timeout=LIMIT_S)
+        return {p.id: sorted(p.isrs) for p in metadata.topics[topic].partitions.values()}
+
+    def controller(self) -> int:
+        return self.admin.list_topics(timeout=LIMIT_S).controller_id
+
+    def until_all_in_sync(self, topic: str, brokers: list[int]) -> None:
+        def is_in_sync() -> bool:
+            return all(isr == brokers for isr in self.in_sync(topic).values())
+
+        until(is_in_sync, f"all replicas of {topic} are in sync")
+
+
+class SteadyLoad:
+    """Numbers, written to each partition in turn by an idempotent producer with acks=all.
+
+    `acknowledged` has the numbers by partition; a number that failed may be there or not.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int = 3) -> None:
+        self.topic = topic
+        self.partitions = partitions
+        self.acknowledged: dict[int, list[int]] = {index: [] for index in range(partitions)}
+        self.failed: list[str] = []
+        self.longest_gap_s = 0.0
+        self._last_ack_s: dict[int, float] = {}
+        self._bootstrap_servers = bootstrap_servers
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 2,
+                "message.timeout.ms": 60_000,
+                "retry.backoff.ms": 50,
+                "topic.metadata.refresh.interval.ms": 1_000,
+                "reconnect.backoff.max.ms": 200,
+                **QUIET,
+            }
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> SteadyLoad:
+        self._thread.start()
+        self.until_more(1)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Write no more, and wait for what is on its way."""
+        self._stop.set()
+        self._thread.join(LIMIT_S)
+        assert self._producer.flush(LIMIT_S) == 0, "records are still on their way"
+
+    def until_more(self, count: int = 100) -> None:
+        """Wait until each partition has acknowledged so many records more."""
+        before = {index: len(numbers) for index, numbers in self.acknowledged.items()}
+
+        def has_more() -> bool:
+            return all(
+                len(numbers) >= before[index] + count
+                for index, numbers in self.acknowledged.items()
+            )
+
+        until(has_more, f"{count} more records in each partition")
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            for _ in range(10):
+                for partition in range(self.partitions):
+                    self._producer.produce(
+                        self.topic,
+                        str(number).encode(),
+                        partition=partition,
+                        on_delivery=self._on_delivery,
+                    )
+                number += 1
+            self._producer.poll(0)
+            time.sleep(0.005)
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed.append(str(error))
+            return
+        partition, now_s = message.partition(), time.monotonic()
+        last_s = self._last_ack_s.get(partition, now_s)
+        self.longest_gap_s = max(self.longest_gap_s, now_s - last_s)
+        self._last_ack_s[partition] = now_s
+        self.acknowledged[partition].append(int(message.value()))
+
+    def check(self) -> None:
+        """Read everything: nothing is lost, nothing is there twice, the order is the writer's."""
+        assert not self.failed, self.failed[:3]
+        for partition, numbers in self.acknowledged.items():
+            read = read_numbers(self._bootstrap_servers, self.topic, partition, len(numbers))
+            assert read == sorted(set(read)), f"partition {partition}: duplicated or reordered"
+            assert read == numbers, f"partition {partition}: {len(read)} of {len(numbers)}"
+
+
+def read_numbers(
+    bootstrap_servers: str, topic: str, partition: int, count: int, **settings: object
+) -> list[int]:
+    """The numbers in a partition: `count` of them, and what comes after them at once."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            **QUIET,
+            **settings,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    read: list[int] = []
+    deadline = time.monotonic() + LIMIT_S
+    try:
+        while time.monotonic() < deadline:
+            for message in consumer.consume(1000, 0.2):
+                error = message.error()
+                if error is None:
+                    read.append(int(message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF and len(read) >= count:
+                    return read
+        raise AssertionError(f"{topic}-{partition}: only {len(read)} of {count} records were read")
+    finally:
+        consumer.close()

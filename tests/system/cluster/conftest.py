@@ -1,0 +1,42 @@
+"""One cluster of three brokers for the tests of this folder: each leaves it whole again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cluster_load import ClusterView
+
+from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.zookeeper_process import ZooKeeperProcess
+
+
+@pytest.fixture(scope="session")
+def running_cluster(
+    zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterProcess]:
+    """Brokers 1, 2 and 3 below a chroot of the shared server."""
+    data_dir = tmp_path_factory.mktemp("cluster")
+    cluster = ClusterProcess(data_dir, zookeeper=zookeeper, chroot="/cluster").start()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster(running_cluster: ClusterProcess) -> Iterator[ClusterProcess]:
+    """The cluster; brokers that a test has killed or stopped are started again after it."""
+    yield running_cluster
+    for broker_id in running_cluster.brokers:
+        if broker_id not in running_cluster.live_brokers:
+            running_cluster.start_broker(broker_id)
+
+
+@pytest.fixture
+def view(cluster: ClusterProcess) -> ClusterView:
+    """What a client's metadata say."""
+    return ClusterView(cluster.bootstrap_servers)

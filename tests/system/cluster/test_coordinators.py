@@ -1,0 +1,113 @@
+"""Groups and transactions outlive the brokers that coordinate them."""
+
+from __future__ import annotations
+
+import time
+
+from cluster_load import LIMIT_S, QUIET, SteadyLoad, read_numbers, until
+from confluent_kafka import Consumer, KafkaException, Producer
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+
+
+def java_partition(key: str, count: int) -> int:
+    """Where Kafka keeps a group or a transactional id."""
+    code = 0
+    for character in key:
+        code = (31 * code + ord(character)) & 0xFFFFFFFF
+    signed = code - 2**32 if code >= 2**31 else code
+    return abs(signed) % count
+
+
+def coordinator(view, topic: str, key: str) -> int:
+    """The broker that coordinates a group or an id, -1 while there is none."""
+    leaders = view.leaders(topic)
+    return leaders[java_partition(key, len(leaders))] if leaders else -1
+
+
+def poll_numbers(consumer: Consumer, count: int) -> list[int]:
+    """The next numbers of the group, at least so many."""
+    numbers: list[int] = []
+    deadline = time.monotonic() + LIMIT_S
+    while len(numbers) < count:
+        assert time.monotonic() < deadline, f"only {len(numbers)} of {count} records"
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            numbers.append(int(message.value()))
+    return numbers
+
+
+def test_group_goes_on_with_another_coordinator(cluster, view, unique):
+    """Its committed offsets are there, and none of its records is lost or read twice (F42)."""
+    topic, group = unique("grouped"), unique("group")
+    view.create(topic, partitions=1)
+    with SteadyLoad(cluster.bootstrap_servers, topic, partitions=1) as load:
+        load.until_more(300)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 10_000,
+            **QUIET,
+        }
+    )
+    consumer.subscribe([topic])
+    first = poll_numbers(consumer, 100)
+    consumer.commit(asynchronous=False)
+    dead = coordinator(view, OFFSETS, group)
+    cluster.kill_broker(dead)
+    until(lambda: coordinator(view, OFFSETS, group) not in (dead, -1), "another coordinator")
+    rest = poll_numbers(consumer, len(load.acknowledged[0]) - len(first))
+    until(lambda: committed(consumer), "the offsets are committed")
+    consumer.close()
+
+    assert first + rest == load.acknowledged[0]
+    load.check()
+
+
+def committed(consumer: Consumer) -> bool:
+    """Whether a commit gets through."""
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException:
+        return False
+    return True
+
+
+def test_transactions_go_on_with_another_coordinator(cluster, view, unique):
+    """What was committed is read, what was aborted is not, before and after (F39)."""
+    topic, transactional_id = unique("transacted"), unique("id")
+    view.create(topic)
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": 60_000,
+            **QUIET,
+        }
+    )
+    producer.init_transactions(LIMIT_S)
+    for number in range(10):
+        if number == 5:
+            dead = coordinator(view, TRANSACTIONS, transactional_id)
+            cluster.kill_broker(dead)
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.produce(topic, str(number).encode(), partition=partition)
+        if number % 3 == 2:
+            producer.abort_transaction(LIMIT_S)
+        else:
+            producer.commit_transaction(LIMIT_S)
+
+    committed = [number for number in range(10) if number % 3 != 2]
+    for partition in range(3):
+        read = read_numbers(
+            cluster.bootstrap_servers,
+            topic,
+            partition,
+            len(committed),
+            **{"isolation.level": "read_committed"},
+        )
+        assert read == committed

@@ -1,0 +1,64 @@
+"""Brokers die and come back under load: what was acknowledged is there, once and in order."""
+
+from __future__ import annotations
+
+from cluster_load import SteadyLoad, until
+
+BROKERS = [1, 2, 3]
+
+
+def test_killed_leader_is_followed_by_another(cluster, view, unique):
+    """kill -9: writable again after the session, in sync again after the return (F01)."""
+    topic = unique("killed")
+    view.create(topic)
+    with SteadyLoad(cluster.bootstrap_servers, topic) as load:
+        load.until_more()
+        leader = view.leaders(topic)[0]
+        cluster.kill_broker(leader)
+        load.until_more()
+        assert leader not in view.leaders(topic).values()
+        cluster.start_broker(leader)
+        load.until_more()
+    view.until_all_in_sync(topic, BROKERS)
+    load.check()
+
+
+def test_stopped_leader_hands_over(cluster, view, unique):
+    """SIGTERM: others lead before it goes, so that hardly anybody notices (F07)."""
+    topic = unique("stopped")
+    view.create(topic)
+    with SteadyLoad(cluster.bootstrap_servers, topic) as load:
+        load.until_more()
+        leader = view.leaders(topic)[0]
+        assert cluster.stop_broker(leader) == 0
+        load.until_more()
+        assert leader not in view.leaders(topic).values()
+        assert "others will be elected" not in cluster.brokers[leader].log
+    load.check()
+
+
+def test_killed_controller_is_followed_by_another(cluster, view, unique):
+    """The next one creates topics, and knows those that there were (F28)."""
+    topic = unique("controlled")
+    view.create(topic)
+    controller = view.controller()
+    with SteadyLoad(cluster.bootstrap_servers, topic) as load:
+        cluster.kill_broker(controller)
+        until(lambda: view.controller() not in (controller, -1), "another controller")
+        view.create(unique("after"), partitions=1, replicas=2)
+        load.until_more()
+    load.check()
+
+
+def test_all_brokers_killed_at_once_come_back_with_everything(cluster, view, unique):
+    """The page cache survives, and so do epochs and high watermarks (F09)."""
+    topic = unique("dark")
+    view.create(topic)
+    with SteadyLoad(cluster.bootstrap_servers, topic) as load:
+        load.until_more()
+        for broker_id in BROKERS:
+            cluster.kill_broker(broker_id)
+        for broker_id in BROKERS:
+            cluster.start_broker(broker_id)
+        load.until_more()
+    load.check()
