@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode, urlsafe_b64encode
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.protocol.offsets_topic import GroupMetadataValue, MemberMetadata, OffsetCommitValue
 
 CONSUMER_PROTOCOL = "consumer"
+KAFKA_NAMES = {"group": "group_id", "partition_count": "num_partitions"}
 
 
 def offset_line(key: bytes | None, value: bytes | None) -> str | None:
@@ -62,9 +64,14 @@ def _group_text(group_id: str, group: GroupMetadataValue) -> str:
 
 
 def key_and_payload(key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
-    """A record as `dump-log --offsets-decoder` shows it; of a tombstone there is no payload."""
+    """A record as `dump-log --offsets-decoder` shows it; of a tombstone there is no payload.
+
+    Commits and classic groups look as in Kafka 3, records of consumer groups as in Kafka 4.
+    """
     from ottla.protocol.message import decode_versioned
     from ottla.protocol.offsets_topic import (
+        VALUES,
+        GroupMetadataKey,
         GroupMetadataValue,
         OffsetCommitKey,
         OffsetCommitValue,
@@ -82,6 +89,13 @@ def key_and_payload(key: bytes | None, value: bytes | None) -> tuple[str | None,
         return shown, f"{commit.offset}:{commit.metadata}" if commit.metadata else str(
             commit.offset
         )
+    if not isinstance(found, GroupMetadataKey):
+        shown = _json({"type": str(found.max_version), "data": _document(found)})
+        if value is None:
+            return shown, None
+        version = str(int.from_bytes(value[:2], "big"))
+        data = _document(decode_versioned(VALUES[type(found)], value))
+        return shown, _json({"version": version, "data": data})
     shown = _json({"metadata": found.group})
     if value is None:
         return shown, None
@@ -118,6 +132,30 @@ def _assignment_text(protocol_type: str, member: MemberMetadata) -> str:
     )
     user_data = bytes(assignment.user_data or b"").hex().upper()
     return f"[{partitions}]:{user_data}" if user_data else f"[{partitions}]"
+
+
+def _document(value: object) -> object:
+    """A message, or a value in it, as JSON has it: Kafka's names, ids in base 64."""
+    from uuid import UUID
+
+    from ottla.protocol.message import Struct
+
+    if isinstance(value, Struct):
+        return {
+            _json_name(field.name): _document(getattr(value, field.name))
+            for field in type(value).fields
+            if field.tag is None or getattr(value, field.name) != field.default
+        }
+    if isinstance(value, list):
+        return [_document(item) for item in value]
+    if isinstance(value, UUID):
+        return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+    return b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _json_name(name: str) -> str:
+    first, *words = KAFKA_NAMES.get(name, name).split("_")
+    return first + "".join(word.capitalize() for word in words)
 
 
 def _json(document: object) -> str:

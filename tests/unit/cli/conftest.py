@@ -184,12 +184,20 @@ class FakeAdmin:
     def delete_records(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         return checked({each: self.failures.get(each) or low for each, low in offsets.items()})
 
-    def list_groups(self, states: tuple[str, ...] = ()) -> list[GroupListing]:
-        return [
-            GroupListing(group.group_id, "consumer", group.state)
+    def list_groups(
+        self, states: tuple[str, ...] = (), types: tuple[str, ...] = ()
+    ) -> list[GroupListing]:
+        listed = [
+            GroupListing(
+                group.group_id,
+                "consumer",
+                group.state,
+                "classic" if group.group_epoch is None else "consumer",
+            )
             for group in self.groups.values()
             if not states or group.state in states
         ]
+        return [group for group in listed if not types or group.type in types]
 
     def describe_groups(self, group_ids: list[str]) -> dict[str, GroupDescription]:
         dead = {each: GroupDescription(each, "Dead", "", "", NODE) for each in group_ids}

@@ -1,5 +1,7 @@
 """Records of __consumer_offsets as text."""
 
+from uuid import UUID
+
 from ottla.cli.group_records import group_line, key_and_payload, offset_line
 from ottla.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -7,11 +9,17 @@ from ottla.protocol.consumer_protocol import (
 )
 from ottla.protocol.message import encode_versioned
 from ottla.protocol.offsets_topic import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    StoredTopic,
+    StoredTopicPartitions,
 )
 
 COMMIT_KEY = encode_versioned(OffsetCommitKey(group="g", topic="t", partition=2), 1)
@@ -98,3 +106,34 @@ def test_dump_of_another_protocol_shows_its_bytes():
     _, payload = key_and_payload(GROUP_KEY, group("connect"))
 
     assert '"assignment":"{m-1=0000' in str(payload)
+
+
+def test_records_of_consumer_groups_are_json_with_kafkas_names():
+    """Ids of topics are in base 64; a tombstone has no payload."""
+    key = encode_versioned(ConsumerGroupCurrentMemberAssignmentKey(group="g", member_id="m"), 8)
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=3,
+        previous_member_epoch=2,
+        state=1,
+        assigned_partitions=[StoredTopicPartitions(topic_id=UUID(int=1), partitions=[0, 2])],
+    )
+
+    assert key_and_payload(key, encode_versioned(value, 0)) == (
+        '{"type":"8","data":{"groupId":"g","memberId":"m"}}',
+        '{"version":"0","data":{"memberEpoch":3,"previousMemberEpoch":2,"state":1,'
+        '"assignedPartitions":[{"topicId":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":[0,2]}],'
+        '"partitionsPendingRevocation":[]}}',
+    )
+    assert key_and_payload(key, None)[1] is None
+
+
+def test_partition_counts_have_kafkas_name():
+    """numPartitions."""
+    key = encode_versioned(ConsumerGroupPartitionMetadataKey(group="g"), 4)
+    topic = StoredTopic(topic_id=UUID(int=0), topic_name="t", partition_count=2)
+    value = encode_versioned(ConsumerGroupPartitionMetadataValue(topics=[topic]), 0)
+
+    payload = key_and_payload(key, value)[1]
+
+    assert payload is not None
+    assert '"topicName":"t","numPartitions":2' in payload

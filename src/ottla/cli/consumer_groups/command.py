@@ -124,7 +124,9 @@ def _add_views(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--members", action="store_true", help="Describe the members of the group.")
     parser.add_argument(
-        "--verbose", action="store_true", help="Show which partitions each member has (--members)."
+        "--verbose",
+        action="store_true",
+        help="Show which partitions each member has (--members), and epochs (also --state).",
     )
     parser.add_argument(
         "--state",
@@ -133,6 +135,14 @@ def _add_views(parser: ArgumentParser) -> None:
         const="",
         help="With --describe: the coordinator, assignor, state and number of members. With "
         "--list: the state of each group, or only groups in these states.",
+    )
+    parser.add_argument(
+        "--type",
+        metavar="TYPE,...",
+        nargs="?",
+        const="",
+        help="With --list: the type of each group, or only groups of these types: classic, "
+        "consumer.",
     )
 
 
@@ -199,6 +209,7 @@ def check(arguments: Namespace) -> str:
         raise UsageError(f"option {action} needs --group or --all-groups")
     only_with(arguments, ("--members", "--offsets"), "--describe")
     only_with(arguments, ("--verbose",), "--describe")
+    only_with(arguments, ("--type",), "--list")
     for view in ("--members", "--offsets", "--state"):
         forbid_with(arguments, view, ("--members", "--offsets", "--state"))
     if action == "--describe" and arguments.state:

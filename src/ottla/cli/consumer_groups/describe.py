@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ottla.clients.admin.descriptions import GroupDescription, MemberDescription
 
 MISSING = "-"
+EPOCHS = ("CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT")
+REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 LATEST = -1
 
 
@@ -48,7 +50,7 @@ def describe_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> i
             continue
         _note_state(group, terminal)
         if arguments.state is not None:
-            _print_state(group, terminal)
+            _print_state(group, arguments.verbose, terminal)
         elif arguments.members:
             _print_members(group, arguments.verbose, terminal)
         else:
@@ -63,7 +65,7 @@ def _shows_offsets(arguments: Namespace) -> bool:
 def _note_state(group: GroupDescription, terminal: Terminal) -> None:
     if group.state == "Empty":
         terminal.note(f"\nConsumer group '{group.group_id}' has no active members.")
-    elif group.state in ("PreparingRebalance", "CompletingRebalance"):
+    elif group.state in REBALANCING:
         terminal.note(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.")
 
 
@@ -144,27 +146,35 @@ def _print_members(group: GroupDescription, verbose: bool, terminal: Terminal) -
     members = group.members
     if not members:
         return
-    widths = (
+    widths = [
         _width([group.group_id]),
         _width([member.member_id for member in members]),
         _width([member.host for member in members]),
         _width([member.client_id for member in members]),
         15,
-        0,
-    )
-    assignment = "ASSIGNMENT" if verbose else ""
-    header = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", assignment)
+    ]
+    details = [_details(group, member) if verbose else ("",) for member in members]
+    header: tuple[str, ...] = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS")
+    if verbose:
+        header += ("ASSIGNMENT",) if group.group_epoch is None else EPOCHS
+    else:
+        header += ("",)
+    widths += [_width(list(column)) for column in zip(*details, strict=True)]
+    widths[-1] = 0
     terminal.print("\n" + columns(header, widths))
-    for member in members:
-        fields = (
-            group.group_id,
-            member.member_id,
-            member.host,
-            member.client_id,
-            str(len(member.assignment)),
-            assignment_text(member.assignment) if verbose else "",
-        )
+    for member, more in zip(members, details, strict=True):
+        count = str(len(member.assignment))
+        fields = (group.group_id, member.member_id, member.host, member.client_id, count, *more)
         terminal.print(columns(fields, widths))
+
+
+def _details(group: GroupDescription, member: MemberDescription) -> tuple[str, ...]:
+    """The partitions of a member; of one of a consumer group also epochs and target."""
+    current = assignment_text(member.assignment)
+    if group.group_epoch is None:
+        return (current,)
+    target = assignment_text(member.target_assignment or [])
+    return str(member.member_epoch), current, str(group.assignment_epoch), target
 
 
 def assignment_text(partitions: Sequence[TopicPartition]) -> str:
@@ -177,14 +187,18 @@ def _topic_texts(partitions: Sequence[TopicPartition]) -> Iterator[str]:
         yield f"{topic}({','.join(str(partition.partition) for partition in group)})"
 
 
-def _print_state(group: GroupDescription, terminal: Terminal) -> None:
+def _print_state(group: GroupDescription, verbose: bool, terminal: Terminal) -> None:
     node = group.coordinator
     coordinator = f"{node.host}:{node.port} ({node.id})"
-    widths = (max(25, len(coordinator)), 25, 20, 15, 0)
-    header = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")
-    terminal.print("\n" + columns(header, widths))
-    fields = (group.group_id, coordinator, group.protocol, group.state, str(len(group.members)))
-    terminal.print(columns(fields, widths))
+    widths: tuple[int, ...] = (max(25, len(coordinator)), 25, 20, 15)
+    header: tuple[str, ...] = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE")
+    fields: tuple[str, ...] = (group.group_id, coordinator, group.protocol, group.state)
+    if verbose and group.group_epoch is not None:
+        widths += (15, 25)
+        header += ("GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH")
+        fields += (str(group.group_epoch), str(group.assignment_epoch))
+    terminal.print("\n" + columns((*header, "#MEMBERS"), (*widths, 0)))
+    terminal.print(columns((*fields, str(len(group.members))), (*widths, 0)))
 
 
 def columns(fields: Sequence[str], widths: Sequence[int]) -> str:

@@ -11,22 +11,52 @@ from ottla.cli.terminal import Terminal
 if TYPE_CHECKING:
     from ottla import Admin
 
-STATES: Final = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
+STATES: Final = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Empty",
+    "Assigning",
+    "Reconciling",
+)
+TYPES: Final = ("classic", "consumer")
 
 
 def list_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
-    """Print the ids of the groups; with --state also the state that each is in."""
+    """Print the ids of the groups; with --state and --type also what they are."""
     states = group_states(arguments.state) if arguments.state else ()
-    groups = sorted(admin.list_groups(states=states), key=lambda group: group.group_id)
-    if arguments.state is None:
-        for group in groups:
-            terminal.print(group.group_id)
-        return 0
+    types = group_types(arguments.type) if arguments.type else ()
+    groups = sorted(admin.list_groups(states, types), key=lambda group: group.group_id)
     width = max([15, *(len(group.group_id) for group in groups)]) + 10
-    terminal.print(f"{'GROUP':<{width}} {'STATE':<20}")
+    with_type, with_state = arguments.type is not None, arguments.state is not None
+    if not with_type and not with_state:
+        width = 0
+    else:
+        _print_row(terminal, width, "GROUP", "TYPE" * with_type, "STATE" * with_state)
     for group in groups:
-        terminal.print(f"{group.group_id:<{width}} {group.state:<20}")
+        _print_row(
+            terminal,
+            width,
+            group.group_id,
+            group.type.capitalize() if with_type else "",
+            group.state if with_state else "",
+        )
     return 0
+
+
+def _print_row(terminal: Terminal, width: int, group_id: str, type_: str, state: str) -> None:
+    fields = [f"{group_id:<{width}}"] + [f"{field:<20}" for field in (type_, state) if field]
+    terminal.print(" ".join(fields))
+
+
+def group_types(text: str) -> tuple[str, ...]:
+    """The types of a list like `classic,consumer`."""
+    wanted = tuple(part.strip().lower() for part in text.split(","))
+    for name in wanted:
+        if name not in TYPES:
+            raise UsageError(f"there is no group type '{name}'; there are {', '.join(TYPES)}")
+    return wanted
 
 
 def group_states(text: str) -> tuple[str, ...]:

@@ -164,9 +164,11 @@ class Admin(ClosedOnExit):
 
     # Groups
 
-    def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """The groups of all brokers, by id; only those in one of `states`, if any are named."""
-        return self._run(self._groups.list_groups(list(states)))
+    def list_groups(
+        self, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> list[GroupListing]:
+        """The groups of all brokers, by id; only those of `states` and `types` that are named."""
+        return self._run(self._groups.list_groups(list(states), list(types)))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Groups with their members; one that does not exist is described as Dead."""

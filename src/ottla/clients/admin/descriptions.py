@@ -109,27 +109,36 @@ class AlterConfigOp(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """A group in a list; brokers before 2.6 do not tell the state."""
+    """A group in a list; brokers before 2.6 do not tell the state, those before 3.8 the type."""
 
     group_id: str
     protocol_type: str
     state: str = ""
+    type: str = ""
 
 
 @dataclass(slots=True)
 class MemberDescription:
-    """A member of a group and the partitions that it was given."""
+    """A member of a group and the partitions that it was given.
+
+    One of a consumer group has an epoch, and a target that it is on its way to (KIP-848).
+    """
 
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
     assignment: list[TopicPartition] = field(default_factory=list)
+    member_epoch: int | None = None
+    target_assignment: list[TopicPartition] | None = None
 
 
 @dataclass(slots=True)
 class GroupDescription:
-    """A group: its state under Kafka's names, its assignor (`protocol`) and its members."""
+    """A group: its state under Kafka's names, its assignor (`protocol`) and its members.
+
+    Consumer groups have epochs: that of the group, and that of its assignment (KIP-848).
+    """
 
     group_id: str
     state: str
@@ -137,3 +146,5 @@ class GroupDescription:
     protocol: str
     coordinator: Node
     members: list[MemberDescription] = field(default_factory=list)
+    group_epoch: int | None = None
+    assignment_epoch: int | None = None

@@ -10,8 +10,14 @@ from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import GroupDescription, GroupListing, MemberDescription
 from ottla.clients.consumer_protocol import decode_assignment
 from ottla.clients.network_client import response_error
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
+from ottla.protocol.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedAssignment,
+    DescribedConsumerGroup,
+)
 from ottla.protocol.group import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -21,10 +27,12 @@ from ottla.protocol.group import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from ottla.structs import Node
+from ottla.structs import Node, TopicPartition
 
 FIRST_LIST_WITH_STATES = 4
+FIRST_LIST_WITH_TYPES = 5
 CONSUMER = "consumer"
+DEAD = "Dead"
 
 
 class GroupAdmin:
@@ -33,11 +41,15 @@ class GroupAdmin:
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
 
-    async def list_groups(self, states: Sequence[str]) -> list[GroupListing]:
+    async def list_groups(
+        self, states: Sequence[str], types: Sequence[str] = ()
+    ) -> list[GroupListing]:
         async def attempt(
             pending: list[int], deadline: Deadline
         ) -> dict[int, list[GroupListing] | KafkaError]:
-            answers = await asyncio.gather(*(self._list(broker, states) for broker in pending))
+            answers = await asyncio.gather(
+                *(self._list(broker, states, types) for broker in pending)
+            )
             return dict(zip(pending, answers, strict=True))
 
         brokers = await self._admin.brokers(self._admin.deadline())
@@ -67,9 +79,12 @@ class GroupAdmin:
 
         return await self._admin.for_each(group_ids, attempt)
 
-    async def _list(self, broker: int, states: Sequence[str]) -> list[GroupListing] | KafkaError:
-        request = ListGroupsRequest(states_filter=list(states))
+    async def _list(
+        self, broker: int, states: Sequence[str], types: Sequence[str]
+    ) -> list[GroupListing] | KafkaError:
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
         low = FIRST_LIST_WITH_STATES if states else 0
+        low = FIRST_LIST_WITH_TYPES if types else low
         try:
             response = cast(
                 ListGroupsResponse, await self._admin.client.send(broker, request, low=low)
@@ -78,7 +93,7 @@ class GroupAdmin:
             return cause
         error = response_error(response.error_code, f"groups of broker {broker}")
         return error or [
-            GroupListing(group.group_id, group.protocol_type, group.group_state)
+            GroupListing(group.group_id, group.protocol_type, group.group_state, group.group_type)
             for group in response.groups
         ]
 
@@ -90,7 +105,28 @@ class GroupAdmin:
         except KafkaError as error:
             return error
         (group,) = cast(DescribeGroupsResponse, answer).groups
+        if not group.error_code and group.group_state == DEAD:
+            # To this request a consumer group is one that does not exist.
+            found = await self._describe_consumer_group(group_id, coordinator)
+            if found is not None:
+                return found
         return response_error(group.error_code, f"group {group_id}") or description_of(
+            group, coordinator
+        )
+
+    async def _describe_consumer_group(
+        self, group_id: str, coordinator: Node
+    ) -> GroupDescription | KafkaError | None:
+        """None if there is no such group, or the broker has none of that kind."""
+        request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+        try:
+            answer = await self._admin.client.send(coordinator.id, request)
+        except KafkaError as error:
+            return None if error.error is ErrorCode.UNSUPPORTED_VERSION else error
+        (group,) = cast(ConsumerGroupDescribeResponse, answer).groups
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return None
+        return response_error(group.error_code, f"group {group_id}") or consumer_group_of(
             group, coordinator
         )
 
@@ -126,3 +162,36 @@ def description_of(group: DescribedGroup, coordinator: Node) -> GroupDescription
             for member in group.members
         ],
     )
+
+
+def consumer_group_of(group: DescribedConsumerGroup, coordinator: Node) -> GroupDescription:
+    """A group of KIP-848 as the coordinator tells it."""
+    return GroupDescription(
+        group.group_id,
+        group.group_state,
+        CONSUMER,
+        group.assignor_name,
+        coordinator,
+        [
+            MemberDescription(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                _partitions(member.assignment),
+                member.member_epoch,
+                _partitions(member.target_assignment),
+            )
+            for member in group.members
+        ],
+        group.group_epoch,
+        group.assignment_epoch,
+    )
+
+
+def _partitions(assignment: DescribedAssignment) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.topic_name, partition)
+        for topic in assignment.topic_partitions
+        for partition in topic.partitions
+    ]

@@ -163,3 +163,32 @@ def test_all_groups_are_described_in_turn(tool, cluster):
         "empty",
         "g",
     ]
+
+
+def test_members_of_a_consumer_group_have_epochs_and_targets(tool, admin):
+    """KIP-848: what a member has, and what it is going to have."""
+    member = MemberDescription("c-1", None, "c", "/127.0.0.1", [A0], 4, [A0, A1])
+    admin.add_group("k", "Reconciling", member)
+    admin.groups["k"].group_epoch = admin.groups["k"].assignment_epoch = 5
+
+    outcome = tool("consumer-groups", "--describe", "--group", "k", "--members", "--verbose")
+
+    assert outcome.lines[1].split()[-4:] == [
+        "CURRENT-EPOCH",
+        "CURRENT-ASSIGNMENT",
+        "TARGET-EPOCH",
+        "TARGET-ASSIGNMENT",
+    ]
+    assert outcome.lines[2].split()[-5:] == ["1", "4", "a(0)", "5", "a(0,1)"]
+    assert "is rebalancing" in outcome.err
+
+
+def test_state_of_a_consumer_group_shows_its_epochs(tool, admin):
+    """With --verbose."""
+    admin.add_group("k", "Stable")
+    admin.groups["k"].group_epoch, admin.groups["k"].assignment_epoch = 5, 4
+
+    outcome = tool("consumer-groups", "--describe", "--group", "k", "--state", "--verbose")
+
+    assert outcome.lines[1].split()[-3:] == ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"]
+    assert outcome.lines[2].split()[-3:] == ["5", "4", "0"]

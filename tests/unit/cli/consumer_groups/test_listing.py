@@ -34,6 +34,27 @@ def test_list_can_be_restricted_to_states(tool, cluster):
     assert [line.split()[0] for line in lines] == ["GROUP", "b"]
 
 
+def test_list_with_type_tells_the_protocol(tool, cluster):
+    """Behind the id, before the state; --type may name those that are wanted."""
+    cluster.groups["b"].group_epoch = 3
+
+    assert tool("consumer-groups", "--list", "--type", "--state").lines == [
+        f"{'GROUP':<25} {'TYPE':<20} {'STATE':<20}",
+        f"{'a':<25} {'Classic':<20} {'Empty':<20}",
+        f"{'b':<25} {'Consumer':<20} {'Stable':<20}",
+    ]
+    only = tool("consumer-groups", "--list", "--type", "Consumer").lines
+    assert [line.split()[0] for line in only] == ["GROUP", "b"]
+
+
+def test_unknown_type_lists_what_there_is(tool, cluster):
+    """The user learns the names."""
+    outcome = tool("consumer-groups", "--list", "--type", "share")
+
+    assert outcome.status == 1
+    assert "classic, consumer" in outcome.err
+
+
 def test_unknown_state_lists_what_there_is(tool, cluster):
     """The user learns the names."""
     outcome = tool("consumer-groups", "--list", "--state", "asleep")

@@ -1,0 +1,210 @@
+"""librdkafka's consumers with `group.protocol=consumer` (KIP-848) against a broker of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from ottla import Admin, NewTopic
+
+LIMIT_SECONDS = 40
+PARTITIONS = 6
+RECORDS = 20
+# A member that reads, and never leaves: it is killed.
+MEMBER = """
+import sys
+from confluent_kafka import Consumer
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2],
+                     "group.protocol": "consumer", "enable.auto.commit": False})
+consumer.subscribe([sys.argv[3]])
+while True:
+    consumer.poll(0.1)
+    print(len(consumer.assignment()), flush=True)
+"""
+
+
+@pytest.fixture
+def servers(start_broker):
+    """A broker whose members are found dead after two seconds."""
+    process = start_broker(
+        group_consumer_min_session_timeout_ms=2000,
+        group_consumer_session_timeout_ms=2000,
+        group_consumer_min_heartbeat_interval_ms=100,
+        group_consumer_heartbeat_interval_ms=100,
+        offsets_topic_num_partitions=1,
+    )
+    return process.bootstrap_servers
+
+
+class Member:
+    """A consumer that notes what it reads, and what it may read."""
+
+    def __init__(self, servers: str, group: str, *topics: str, **settings: object) -> None:
+        self.read: list[tuple[str, int, int]] = []
+        self.held: set[tuple[str, int]] = set()
+        self.errors: list[KafkaError] = []
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": group,
+                "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "topic.metadata.refresh.interval.ms": 500,
+                **settings,
+            }
+        )
+        self.consumer.subscribe(
+            list(topics), on_assign=self._take, on_revoke=self._give, on_lost=self._give
+        )
+
+    def _take(self, consumer, partitions):
+        self.held |= {(p.topic, p.partition) for p in partitions}
+
+    def _give(self, consumer, partitions):
+        """What has been read is committed before somebody else goes on."""
+        mine = [p for p in consumer.position(partitions) if p.offset >= 0]
+        if mine:
+            try:
+                consumer.commit(offsets=mine, asynchronous=False)
+            except Exception as error:
+                self.errors.append(error.args[0])
+        self.held -= {(p.topic, p.partition) for p in partitions}
+
+    def poll(self) -> None:
+        message = self.consumer.poll(0.02)
+        if message is None:
+            return
+        if message.error():
+            self.errors.append(message.error())
+            return
+        place = (message.topic(), message.partition())
+        assert place in self.held, f"{place} is not this member's"
+        self.read.append((*place, message.offset()))
+
+
+def fill(servers: str, *topics: str, partitions: int = PARTITIONS) -> None:
+    with Admin(servers) as admin:
+        admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics])
+    producer = Producer({"bootstrap.servers": servers})
+    for topic in topics:
+        for number in range(RECORDS * partitions):
+            producer.produce(topic, str(number), partition=number % partitions)
+    assert producer.flush(LIMIT_SECONDS) == 0
+
+
+def poll_until(members, condition) -> None:
+    """Poll the members in turn until the condition holds; no partition has two holders."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, [sorted(member.held) for member in members]
+        for member in members:
+            member.poll()
+            held = Counter(place for other in members for place in other.held)
+            assert not held or max(held.values()) == 1
+
+
+def shares(members) -> list[int]:
+    return sorted(len(member.held) for member in members)
+
+
+def everything_read(members) -> Counter:
+    return Counter(record for member in members for record in member.read)
+
+
+def test_members_share_topics_old_and_new(servers):
+    """Three join one after another, topics appear, and each record is read once."""
+    fill(servers, "first")
+    members = [Member(servers, "g", "^first$", "^later.*") for _ in range(3)]
+    poll_until(members, lambda: shares(members) == [2, 2, 2])
+
+    fill(servers, "later-1", partitions=3)
+    poll_until(members, lambda: shares(members) == [3, 3, 3])
+    count = RECORDS * (PARTITIONS + 3)
+    poll_until(members, lambda: sum(len(member.read) for member in members) >= count)
+
+    assert set(everything_read(members).values()) == {1}
+    with Admin(servers) as admin:
+        group = admin.describe_groups(["g"])["g"]
+        (listed,) = admin.list_groups(types=["consumer"])
+    assert (listed.group_id, listed.state, group.state) == ("g", "Stable", "Stable")
+    assert sum(len(member.assignment) for member in group.members) == PARTITIONS + 3
+    for member in members:
+        member.consumer.close()
+    assert not any(member.errors for member in members)
+
+
+def test_killed_member_is_replaced(servers):
+    """It did not leave: its session ends, and the other goes on with all partitions."""
+    fill(servers, "t")
+    words = [sys.executable, "-c", MEMBER, servers, "g", "t"]
+    victim = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert victim.stdout is not None
+        survivor = Member(servers, "g", "t")
+        poll_until([survivor], lambda: len(survivor.held) == PARTITIONS // 2)
+    finally:
+        victim.kill()
+        victim.communicate()
+
+    poll_until([survivor], lambda: len(survivor.held) == PARTITIONS)
+
+    survivor.consumer.close()
+
+
+def test_member_that_stops_polling_is_left_behind(servers):
+    """Past max.poll.interval.ms it leaves; when it polls again it is taken back."""
+    fill(servers, "t")
+    slow = Member(servers, "g", "t", **{"max.poll.interval.ms": 1500})
+    quick = Member(servers, "g", "t")
+    poll_until([slow, quick], lambda: shares([slow, quick]) == [3, 3])
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while len(quick.held) < PARTITIONS:
+        assert time.monotonic() < deadline
+        quick.poll()
+
+    slow.held.clear()
+    poll_until([slow, quick], lambda: shares([slow, quick]) == [3, 3])
+
+    slow.consumer.close()
+    quick.consumer.close()
+
+
+def test_static_member_restarts_without_a_rebalance(servers):
+    """The same partitions under the same instance id, and the other one notices nothing."""
+    fill(servers, "t")
+    static = Member(servers, "g", "t", **{"group.instance.id": "i"})
+    other = Member(servers, "g", "t")
+    poll_until([static, other], lambda: shares([static, other]) == [3, 3])
+    held, others = set(static.held), set(other.held)
+    static.consumer.close()
+
+    again = Member(servers, "g", "t", **{"group.instance.id": "i"})
+    poll_until([again, other], lambda: len(again.held) == 3)
+
+    assert again.held == held
+    assert other.held == others
+    again.consumer.close()
+    other.consumer.close()
+
+
+def test_classic_group_goes_on_as_a_consumer_group_when_it_is_empty(servers):
+    """Nothing is read twice: the committed offsets stay."""
+    fill(servers, "t")
+    classic = Member(servers, "g", "t", **{"group.protocol": "classic"})
+    poll_until([classic], lambda: len(classic.read) == RECORDS * PARTITIONS)
+    classic.consumer.close()
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce("t", "new", partition=0)
+    producer.flush(LIMIT_SECONDS)
+
+    member = Member(servers, "g", "t")
+    poll_until([member], lambda: bool(member.read))
+
+    assert member.read == [("t", 0, RECORDS)]
+    member.consumer.close()
