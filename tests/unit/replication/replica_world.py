@@ -96,12 +96,8 @@ class DirectConnection:
         except KafkaError as error:
             future.set_exception(error)
             return future
-        scheduler, most_ms = self.world.runtime.scheduler, self.world.latency_ms
-        if most_ms:
-            delay_ms = self.world.runtime.random.randrange(most_ms)
-            scheduler.call_later(delay_ms, lambda: self._deliver(request, version, future))
-        else:
-            scheduler.call_soon(lambda: self._deliver(request, version, future))
+        deliver = self.world.later(self._deliver)
+        self.world.runtime.scheduler.call_soon(lambda: deliver(request, version, future))
         return future
 
     def _deliver(self, request, version, future):
@@ -191,9 +187,12 @@ class IsrOverWorld:
         self.world = world
 
     def alter_isr(self, topic_partition, topic_id, state, broker_epochs, on_done):
-        self.world.isr_changes.append((topic_partition, state, dict(broker_epochs), on_done))
-        if self.world.answers_isr_changes:
-            self.world.runtime.scheduler.call_soon(self.world.answer_isr_changes)
+        world = self.world
+        world.isr_changes.append(
+            (topic_partition, state, dict(broker_epochs), world.later(on_done))
+        )
+        if world.answers_isr_changes:
+            world.later(world.answer_isr_changes)()
 
 
 class ReplicaWorld:
@@ -307,6 +306,17 @@ class ReplicaWorld:
                 changed = proposed._replace(version=known.version + 1)
                 self.states[topic_partition] = state._replace(leader_and_isr=changed)
                 on_done(changed)
+
+    def later(self, call):
+        """The call, as it comes to somebody over the network: in a moment."""
+        if not self.latency_ms:
+            return call
+        scheduler, chance = self.runtime.scheduler, self.runtime.random
+
+        def delayed(*arguments):
+            scheduler.call_later(chance.randrange(self.latency_ms), lambda: call(*arguments))
+
+        return delayed
 
     # -- time and clients
 
