@@ -155,6 +155,8 @@ class ActiveController:
         self.core.batch.send()
         self.topics.unwatch_removed()
         self.watch_balance()
+        if self.reassignment.deleted:
+            self.turn_once("reassignments of deleted topics", self.reassignment.forget_deleted)
 
     def turn_once(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
         """Do it in a turn of the queue; it is dropped if this controller is not the one then."""

@@ -155,9 +155,10 @@ class BrokerChanges:
         for name in names:
             try:
                 data, _ = await registry.get(f"{paths.LOG_DIR_EVENTS}/{name}")
-                brokers.add(decode_log_dir_event(data))
             except NoNodeError:
-                pass  # a controller before this one has read it meanwhile
+                continue  # a controller before this one has read it meanwhile
+            try:
+                brokers.add(decode_log_dir_event(data))
             except KafkaError as error:
                 logger.error("%s/%s is dropped: %s", paths.LOG_DIR_EVENTS, name, error)
         self.on_log_dirs_failed(sorted(brokers))

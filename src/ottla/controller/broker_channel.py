@@ -65,9 +65,10 @@ class BrokerChannel(Protocol):
         states: Sequence[PartitionState],
         brokers: Sequence[BrokerEndPoints],
         deleted_topics: Sequence[str],
+        is_full: bool,
     ) -> None:
         """What clients of the broker are to be told; partitions that are not named stay.
 
-        `brokers` are all that live.
+        `brokers` are all that live. With `is_full` topics that are not named are forgotten.
         """
         ...

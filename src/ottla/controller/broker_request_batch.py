@@ -72,7 +72,7 @@ class BrokerRequestBatch:
         self._metadata.update(dict.fromkeys(partitions))
 
     def add_full_metadata(self, brokers: Iterable[int]) -> None:
-        """These brokers know nothing yet."""
+        """These brokers know nothing yet, or maybe of topics that have been deleted since."""
         self._full_metadata.update(dict.fromkeys(brokers))
 
     def add_deleted_topic(self, name: str) -> None:
@@ -127,7 +127,12 @@ class BrokerRequestBatch:
             states = full if broker_id in self._full_metadata else changed
             if self._tells_all or broker_id in self._full_metadata:
                 self.channel.update_metadata(
-                    self.context.epoch, broker_id, states, brokers, deleted
+                    self.context.epoch,
+                    broker_id,
+                    states,
+                    brokers,
+                    deleted,
+                    broker_id in self._full_metadata,
                 )
 
     def _states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:

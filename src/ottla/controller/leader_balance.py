@@ -74,12 +74,14 @@ class LeaderBalance:
         except NoNodeError:
             return
         try:
-            results = await self.elect(ElectionType.PREFERRED, decode_preferred_elections(data))
-            for partition, error in results.items():
-                if error is not None and error.error is not ErrorCode.ELECTION_NOT_NEEDED:
-                    logger.warning("%s gets no preferred leader: %s", partition, error)
+            partitions = decode_preferred_elections(data)
         except KafkaError as error:
             logger.error("%s is removed: %s", paths.PREFERRED_REPLICA_ELECTION, error)
+            partitions = []
+        results = await self.elect(ElectionType.PREFERRED, partitions)
+        for partition, refusal in results.items():
+            if refusal is not None and refusal.error is not ErrorCode.ELECTION_NOT_NEEDED:
+                logger.warning("%s gets no preferred leader: %s", partition, refusal)
         await self.core.fenced.write(Delete(paths.PREFERRED_REPLICA_ELECTION, stat.version))
 
     async def rebalance(self) -> None:

@@ -40,27 +40,25 @@ class PartitionReassignment:
         self._asked_by_node: dict[TopicPartition, tuple[int, ...]] = {}
 
     def under_way(self) -> dict[TopicPartition, ReplicaAssignment]:
+        """Of topics that are to be deleted none is: all their replicas go."""
         return {
             TopicPartition(topic.name, index): topic.full_assignment(index)
             for topic in self.context.topics.values()
+            if topic.name not in self.context.topics_to_delete
             for index in sorted({*topic.adding, *topic.removing})
         }
 
     async def load(self) -> None:
         """Go on with what a predecessor began."""
-        partitions = list(self.under_way())
-        self.core.deletion.hold(partition.topic for partition in partitions)
-        for partition in partitions:
+        for partition in self.under_way():
             await self._advance(partition)
         await self.read_node()
 
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Brokers of these have come, or their ISR has changed: look again."""
+        under_way = self.under_way()
         for partition in partitions:
-            if (
-                self.context.contains(partition)
-                and self.context.assignment(partition).is_being_reassigned
-            ):
+            if partition in under_way:
                 await self._advance(partition)
 
     async def complete(self, partitions: Iterable[TopicPartition]) -> None:
@@ -75,11 +73,12 @@ class PartitionReassignment:
         for partition, target in targets.items():
             try:
                 assignment = self._plan(partition, target)
-                await self._forget_request(partition)
-                await self._begin(partition, assignment)
-                results[partition] = None
             except KafkaError as error:
                 results[partition] = error
+                continue
+            await self._forget_request(partition)
+            await self._begin(partition, assignment)
+            results[partition] = None
         return results
 
     async def read_node(self) -> None:
@@ -98,18 +97,39 @@ class PartitionReassignment:
             if self._asked_by_node.get(partition) == target:
                 continue
             self._asked_by_node[partition] = target
+            if self._is_on_the_way(partition, target):
+                continue  # a predecessor has begun with it
             try:
-                await self._begin(partition, self._plan(partition, target))
+                assignment = self._plan(partition, target)
             except KafkaError as error:
                 logger.error("%s is not reassigned to %s: %s", partition, target, error)
                 await self._forget_request(partition)
+            else:
+                await self._begin(partition, assignment)
         if not targets:
             await self.core.fenced.write(Delete(paths.REASSIGN_PARTITIONS, stat.version))
+
+    def _is_on_the_way(self, partition: TopicPartition, target: tuple[int, ...]) -> bool:
+        under_way = self.under_way().get(partition)
+        return under_way is not None and under_way.target == target
+
+    @property
+    def deleted(self) -> list[TopicPartition]:
+        """Named in /admin/reassign_partitions, and being deleted meanwhile."""
+        return [partition for partition in self._asked_by_node if not self._exists(partition)]
+
+    async def forget_deleted(self) -> None:
+        """What is being deleted is reassigned no more, whoever has asked for it."""
+        for partition in self.deleted:
+            await self._forget_request(partition)
+
+    def _exists(self, partition: TopicPartition) -> bool:
+        return self.context.contains(partition) and not self.context.is_to_be_deleted(partition)
 
     def _plan(self, partition: TopicPartition, target: tuple[int, ...] | None) -> ReplicaAssignment:
         """Where the partition goes from here; KafkaError for where it cannot go."""
         context = self.context
-        if not context.contains(partition) or context.is_to_be_deleted(partition):
+        if not self._exists(partition):
             raise KafkaError.of(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}"
             )
@@ -141,7 +161,6 @@ class PartitionReassignment:
 
     async def _begin(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         context = self.context
-        self.core.deletion.hold((partition.topic,))
         previous = context.assignment(partition)
         logger.info("%s: reassigned from %s to %s", partition, previous, assignment)
         if previous != assignment and assignment.is_being_reassigned:
@@ -190,8 +209,6 @@ class PartitionReassignment:
         await self._forget_request(partition)
         core.batch.add_metadata((partition,))
         logger.info("%s: its replicas are %s now", partition, list(final.replicas))
-        if not any(each.topic == partition.topic for each in self.under_way()):
-            await core.deletion.release((partition.topic,))
 
     async def _raise_epoch(self, partition: TopicPartition) -> None:
         """All replicas are to know each other, and the leader its new followers."""

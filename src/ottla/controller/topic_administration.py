@@ -114,6 +114,10 @@ class TopicAdministration:
             nonlocal left
             refuse_internal(wish.name, "given more partitions")
             topic = self._topic(wish.name)
+            if topic.name in self.context.topics_to_delete:
+                raise KafkaError.of(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} is being deleted"
+                )
             added = self._plan_more_partitions(topic, wish)
             check_partition_count(len(added), left)
             left -= len(added)
@@ -159,7 +163,7 @@ class TopicAdministration:
             if not self.core.config.delete_topic_enable:
                 raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
             await self.core.store.mark_for_deletion((name,))
-            self.changes.mark_for_deletion((name,))
+            self.core.deletion.mark((name,))
 
         results = await _each(names, str, delete)
         await self.core.deletion.resume()

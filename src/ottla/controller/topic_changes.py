@@ -13,7 +13,7 @@ from ottla.controller.controller_core import ControllerCore
 from ottla.controller.leader_election import elect_offline
 from ottla.errors import KafkaError
 from ottla.registry import paths
-from ottla.registry.tree import NoNodeError, Watch
+from ottla.registry.tree import NoNodeError, RegistryError, Watch
 from ottla.registry.znodes import TopicNode
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -95,16 +95,8 @@ class TopicChanges:
         names = await self._marked()
         new = [name for name in names if name not in self.context.topics_to_delete]
         if new:
-            self.mark_for_deletion(new)
+            self.core.deletion.mark(new)
             await self.core.deletion.resume()
-
-    def mark_for_deletion(self, names: Iterable[str]) -> None:
-        """These are marked in the registry: what is being reassigned comes to its end first."""
-        for name in names:
-            topic = self.context.topics[name]
-            self.core.deletion.mark((name,))
-            if topic.adding or topic.removing:
-                self.core.deletion.hold((name,))
 
     async def _marked(self) -> list[str]:
         """The topics to be deleted. The mark is taken from those that there are not."""
@@ -129,6 +121,8 @@ class TopicChanges:
             node = await self.core.store.read(name)
         except NoNodeError:
             return None  # it went between the two calls
+        except RegistryError:
+            raise
         except KafkaError as error:
             logger.error("topic %s is ignored: %s", name, error)
             return None

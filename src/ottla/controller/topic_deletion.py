@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 class TopicDeletion:
     """Carries deletions on as far as the live brokers allow.
 
-    `ineligible` are the topics to be deleted that wait: for dead brokers, or for a reassignment.
+    `ineligible` are the topics to be deleted that wait for dead brokers.
     """
 
     def __init__(

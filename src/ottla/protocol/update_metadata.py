@@ -6,11 +6,16 @@ from typing import Final
 from uuid import UUID
 
 from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import Array, Boolean, Int16, Int32, Int64, String, Uuid, field
+from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, Uuid, field
 from ottla.structs import NO_EPOCH, NO_UUID
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The names of the security protocols, each at the place of its number."""
+
+
+UNKNOWN_TYPE: Final = 0
+FULL_TYPE: Final = 2
+"""What the request names is all that there is: other topics are to be forgotten."""
 
 
 class UpdateMetadataPartitionState(Struct):
@@ -76,6 +81,7 @@ class UpdateMetadataRequest(Request, api_key=6, versions="0-8", flexible="6+"):
         Array(UpdateMetadataTopicState), versions="5+"
     )
     live_brokers: list[UpdateMetadataBroker] = field(Array(UpdateMetadataBroker))
+    type: int = field(Int8, versions="8+", tag=0, default=UNKNOWN_TYPE, ignorable=True)
 
 
 class UpdateMetadataResponse(Response, api_key=6, versions="0-8", flexible="6+"):

@@ -215,13 +215,14 @@ class ClusterBrokerChannel:
         states: Sequence[PartitionState],
         brokers: Sequence[BrokerEndPoints],
         deleted_topics: Sequence[str],
+        is_full: bool,
     ) -> None:
         if broker_id == self._local.broker_id:
             self._local.update_metadata(
-                controller_epoch, broker_id, states, brokers, deleted_topics
+                controller_epoch, broker_id, states, brokers, deleted_topics, is_full
             )
             return
-        request = update_metadata_request(states, brokers, deleted_topics)
+        request = update_metadata_request(states, brokers, deleted_topics, is_full)
         self._put(broker_id, controller_epoch, request, lambda response: None)
 
     def _put(

@@ -21,6 +21,8 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaTopicState,
 )
 from ottla.protocol.update_metadata import (
+    FULL_TYPE,
+    UNKNOWN_TYPE,
     SECURITY_PROTOCOLS,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -198,6 +200,7 @@ def update_metadata_request(
     states: Sequence[PartitionState],
     brokers: Iterable[BrokerEndPoints],
     deleted_topics: Iterable[str],
+    is_full: bool,
 ) -> UpdateMetadataRequest:
     """What a broker is to tell its clients; a deleted topic is one without a partition led."""
     topics = [
@@ -212,7 +215,9 @@ def update_metadata_request(
         gone = UpdateMetadataPartitionState(leader=LEADER_DURING_DELETE, leader_epoch=NO_EPOCH)
         topics.append(UpdateMetadataTopicState(topic_name=name, partition_states=[gone]))
     return UpdateMetadataRequest(
-        topic_states=topics, live_brokers=[_written_broker(broker) for broker in brokers]
+        topic_states=topics,
+        live_brokers=[_written_broker(broker) for broker in brokers],
+        type=FULL_TYPE if is_full else UNKNOWN_TYPE,
     )
 
 

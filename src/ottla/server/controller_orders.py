@@ -85,12 +85,18 @@ class ControllerOrders:
         states: Sequence[PartitionState],
         brokers: Sequence[BrokerEndPoints],
         deleted_topics: Sequence[str],
+        is_full: bool,
     ) -> None:
-        """Tell clients of these partitions and brokers, and of those topics no more."""
+        """Tell clients of these partitions and brokers, and of those topics no more.
+
+        With `is_full` also of those no more that are not named: a controller before this one may
+        have deleted them, and not have lived to say so.
+        """
         self._check_epoch(controller_epoch)
-        self.cache.update(states, brokers, deleted_topics)
+        gone = [*deleted_topics, *(self.cache.topics_beside(states) if is_full else ())]
+        self.cache.update(states, brokers, gone)
         self.cache.controller_id = controller_id
-        self._groups.on_topics_deleted(deleted_topics)
+        self._groups.on_topics_deleted(gone)
 
     def _check_epoch(self, controller_epoch: int) -> None:
         if controller_epoch < self.controller_epoch:

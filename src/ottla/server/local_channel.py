@@ -112,10 +112,11 @@ class LocalBrokerChannel:
         states: Sequence[PartitionState],
         brokers: Sequence[BrokerEndPoints],
         deleted_topics: Sequence[str],
+        is_full: bool,
     ) -> None:
         with self._obeying():
             self.orders.update_metadata(
-                self.broker_id, controller_epoch, states, brokers, deleted_topics
+                self.broker_id, controller_epoch, states, brokers, deleted_topics, is_full
             )
 
     @contextmanager

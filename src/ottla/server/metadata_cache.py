@@ -66,6 +66,11 @@ class MetadataCache:
         for name in sorted(self._topics):
             yield self._topics[name]
 
+    def topics_beside(self, states: Iterable[PartitionState]) -> list[str]:
+        """The names of the topics that none of these states is of."""
+        named = {state.topic_partition.topic for state in states}
+        return [name for name in sorted(self._topics) if name not in named]
+
     def topic_name(self, topic_id: UUID) -> str | None:
         """The name of the topic with this id, if it exists."""
         return self._names.get(topic_id)

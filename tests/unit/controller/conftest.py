@@ -42,7 +42,9 @@ class RecordingChannel:
         self.stopped += [(broker_id, each.topic_partition, each.delete) for each in partitions]
         on_answer({each.topic_partition: ErrorCode.NONE for each in partitions})
 
-    def update_metadata(self, controller_epoch, broker_id, states, brokers, deleted_topics):
+    def update_metadata(
+        self, controller_epoch, broker_id, states, brokers, deleted_topics, is_full
+    ):
         self.metadata |= {state.topic_partition: state for state in states}
         self.brokers = list(brokers)
         self.deleted += deleted_topics

@@ -75,3 +75,11 @@ def test_brokers_are_named_as_the_listener_reaches_them():
     assert cache.node(0, "PLAINTEXT") == Node(0, "here", 9092)
     assert cache.node(1, "CLIENT") is None
     assert cache.node(2, "CLIENT") is None
+
+
+def test_topics_that_a_full_update_does_not_name_are_known():
+    """They were deleted by a controller that did not live to say so."""
+    cache = MetadataCache("cluster")
+    cache.update([state("a", 0), state("b", 0, topic_id=8)], [])
+
+    assert cache.topics_beside([state("b", 0, topic_id=8)]) == ["a"]

@@ -23,7 +23,11 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from ottla.protocol.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from ottla.protocol.update_metadata import (
+    FULL_TYPE,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
 from ottla.server.apis import Handler
 from ottla.server.controller_messages import (
     leader_nodes,
@@ -89,6 +93,7 @@ class ControllerOrdersHandler:
             states,
             live_brokers(body),
             deleted_topics,
+            body.type == FULL_TYPE,
         )
         return UpdateMetadataResponse()
 

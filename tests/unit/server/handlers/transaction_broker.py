@@ -113,7 +113,7 @@ class TransactionBroker:
         channel = LocalBrokerChannel(orders, 1)
         channel.leader_and_isr(1, 1, states, [], lambda errors: None)
         end_point = EndPoint("PLAINTEXT", "PLAINTEXT", "host", 9092)
-        channel.update_metadata(1, 1, states, [BrokerEndPoints(1, 1, (end_point,))], ())
+        channel.update_metadata(1, 1, states, [BrokerEndPoints(1, 1, (end_point,))], (), True)
         runtime.scheduler.run_ready()
 
     def kill_and_restart(self):
