@@ -21,6 +21,7 @@ CLASSES = {
     "consumer-perf-test": "ConsumerPerformance",
     "delete-records": "DeleteRecordsCommand",
     "dump-log": "DumpLogSegments",
+    "features": "FeatureCommand",
     "get-offsets": "GetOffsetShell",
     "producer-perf-test": "ProducerPerformance",
     "server-start": "Kafka",

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from peer_program import PEERS, PeerProgram
 
+from ottla import Admin
 from ottla.record.record_batch import RecordBatch, batches
 
 COUNT = 1000
@@ -17,6 +18,8 @@ PARTITIONS = 3
 ABORT, COMMIT = b"\0\0", b"\0\1"
 
 CODECS = [(name, codec) for name, peer in PEERS.items() for codec in peer.codecs]
+# These follow transaction.version 2, with an epoch for each transaction (KIP-890).
+BUMPING = {"java-4.1", "franz-go"}
 TRANSACTIONAL = [name for name, peer in PEERS.items() if peer.transactions]
 
 
@@ -134,9 +137,20 @@ def test_admin_calls_do_what_they_say(broker, peer, unique):
     }
 
 
+@pytest.fixture(scope="module", params=[0, 2], ids="transaction.version {}".format)
+def versioned_broker(request, start_module_broker):
+    """A broker whose clients raise the epoch with each transaction, if they can, or do not."""
+    broker = start_module_broker()
+    if request.param:
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.update_features({"transaction.version": request.param})
+    return broker, request.param
+
+
 @pytest.mark.parametrize("peer", TRANSACTIONAL, indirect=True)
-def test_copies_in_transactions_are_exact(broker, peer, unique):
+def test_copies_in_transactions_are_exact(versioned_broker, peer, unique):
     """Read, process, write with offsets in the transaction, a third of them aborted once."""
+    broker, level = versioned_broker
     servers, source, target = broker.bootstrap_servers, unique("source"), unique("target")
     create(broker, source)
     create(broker, target)
@@ -147,6 +161,8 @@ def test_copies_in_transactions_are_exact(broker, peer, unique):
     kinds = [control_type(batch) for batch in batches_on_disk(broker, target) if batch.is_control]
     assert kinds.count(ABORT) > 0
     assert kinds.count(COMMIT) > kinds.count(ABORT)
+    epochs = {batch.producer_epoch for batch in batches_on_disk(broker, target)}
+    assert (len(epochs) > 1) is (level > 0 and peer.name in BUMPING)
     group = Consumer({"bootstrap.servers": servers, "group.id": source})
     partitions = [TopicPartition(source, index) for index in range(PARTITIONS)]
     assert sum(partition.offset for partition in group.committed(partitions, 30)) == COUNT

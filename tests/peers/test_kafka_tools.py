@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from confluent_kafka import Producer
@@ -186,3 +188,45 @@ def test_transactions_are_listed_and_described(kafka, topic, broker):
     producers = kafka("transactions", "describe-producers", *partition).splitlines()[1].split()
     assert producers[-1] == "None"
     assert offsets(kafka, topic)[0] == 2
+
+
+def ottla(broker, tool, *words):
+    """What Ottla's tool of the same name prints."""
+    command = [sys.executable, "-m", "ottla", tool]
+    servers = ("--bootstrap-server", broker.bootstrap_servers)
+    done = subprocess.run(
+        [*command, *servers, *words], capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("words", ["list", "describe-producers", "find-hanging"])
+def test_ottla_prints_transactions_as_kafka_does(kafka, topic, broker, words):
+    """Headers, columns and padding, character by character; Kafka's tool does not sort."""
+    servers = broker.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"a long id of {topic}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"v", partition=0)
+    producer.flush()
+    options = [] if words == "list" else ["--topic", topic, "--partition", "0"]
+
+    printed = ottla(broker, "transactions", words, *options).splitlines()
+    assert sorted(printed) == sorted(kafka("transactions", words, *options).splitlines())
+    producer.abort_transaction(30)
+
+
+def test_features_are_changed_by_either_tool(kafka, broker):
+    """And both describe them in the same words."""
+    unused = kafka("features", "describe")
+    assert unused == ottla(broker, "features", "describe")
+    try:
+        upgraded = kafka("features", "upgrade", "--feature", "transaction.version=2")
+        assert upgraded == "transaction.version was upgraded to 2.\n"
+        described = kafka("features", "describe")
+        assert described == ottla(broker, "features", "describe")
+        assert "FinalizedVersionLevel: 2" in described
+        kafka("features", "upgrade", "--feature", "transaction.version=3", status=1)
+    finally:
+        disabled = ottla(broker, "features", "disable", "--feature", "transaction.version")
+    assert disabled == "transaction.version was disabled.\n"
