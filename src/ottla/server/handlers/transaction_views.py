@@ -3,10 +3,10 @@ v0 and ListTransactions (66) v0-2 (KIP-664, KIP-994, KIP-1152)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
+from ottla.coordinator.group.consumer.topic_regex import compile_regex
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_metadata import (
     Transaction,
@@ -84,10 +84,8 @@ class TransactionViewHandlers:
         manager = self.coordinator.manager
         if manager.is_loading:
             return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        try:
-            pattern = re.compile(body.transactional_id_pattern or ".*", re.DOTALL)
-        except re.error:
-            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        # What could look back without end is refused with INVALID_REGULAR_EXPRESSION.
+        pattern = compile_regex(body.transactional_id_pattern or ".*")
         unknown = [title for title in body.state_filters if title not in STATES_BY_TITLE]
         return ListTransactionsResponse(
             unknown_state_filters=unknown,

@@ -3,7 +3,7 @@
 import pytest
 from transaction_broker import TransactionBroker
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.transactions import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
@@ -66,11 +66,13 @@ def test_list_has_what_passes_all_filters(broker, filters, is_listed):
     assert listed(broker, **filters) == ([("x", 100, "Ongoing")] if is_listed else [])
 
 
-def test_pattern_that_is_no_regular_expression_is_refused(broker):
-    """With an error of its own (KIP-1152)."""
-    answer = broker.call(ListTransactionsRequest(transactional_id_pattern="("), 2)
+@pytest.mark.parametrize("pattern", ["(", "(a+)+b"])
+def test_pattern_that_is_no_regular_expression_is_refused(broker, pattern):
+    """With an error of its own (KIP-1152); also one that could stop the broker."""
+    with pytest.raises(KafkaError) as refused:
+        broker.call(ListTransactionsRequest(transactional_id_pattern=pattern), 2)
 
-    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert refused.value.error is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_unknown_states_are_told(broker):
