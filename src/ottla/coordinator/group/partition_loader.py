@@ -53,9 +53,8 @@ class PartitionLoader:
     def groups(self, now_ms: int) -> Iterator[Group]:
         """The groups of the partition, with their offsets."""
         waiting = self._waiting()
-        for group_id in dict.fromkeys(
-            (*self._groups, *self._consumer_groups, *self._offsets, *waiting)
-        ):
+        consumers = [name for name, stored in self._consumer_groups.items() if stored.exists]
+        for group_id in dict.fromkeys((*self._groups, *consumers, *self._offsets, *waiting)):
             group = self._group(group_id, now_ms)
             group.offsets.load(self._offsets.get(group_id, {}))
             for producer_id, offsets in waiting.get(group_id, {}).items():

@@ -1,0 +1,125 @@
+"""Commits, look-ups, deletion and expiry of offsets in consumer groups, and what is listed."""
+
+from __future__ import annotations
+
+import pytest
+from consumer_group_world import ConsumerWorld
+
+from ottla.coordinator.group.offset_commits import Committer
+from ottla.errors import ErrorCode
+from ottla.structs import TopicPartition
+
+T0 = TopicPartition("t", 0)
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def world() -> ConsumerWorld:
+    return ConsumerWorld({"t": 1}, offsets_retention_minutes=10)
+
+
+@pytest.mark.parametrize(
+    ("member", "epoch", "error"),
+    [
+        ("a", 1, ErrorCode.NONE),
+        ("a", 0, ErrorCode.STALE_MEMBER_EPOCH),
+        ("a", 2, ErrorCode.STALE_MEMBER_EPOCH),
+        ("b", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", -1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_commit_is_the_members_in_its_epoch(world, member, epoch, error):
+    """Nobody else's while the group has members."""
+    world.members("a")
+
+    assert world.commit(5, member, epoch).value is error
+    assert world.committed() == (5 if error is ErrorCode.NONE else None)
+
+
+def test_member_must_know_what_a_stale_epoch_is(world):
+    """Versions of OffsetCommit before 9 do not."""
+    world.members("a")
+    results = {}
+
+    world.coordinator.commit_offsets(
+        "g", Committer("a", 1, knows_epochs=False), {T0: 5}, results.update
+    )
+
+    assert results == {T0: ErrorCode.UNSUPPORTED_VERSION}
+
+
+@pytest.mark.parametrize(
+    ("reader", "error"),
+    [
+        (Committer(), ErrorCode.NONE),
+        (Committer("a", 1), ErrorCode.NONE),
+        (Committer("a", 7), ErrorCode.STALE_MEMBER_EPOCH),
+        (Committer("b", 1), ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_look_up_by_a_member_is_in_its_epoch(world, reader, error):
+    """Without a name anybody may look."""
+    world.members("a")
+
+    assert world.coordinator.fetch_offsets("g", [T0], reader)[0] is error
+
+
+def test_offsets_of_topics_that_are_read_are_kept(world):
+    """Those of others expire, and all of them once the group has no members (KIP-211)."""
+    (a,) = world.members("a")
+    world.commit(5, "a", a.epoch)
+    world.commit(6, "a", a.epoch, topic="old")
+    for _ in range(50):
+        world.advance(MINUTE_MS // 2)
+        world.beat(a)
+    assert world.committed() == 5
+    assert world.committed("old") is None
+
+    world.quit(a)
+    world.advance(20 * MINUTE_MS)
+
+    assert world.coordinator.manager.group("g") is None
+    world.reload()
+    assert world.coordinator.manager.group("g") is None
+
+
+def test_group_is_deleted_when_it_is_empty(world):
+    """With all its records."""
+    (a,) = world.members("a")
+    world.commit(5, "a", a.epoch)
+    assert world.delete("g") == {"g": ErrorCode.NON_EMPTY_GROUP}
+    world.quit(a)
+
+    assert world.delete("g") == {"g": ErrorCode.NONE}
+    world.reload()
+
+    assert world.listed() == []
+    assert world.committed() is None
+
+
+def test_groups_are_listed_by_type_and_state(world):
+    """Without regard to case."""
+    world.members("a")
+    world.commit(1, group="simple")
+
+    assert world.listed(types=["Consumer"]) == ["g"]
+    assert world.listed(types=["classic"]) == ["simple"]
+    assert world.listed(states=["stable"]) == ["g"]
+    assert world.listed() == ["g", "simple"]
+
+
+def test_group_is_described_with_its_epochs(world):
+    """Dead to DescribeGroups, as in Kafka; a classic one is not found here."""
+    (a,) = world.members("a")
+    world.commit(1, group="simple")
+
+    found, simple, missing = world.coordinator.describe_consumer_groups(["g", "simple", "no"])
+
+    assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", 1, 1)
+    assert found.assignor_name == "uniform"
+    (member,) = found.members
+    assert (member.member_id, member.member_epoch, member.member_type) == ("a", a.epoch, 1)
+    assert member.assignment == member.target_assignment
+    assert member.assignment.topic_partitions[0].topic_name == "t"
+    assert simple.error_code == missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.coordinator.describe_groups(["g"])[0].group_state == "Dead"

@@ -1,0 +1,73 @@
+"""Writes of one group: in order, made up for after a failure, and waited for."""
+
+from __future__ import annotations
+
+from ottla.coordinator.group.consumer.pending_writes import PendingWrites
+from ottla.errors import ErrorCode
+
+NONE, FAILED = ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class Log:
+    """Keeps batches and their callbacks."""
+
+    def __init__(self) -> None:
+        self.batches: list = []
+        self.callbacks: list = []
+
+    def append(self, batch, on_done) -> None:
+        self.batches.append(dict(batch))
+        self.callbacks.append(on_done)
+
+
+def test_write_of_nothing_waits_for_what_is_under_way():
+    """Its answer could tell of it."""
+    writes, log, told = PendingWrites(), Log(), []
+
+    writes.write({}, log.append, told.append)
+    assert told == [NONE]
+    writes.write({b"k": b"1"}, log.append, told.append)
+    writes.write({}, log.append, told.append)
+    assert told == [NONE]
+    log.callbacks[0](NONE)
+
+    assert told == [NONE, NONE, NONE]
+    assert len(log.batches) == 1
+
+
+def test_failed_write_goes_into_the_next_one():
+    """A key that was written since keeps its later value."""
+    writes, log, told = PendingWrites(), Log(), []
+    writes.write({b"k": b"1", b"l": b"1"}, log.append, told.append)
+    writes.write({b"k": b"2"}, log.append, told.append)
+    log.callbacks[0](FAILED)
+    log.callbacks[1](NONE)
+
+    writes.write({}, log.append, told.append)
+
+    assert log.batches[2] == {b"l": b"1"}
+    assert told == [FAILED, NONE]
+
+
+def test_those_who_wait_learn_of_a_failure():
+    """They are to try again."""
+    writes, log, told = PendingWrites(), Log(), []
+    writes.write({b"k": b"1"}, log.append, lambda error: None)
+    writes.write({}, log.append, told.append)
+
+    log.callbacks[0](FAILED)
+
+    assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+def test_group_that_is_given_up_answers_those_who_wait():
+    """And what was under way ends without a trace."""
+    writes, log, told = PendingWrites(), Log(), []
+    writes.write({b"k": b"1"}, log.append, told.append)
+    writes.write({}, log.append, told.append)
+
+    writes.abandon(ErrorCode.NOT_COORDINATOR)
+    log.callbacks[0](FAILED)
+
+    assert told == [ErrorCode.NOT_COORDINATOR, FAILED]
+    assert not writes.unsaved
