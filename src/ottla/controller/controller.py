@@ -111,7 +111,7 @@ class Controller:
         active, self._active = self._active, None
         self._unfinished = None
         if active is not None:
-            logger.warning(
+            logger.info(
                 "broker %d is not the controller of epoch %d any more",
                 self.broker_id,
                 active.epoch.epoch,

@@ -1,7 +1,7 @@
 """Brokers in a simulated world that are nothing but members, candidates for controller, and told.
 
 ZooKeeper, sessions and processes are those of `ottla.testing.simulation`; the controllers are
-real. A broker obeys as brokers of Kafka do, fences old epochs, and, where it leads, brings followers
+real. A broker obeys as those of Kafka do, fences old epochs, and, where it leads, brings followers
 that live into the ISR. `RegistryWitness` sees every write and checks it.
 """
 
@@ -296,7 +296,7 @@ class ControllersWorld:
         active = [each for each in self.members.values() if each.controller in self.controllers]
         if active:
             member = self.world.random.choice(active)
-            member.process.spawn(_quietly(operation(member.controller)), "ask")
+            member.process.spawn(_quietly(operation, member.controller), "ask")
 
     def ask_controller(self, leader: Member, changes) -> None:
         life = leader.process
@@ -326,9 +326,9 @@ class ControllersWorld:
         return int(json.loads(self.zookeeper.tree.find(paths.CONTROLLER).data)["brokerid"])
 
 
-async def _quietly(operation) -> None:
+async def _quietly(operation, controller) -> None:
     """What it refuses is part of the story."""
     try:
-        await operation
+        await operation(controller)
     except KafkaError:
         pass
