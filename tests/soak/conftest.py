@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-for folder in ("property/log", "unit/log", "unit/log/cleaner"):
+for folder in ("property/log", "unit/log", "unit/log/cleaner", "system/spark_sink"):
     sys.path.insert(0, str(TESTS / folder))
 
 SECONDS = int(os.environ.get("SOAK_SECONDS", "600"))

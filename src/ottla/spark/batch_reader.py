@@ -38,7 +38,8 @@ class OttlaBatchReader(DataSourceReader):
             self._inside(OffsetRange(each, starts[each], ends[each]), earliest[each], latest[each])
             for each in partitions
         ]
-        return [RangePartition(piece) for piece in split(ranges, options.min_partitions)]
+        pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
+        return [RangePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in a task. Where there are no ranges, Spark starts one task without any."""

@@ -9,6 +9,14 @@ from typing import Final
 
 CLIENT_PREFIX: Final = "kafka."
 BOOTSTRAP_SERVERS: Final = "kafka.bootstrap.servers"
+UNITS_MS: Final = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 
 
 class OptionError(ValueError):
@@ -63,6 +71,15 @@ class Given:
         if not re.fullmatch(r"[0-9]+", text) or int(text) == 0:
             raise OptionError(f"{self.shown(name)}: must be a whole number greater than 0")
         return int(text)
+
+    def duration_ms(self, name: str, default_ms: int) -> int:
+        """A time span as Spark writes it: `15m`, `30s`, `500ms`; a bare number is milliseconds."""
+        if name not in self:
+            return default_ms
+        match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", self[name].strip().lower())
+        if match is None or (match[2] or "ms") not in UNITS_MS:
+            raise OptionError(f"{self.shown(name)}: must be a time span like 15m, 30s or 500ms")
+        return int(match[1]) * UNITS_MS[match[2] or "ms"]
 
     def flag(self, name: str, default: bool) -> bool:
         if name not in self:

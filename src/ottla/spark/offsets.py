@@ -101,15 +101,19 @@ def from_json_object(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
     }
 
 
-def split(ranges: Sequence[OffsetRange], min_partitions: int | None) -> list[OffsetRange]:
+def split(
+    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None = None
+) -> list[OffsetRange]:
     """The ranges that have records, cut so that there are at least `min_partitions` of them.
 
-    Larger ranges are cut into more pieces. Without a wish each partition is one range: a task costs
-    some 30 ms, whatever it reads.
+    None has more than `max_records`. Larger ranges are cut into more pieces. Without a wish each
+    partition is one range: a task costs some 30 ms, whatever it reads.
     """
     wanted = sorted(
         (piece for piece in ranges if piece.size), key=lambda piece: piece.topic_partition
     )
+    if max_records is not None:
+        wanted = [part for piece in wanted for part in _cut(piece, -(-piece.size // max_records))]
     if min_partitions is None or len(wanted) >= min_partitions:
         return wanted
     pieces = _shares([piece.size for piece in wanted], min_partitions)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.spark.bounds import Bound, ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
-from ottla.spark.given import Given, OptionError
+from ottla.spark.given import UNITS_MS, Given, OptionError
 from ottla.spark.offsets import OffsetsError, parse_assignment, parse_offsets
 
 STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
@@ -44,6 +44,14 @@ OPTIONS: Final[dict[str, str]] = {
     "maxOffsetsPerTrigger": (
         "A micro-batch reads at most so many offsets, shared out by how much each partition holds."
     ),
+    "minOffsetsPerTrigger": (
+        "A micro-batch waits until there are so many offsets to read, but no longer than "
+        "maxTriggerDelay; `availableNow` does not wait."
+    ),
+    "maxTriggerDelay": "How long a micro-batch waits for minOffsetsPerTrigger: `15m`, `30s`.",
+    "maxRecordsPerPartition": (
+        "Split the offsets so that no task has more; minPartitions may split them further."
+    ),
     "failOnDataLoss": (
         "Whether records that are gone before they were read fail the query (`true`) or are "
         "warned about in the log (`false`)."
@@ -54,15 +62,13 @@ DEFAULTS: Final[dict[str, str]] = {
     "startingOffsets": "earliest for batches, latest for streams",
     "endingOffsets": "latest",
     "startingOffsetsByTimestampStrategy": "error",
+    "maxTriggerDelay": "15m",
     "failOnDataLoss": "true",
     "includeHeaders": "false",
 }
-# Spark's Kafka source acts on these; a query that sets them reads the same records without them.
+# Spark's Kafka source acts on these; here there are no groups, and clients have their own patience.
 WITHOUT_EFFECT: Final = (
     "groupIdPrefix",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxRecordsPerPartition",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -89,7 +95,10 @@ class SourceOptions:
     starting: Bound
     ending: Bound
     min_partitions: int | None
+    max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
     fail_on_data_loss: bool
     include_headers: bool
     client: Mapping[str, str]
@@ -120,13 +129,17 @@ class SourceOptions:
     @classmethod
     def _of(cls, given: Given, starting: Bound, ending: Bound) -> SourceOptions:
         strategy = strategy_of(given)
+        _check_trigger(given)
         return cls(
             strategy,
             given[strategy],
             starting,
             ending,
             given.positive("minPartitions"),
+            given.positive("maxRecordsPerPartition"),
             given.positive("maxOffsetsPerTrigger"),
+            given.positive("minOffsetsPerTrigger"),
+            given.duration_ms("maxTriggerDelay", 15 * UNITS_MS["m"]),
             given.flag("failOnDataLoss", True),
             given.flag("includeHeaders", False),
             given.client_settings(),
@@ -146,6 +159,13 @@ def strategy_of(given: Given) -> str:
         raise OptionError(f"exactly one of {', '.join(STRATEGIES)} must be given; {found}")
     _CHECKS[used[0]](given)
     return used[0]
+
+
+def _check_trigger(given: Given) -> None:
+    most, least = given.positive("maxOffsetsPerTrigger"), given.positive("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        shown = given.shown("minOffsetsPerTrigger")
+        raise OptionError(f"{shown}: must not be more than {given.shown('maxOffsetsPerTrigger')}")
 
 
 def _check_subscribe(given: Given) -> None:

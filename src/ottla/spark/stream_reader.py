@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ottla.runtime import SystemClock
 from ottla.spark.data_loss import report_data_loss
 from ottla.spark.offsets import (
     OffsetRange,
@@ -45,6 +46,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: JsonOffsets | None = None
         self._available: Offsets | None = None
         self._latest: Offsets | None = None
+        self._clock = SystemClock()
+        self._last_trigger_ms: int | None = None
 
     def initialOffset(self) -> JsonOffsets:  # noqa: N802
         """Where a query without a checkpoint begins. Spark asks twice; the answer must not move."""
@@ -71,9 +74,28 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = {
                 each: min(end.get(each, offset), offset) for each, offset in self._available.items()
             }
+        if not isinstance(limit, ReadMaxRows) and self._options.min_offsets_per_trigger is None:
+            return to_json_object(end)
+        begin = self._with_new(lookup, from_json_object(start), end)
+        if self._is_too_little(begin, end):
+            return start
         if isinstance(limit, ReadMaxRows):
-            end = limited(self._with_new(lookup, from_json_object(start), end), end, limit.max_rows)
+            end = limited(begin, end, limit.max_rows)
         return to_json_object(end)
+
+    def _is_too_little(self, begin: Offsets, end: Offsets) -> bool:
+        """Whether a micro-batch should wait for more; the first one of a run never does."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._available is not None:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        last_ms = self._last_trigger_ms
+        if last_ms is not None and now_ms - last_ms < self._options.max_trigger_delay_ms:
+            there = sum(max(0, offset - begin.get(each, 0)) for each, offset in end.items())
+            if there < least:
+                return True
+        self._last_trigger_ms = now_ms
+        return False
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
         """How far the topics reach, for the progress of the query."""
@@ -92,7 +114,9 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._range(OffsetRange(each, begin.get(each, 0), offset), earliest.get(each))
             for each, offset in stop.items()
         ]
-        return [RangePartition(piece) for piece in split(ranges, self._options.min_partitions)]
+        options = self._options
+        pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
+        return [RangePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in a task."""

@@ -53,24 +53,9 @@ class Sink:
 
     def values(self):
         """What read_committed readers find, sorted; there is nothing that they must wait for."""
+        from committed_records import committed_values
+
         return committed_values(self.servers, self.topic)
-
-
-def committed_values(servers, topic):
-    """Every value of a topic of two partitions that counts."""
-    partitions = [ottla.TopicPartition(topic, p) for p in range(2)]
-    asked = dict.fromkeys(partitions, -1)
-    with ottla.Admin(servers) as admin:
-        ends = {each: found.offset for each, found in admin.list_offsets(asked).items()}
-        stable = admin.list_offsets(asked, "read_committed")
-    assert {each: found.offset for each, found in stable.items()} == ends, "something is open"
-    settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
-    with ottla.Consumer(servers, enable_auto_commit=False, **settings) as consumer:
-        consumer.assign(partitions)
-        found = []
-        while any(consumer.position(each) < ends[each] for each in partitions):
-            found += [record.value.decode() for record in consumer.poll(1)]
-    return sorted(found)
 
 
 @pytest.fixture(scope="session")

@@ -53,6 +53,14 @@ def test_split_keeps_every_offset_once(wanted):
     assert offsets == [(r.topic_partition, o) for r in ranges for o in range(r.start, r.end)]
 
 
+def test_split_keeps_tasks_small_and_many():
+    """Both wishes hold together."""
+    ranges = [OffsetRange(A0, 0, 9), OffsetRange(A1, 0, 2)]
+
+    assert [piece.size for piece in split(ranges, None, 4)] == [3, 3, 3, 2]
+    assert len(split(ranges, 8, 4)) >= 8
+
+
 def test_larger_ranges_get_more_pieces():
     """Pieces are about equally large."""
     pieces = split([OffsetRange(A0, 0, 900), OffsetRange(A1, 0, 100)], 10)

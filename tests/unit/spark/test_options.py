@@ -100,6 +100,11 @@ def test_end_of_a_batch_never_needs_a_record():
         ({"startingOffsetsByTimestampStrategy": "x"}, "=x: must be error or latest"),
         ({"minPartitions": "0"}, "minPartitions=0: must be a whole number greater than 0"),
         ({"maxOffsetsPerTrigger": "1e6"}, "maxOffsetsPerTrigger=1e6: must be a whole number"),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "minOffsetsPerTrigger=9: must not be more than maxOffsetsPerTrigger=8",
+        ),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay=soon: must be a time span like 15m"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss=no: must be true or false"),
         ({"subscribe": " , "}, "subscribe= , : must name at least one topic"),
         ({"assign": '{"pages":[0]}'}, "exactly one of subscribe, subscribePattern, assign"),

@@ -101,3 +101,44 @@ def test_reader_travels_to_the_tasks(admin):
 
     assert ranges(pickle.loads(pickle.dumps(pieces))) == [(0, 0, 2), (0, 2, 5)]
     assert pickle.loads(pickle.dumps(stream)).initialOffset() == {"a": {"0": 0}}
+
+
+def test_small_batches_wait_for_more(admin, monkeypatch):
+    """The first one does not; then so many offsets must be there, or the delay be over."""
+    admin.log("a", (0, 5))
+    stream = reader(minOffsetsPerTrigger="10", maxTriggerDelay="20s")
+    now = [1000]
+    monkeypatch.setattr(stream._clock.__class__, "monotonic_ms", lambda clock: now[0])
+    first = stream.latestOffset({"a": {"0": 0}}, ReadAllAvailable())
+    assert first == {"a": {"0": 5}}
+
+    admin.log("a", (0, 14))
+    assert stream.latestOffset(first, ReadAllAvailable()) == first
+    admin.log("a", (0, 15))
+    second = stream.latestOffset(first, ReadAllAvailable())
+    assert second == {"a": {"0": 15}}
+
+    admin.log("a", (0, 16))
+    now[0] += 19_999
+    assert stream.latestOffset(second, ReadAllAvailable()) == second
+    now[0] += 1
+    assert stream.latestOffset(second, ReadAllAvailable()) == {"a": {"0": 16}}
+
+
+def test_available_now_waits_for_nothing(admin):
+    """What is there is all there will be."""
+    admin.log("a", (0, 5))
+    stream = reader(minOffsetsPerTrigger="3", maxOffsetsPerTrigger="4")
+    stream.prepareForTriggerAvailableNow()
+
+    middle = stream.latestOffset({"a": {"0": 0}}, ReadMaxRows(4))
+    assert middle == {"a": {"0": 4}}
+    assert stream.latestOffset(middle, ReadMaxRows(4)) == {"a": {"0": 5}}
+
+
+def test_no_task_has_more_records_than_asked_for(admin):
+    """Ranges are cut into equal pieces."""
+    admin.log("a", (0, 10))
+    pieces = reader(maxRecordsPerPartition="4").partitions({"a": {"0": 0}}, {"a": {"0": 10}})
+
+    assert ranges(pieces) == [(0, 0, 3), (0, 3, 6), (0, 6, 10)]

@@ -1,0 +1,29 @@
+"""A Spark driver that copies a topic: python spark_copier.py SERVERS FROM TO CHECKPOINT N
+
+It reads N records for each micro-batch, says "running" when the first one is through, and ends when
+everything that was there is copied.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ottla.pipelines.runner import spark_session
+
+
+def main(servers, source, target, folder, per_batch):
+    spark = spark_session("copier", short_run=True)
+    servers = {"kafka.bootstrap.servers": servers}
+    reader = spark.readStream.format("ottla").options(**servers, subscribe=source)
+    rows = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger=per_batch).load()
+    writer = rows.select("key", "value").writeStream.format("ottla").options(**servers)
+    writer = writer.option("topic", target).option("checkpointLocation", folder)
+    query = writer.trigger(availableNow=True).start()
+    while query.lastProgress is None and query.isActive:
+        query.awaitTermination(1)
+    print("running", flush=True)
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
