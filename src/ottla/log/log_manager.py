@@ -326,7 +326,8 @@ class LogManager:
         log.check_available()
         log.lower_recovery_point(offset)
         self.checkpoint_recovery_points()
-        await self._writes[log.log_dir.recovery_points.path]
+        # Shielded: whoever gives the truncation up must not end a write that others wait for.
+        await asyncio.shield(self._writes[log.log_dir.recovery_points.path])
         log.check_available()
 
     def _remove_later(self, path: str) -> None:

@@ -47,6 +47,19 @@ def test_clean_stop_leaves_everything_on_disk(world: LogWorld):
     assert not world.disk.exists(f"{DIR}/.kafka_cleanshutdown")
 
 
+def test_truncation_given_up_ends_no_write_of_others(world: LogWorld):
+    """The fetcher that wanted it is closed; the broker's stop still waits for its checkpoints."""
+    world.append_many(60)
+    world.log().flush()
+    task = world.runtime.scheduler.spawn(world.manager.truncate(world.log(), 20), "cut")
+    world.runtime.scheduler.call_soon(task.cancel)
+    world.runtime.scheduler.run_ready()
+    assert task.cancelled()
+    world.stop()
+
+    assert checkpoint(world, "recovery-point-offset-checkpoint") == {PARTITION: 60}
+
+
 def test_clean_start_scans_no_log(world: LogWorld, caplog):
     """And has nothing to report."""
     world.append_many(60)

@@ -36,6 +36,7 @@ from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_WITH_CREATION_FLAG = 4
+FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 BROKER_ENDPOINT_TYPE = 1
 
 # Bit n is Kafka's AclOperation with code n. Without an authorizer everything is permitted.
@@ -110,9 +111,11 @@ class MetadataHandler:
         )
         wanted = body.topics
         if wanted is None or (not wanted and context.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL):
-            topics = [topic_response(topic, operations) for topic in self.cache.topics()]
+            topics = [
+                self._known_topic(topic, operations, context) for topic in self.cache.topics()
+            ]
         else:
-            topics = [self._topic_response(topic, operations, errors) for topic in wanted]
+            topics = [self._topic_response(topic, operations, errors, context) for topic in wanted]
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(
@@ -131,7 +134,11 @@ class MetadataHandler:
         )
 
     def _topic_response(
-        self, wanted: MetadataRequestTopic, operations: int, errors: Mapping[str, ErrorCode]
+        self,
+        wanted: MetadataRequestTopic,
+        operations: int,
+        errors: Mapping[str, ErrorCode],
+        context: RequestContext,
     ) -> MetadataResponseTopic:
         if wanted.topic_id != NO_UUID:
             name = self.cache.topic_name(wanted.topic_id)
@@ -140,12 +147,57 @@ class MetadataHandler:
                 return MetadataResponseTopic(
                     error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=wanted.topic_id
                 )
-            return topic_response(topic, operations)
+            return self._known_topic(topic, operations, context)
         name = wanted.name or ""
         topic = self.cache.topic(name)
         if topic is not None:
-            return topic_response(topic, operations)
+            return self._known_topic(topic, operations, context)
         return MetadataResponseTopic(error_code=int(self._why_missing(name, errors)), name=name)
+
+    def _known_topic(
+        self, topic: TopicMetadata, operations: int, context: RequestContext
+    ) -> MetadataResponseTopic:
+        """A topic and the leader of each of its partitions, where the client can reach it."""
+        return MetadataResponseTopic(
+            error_code=int(ErrorCode.NONE),
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=[
+                self._partition(state, context) for _, state in sorted(topic.partitions.items())
+            ],
+            topic_authorized_operations=operations,
+        )
+
+    def _partition(
+        self, state: PartitionState, context: RequestContext
+    ) -> MetadataResponsePartition:
+        """A leader that does not live, or has no such listener, is none for this client."""
+        leader, error = state.leader, ErrorCode.NONE
+        brokers = self.cache.brokers
+        if leader == NO_LEADER or self.cache.node(leader, context.listener_name) is None:
+            is_dead = leader not in brokers
+            is_old = context.api_version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND
+            error = (
+                ErrorCode.LEADER_NOT_AVAILABLE
+                if is_dead or is_old
+                else ErrorCode.LISTENER_NOT_FOUND
+            )
+            leader = NO_LEADER
+        offline = state.offline_replicas
+        return MetadataResponsePartition(
+            error_code=int(error),
+            partition_index=state.topic_partition.partition,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.leader_and_isr.isr),
+            offline_replicas=[
+                replica
+                for replica in state.replicas
+                if replica in offline or replica not in brokers
+            ],
+        )
 
     def _why_missing(self, name: str, errors: Mapping[str, ErrorCode]) -> ErrorCode:
         if name in errors:
@@ -181,29 +233,3 @@ class MetadataHandler:
                 else OPERATIONS_NOT_REQUESTED
             ),
         )
-
-
-def topic_response(topic: TopicMetadata, operations: int) -> MetadataResponseTopic:
-    """A topic and the leader of each of its partitions."""
-    return MetadataResponseTopic(
-        error_code=int(ErrorCode.NONE),
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[partition_response(state) for _, state in sorted(topic.partitions.items())],
-        topic_authorized_operations=operations,
-    )
-
-
-def partition_response(state: PartitionState) -> MetadataResponsePartition:
-    """A partition as its clients need it."""
-    leaderless = state.leader == NO_LEADER
-    return MetadataResponsePartition(
-        error_code=int(ErrorCode.LEADER_NOT_AVAILABLE if leaderless else ErrorCode.NONE),
-        partition_index=state.topic_partition.partition,
-        leader_id=state.leader,
-        leader_epoch=state.leader_epoch,
-        replica_nodes=list(state.replicas),
-        isr_nodes=list(state.leader_and_isr.isr),
-        offline_replicas=list(state.offline_replicas),
-    )

@@ -145,6 +145,8 @@ class TopicsHandler:
         wanted = body.topics
         if context.api_version < FIRST_DELETE_VERSION_WITH_IDS:
             wanted = [DeleteTopicState(name=name) for name in body.topic_names]
+        if not self.controller.is_active:
+            return DeleteTopicsResponse(responses=[not_controller(topic) for topic in wanted])
         results = [self._resolve(topic) for topic in wanted]
         names = [str(result.name) for result in results if not result.error_code]
         outcomes = await self._within(
@@ -210,6 +212,16 @@ async def _caught(operation: Coroutine[Any, Any, T]) -> T | KafkaError:
         return await operation
     except KafkaError as error:
         return error
+
+
+def not_controller(topic: DeleteTopicState) -> DeletableTopicResult:
+    """The topic is not deleted here; nobody but the controller knows what there is to delete."""
+    return DeletableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=int(ErrorCode.NOT_CONTROLLER),
+        error_message=None,
+    )
 
 
 def new_topic(topic: CreatableTopic) -> NewTopic:
