@@ -1,24 +1,22 @@
-"""The web-traffic pipeline: its functions over the sample files, and a stream that breaks off."""
+"""The web-traffic pipeline: lines of every kind, and a stream that breaks off."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.testing import assertDataFrameEqual
 
 import ottla
-from ottla.pipelines.web_traffic import pipeline as web_traffic
+from ottla.pipelines.execution import Execution, RunOptions
+from ottla.pipelines.topics import create_topics
 from ottla.pipelines.web_traffic import transformations
-from ottla.pipelines.web_traffic.dead_letters import dead_letter_topic
+from ottla.pipelines.web_traffic.pipeline import COMPLETENESS, DEAD_LETTERS, LINES, PIPELINE
+from ottla.testing.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.spark
 
-SAMPLES = Path(web_traffic.__file__).parent / "samples"
 RECORD = "topic string, partition int, offset bigint, value binary"
-LIMIT = 2
+GOOD = b'192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "x"'
 
 
 def records(spark, values):
@@ -27,36 +25,14 @@ def records(spark, values):
     return spark.createDataFrame(rows, RECORD)
 
 
-@pytest.fixture(scope="module")
-def sample_events(spark):
-    """The events of samples/input.log, computed once."""
-    lines = (SAMPLES / "input.log").read_bytes().splitlines()
-    events = transformations.events(records(spark, lines)).cache()
-    yield events
-    events.unpersist()
-
-
-def result(name, events):
-    """A table of the pipeline, with the limit that the sample files were made for."""
-    if name == "crawlers_by_rate":
-        return transformations.crawlers_by_rate(events, max_requests_per_minute=LIMIT)
-    return web_traffic.TABLES[name](events)
-
-
-@pytest.mark.parametrize("name", web_traffic.TABLES)
-def test_tables_are_those_of_the_sample_files(spark, sample_events, name):
-    """Each table of the sample input has exactly the expected rows, in their order."""
-    table = result(name, sample_events)
-    if name == "malformed":
-        table = table.withColumn("raw", F.col("raw").cast("string"))
-    expected = spark.read.schema(table.schema).json(str(SAMPLES / "expected" / f"{name}.json"))
-
-    assertDataFrameEqual(table, expected, checkRowOrder=True)
-
-
-def test_events_keep_the_parts_of_a_line(sample_events):
+def test_events_keep_the_parts_of_a_line(spark):
     """Times are turned to UTC, queries are cut off, a response without a body has no bytes."""
-    row = sample_events.where("_offset = 2").head()
+    line = (
+        b'192.0.2.2 - ann [17/May/2015:12:05:59 +0200] "GET /?from=feed HTTP/1.1" 304 - "-" '
+        b'"Mozilla/5.0 (Windows NT 6.1)"'
+    )
+
+    row = transformations.events(records(spark, [line])).head()
 
     assert row.time.astimezone(UTC) == datetime(2015, 5, 17, 10, 5, 59, tzinfo=UTC)
     assert (row.client, row.method, row.path, row.status) == ("192.0.2.2", "GET", "/", 304)
@@ -93,76 +69,85 @@ def test_no_value_stops_the_pipeline(spark):
     assert rows[6].path == "/\N{REPLACEMENT CHARACTER}"
 
 
-def test_interrupted_stream_is_complete_after_a_restart(spark, broker, unique, tmp_path):
-    """A failure behind a written batch has it replayed, and replaced: no row is there twice."""
-    topic = unique("web-traffic")
-    lines = (SAMPLES / "input.log").read_bytes().splitlines()
-    with ottla.Admin(broker.bootstrap_servers) as admin:
-        admin.create_topics([ottla.NewTopic(topic, 2), ottla.NewTopic(dead_letter_topic(topic), 1)])
-    with ottla.Producer(broker.bootstrap_servers) as producer:
-        for number, line in enumerate(lines):
-            producer.send(topic, line, partition=number % 2)
-    pipeline = web_traffic.WebTrafficPipeline(spark, broker.bootstrap_servers, topic, tmp_path, 4)
+@pytest.fixture
+def servers(tmp_path):
+    """A broker with the topics of the pipeline, which have fixed names."""
+    process = BrokerProcess(tmp_path / "data").start()
+    create_topics(process.bootstrap_servers, PIPELINE)
+    yield process.bootstrap_servers
+    assert process.stop() == 0
 
-    def fail_at_the_second(batch_id, rows):
-        if batch_id == 1:
+
+def publish(servers, lines):
+    """Lines to partitions in turn."""
+    with ottla.Producer(servers) as producer:
+        for number, line in enumerate(lines):
+            producer.send(LINES, line, partition=number % 3)
+
+
+def test_interrupted_stream_is_complete_after_a_restart(spark, servers, tmp_path):
+    """Where a run broke off, the next one goes on: nothing is lost, and nothing there twice."""
+    lines = [GOOD, b"rubbish \xff"] * 10
+    publish(servers, lines)
+    options = RunOptions(max_offsets_per_trigger=6)
+    batches = []
+
+    def fail_at_the_second(at_s, batch):
+        batches.append(batch.number)
+        if len(batches) == 2:
             raise RuntimeError("the machine has lost its power")
 
-    with pytest.raises(Exception, match="lost its power"):
-        pipeline.ingest(fail_at_the_second)
-    sizes = {}
-    pipeline.ingest(sizes.__setitem__)
-    counts = pipeline.reconcile()
+    broken = Execution(spark, PIPELINE, servers, tmp_path, options)
+    with pytest.raises(RuntimeError, match="lost its power"):
+        broken.run_once(fail_at_the_second)
+    publish(servers, lines)
+    execution = Execution(spark, PIPELINE, servers, tmp_path, options)
+    execution.run_once(lambda at_s, batch: None)
+    (counts,) = execution.write_tables(tmp_path / "tables")[COMPLETENESS].rows
 
-    assert sizes == {1: 4, 2: 3}
-    assert (counts.in_topic, counts.rows, counts.distinct) == (len(lines),) * 3
-    assert (counts.malformed, counts.lost, counts.duplicated) == (3, 0, 0)
-    assert counts.unreported == 0
+    assert counts == {
+        "in_topic": 40,
+        "rows": 40,
+        "malformed": 20,
+        "dead_letters": 20,
+        "lost": 0,
+        "duplicated": 0,
+        "unreported": 0,
+    }
 
 
-def test_reconciliation_sees_what_is_lost_and_what_is_twice(spark, broker, unique, tmp_path):
-    """Rows that are missing, and rows that are there twice, are counted."""
-    topic = unique("web-traffic")
-    with ottla.Admin(broker.bootstrap_servers) as admin:
-        admin.create_topics([ottla.NewTopic(topic, 1), ottla.NewTopic(dead_letter_topic(topic), 1)])
-    with ottla.Producer(broker.bootstrap_servers) as producer:
-        for number in range(10):
-            producer.send(topic, b"line %d" % number)
-    events = transformations.events(records(spark, [b"line"] * 7).withColumn("topic", F.lit(topic)))
-    for batch_id, part in enumerate((events, events.where("_offset < 2"))):
-        part.write.parquet(str(tmp_path / "events" / f"batch_id={batch_id}"))
+def test_completeness_sees_what_is_lost_and_what_is_twice(spark):
+    """Rows that are missing, rows that are there twice, and dead letters that are not there."""
+    lines = records(spark, [b"line"] * 10)
+    events = transformations.events(lines).where("_offset < 7")
+    twice = events.union(events.where("_offset < 2"))
+    letters = transformations.dead_letters(lines).limit(4)
 
-    pipeline = web_traffic.WebTrafficPipeline(spark, broker.bootstrap_servers, topic, tmp_path)
-    counts = pipeline.reconcile()
+    (counts,) = transformations.completeness(lines, twice, letters).collect()
 
     assert (counts.in_topic, counts.rows, counts.lost, counts.duplicated) == (10, 9, 3, 2)
-    assert (counts.malformed, counts.dead_letters, counts.unreported) == (9, 0, 9)
+    assert (counts.malformed, counts.dead_letters, counts.unreported) == (9, 4, 5)
 
 
-def test_dead_letters_tell_where_they_come_from(spark, broker, unique, tmp_path):
+def test_dead_letters_tell_where_they_come_from(spark, servers, tmp_path):
     """A line that does not parse is in the dead-letter topic, with its bytes, place and reason."""
-    topic = unique("web-traffic")
-    with ottla.Admin(broker.bootstrap_servers) as admin:
-        admin.create_topics([ottla.NewTopic(topic, 1), ottla.NewTopic(dead_letter_topic(topic), 1)])
-    with ottla.Producer(broker.bootstrap_servers) as producer:
-        producer.send(topic, b"rubbish \xff")
-        producer.send(topic, None)
+    publish(servers, [b"rubbish \xff", GOOD, None])
 
-    web_traffic.WebTrafficPipeline(spark, broker.bootstrap_servers, topic, tmp_path).ingest()
+    Execution(spark, PIPELINE, servers, tmp_path, RunOptions()).run_once(lambda at_s, batch: None)
 
     letters = {}
-    with ottla.Consumer(broker.bootstrap_servers) as consumer:
-        where = ottla.TopicPartition(dead_letter_topic(topic), 0)
+    with ottla.Consumer(servers) as consumer:
+        where = ottla.TopicPartition(DEAD_LETTERS, 0)
         consumer.assign([where])
         consumer.seek(where, 0)
         while len(letters) < 2:
             for record in consumer.poll(timeout_ms=5000):
-                letters[dict(record.headers)["source.offset"]] = record
-    assert [letters[offset].value for offset in (b"0", b"1")] == [b"rubbish \xff", None]
+                letters[dict(record.headers)["source.partition"]] = record
+    assert [letters[partition].value for partition in (b"0", b"2")] == [b"rubbish \xff", None]
     assert dict(letters[b"0"].headers) == {
-        "source.topic": topic.encode(),
+        "source.topic": LINES.encode(),
         "source.partition": b"0",
         "source.offset": b"0",
         "reason": transformations.NOT_COMBINED.encode(),
     }
-    assert dict(letters[b"1"].headers)["reason"] == transformations.NO_VALUE.encode()
+    assert dict(letters[b"2"].headers)["reason"] == transformations.NO_VALUE.encode()

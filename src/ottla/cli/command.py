@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, str]] = {
     "zookeeper": "ottla.cli.zookeeper:ZooKeeperCommand",
     "zookeeper-shell": "ottla.cli.zookeeper_shell:ZooKeeperShellCommand",
     "demo": "ottla.cli.demo:DemoCommand",
+    "pipeline": "ottla.cli.pipeline.command:PipelineCommand",
     "version": "ottla.cli.version:VersionCommand",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -32,19 +32,30 @@ STYLE: dict[str, Any] = {
 MAX_LABEL = 44
 
 
-def traffic_plot(minutes: Sequence[datetime], series: dict[str, Sequence[float]]) -> str:
-    """One panel for each series over time; where minutes are missing, the line is broken."""
-    figure, panels = _figure(rows=len(series), height=2.1 * len(series))
+def lines_plot(
+    title: str,
+    xs: Sequence[Any],
+    series: Mapping[str, Sequence[float]],
+    step: timedelta | None = None,
+) -> str:
+    """One panel for each series over time: over moments, or over seconds.
+
+    With `step` the line is broken wherever the next moment is further away than that.
+    """
+    figure, panels = _figure(rows=len(series), height=0.4 + 1.9 * len(series))
     colors = (FIRST, SECOND, MUTED)
     for panel, (name, values), color in zip(panels, series.items(), colors, strict=False):
-        xs, ys = with_gaps(minutes, values)
-        panel.plot(xs, ys, color=color, linewidth=1.4, marker="o", markersize=2.2)
+        points = with_gaps(xs, values, step) if step is not None else (xs, values)
+        panel.plot(*points, color=color, linewidth=1.4, marker="o", markersize=2.2)
         panel.set_ylabel(name)
         panel.set_ylim(bottom=0)
         panel.margins(x=0.01)
-        _thousands(panel.yaxis)
-    _dates(panels[-1])
-    return _svg(figure, "Traffic per minute")
+        _thousands(panel.yaxis, integer=all(float(value).is_integer() for value in values))
+    if xs and isinstance(xs[0], datetime):
+        _dates(panels[-1])
+    else:
+        panels[-1].set_xlabel("seconds")
+    return _svg(figure, title)
 
 
 def bars_plot(
@@ -54,7 +65,13 @@ def bars_plot(
     figure, (panel,) = _figure(rows=1, height=0.9 + 0.27 * max(1, len(labels)))
     positions = range(len(labels))
     bars = panel.barh(positions, values, color=FIRST, height=0.68)
-    panel.bar_label(bars, [f"{value:,.0f}" for value in values], padding=4, color=INK, fontsize=9)
+    panel.bar_label(
+        bars,
+        [f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}" for value in values],
+        padding=4,
+        color=INK,
+        fontsize=9,
+    )
     panel.set_yticks(positions, [_short(label) for label in labels], color=INK, fontsize=9)
     panel.invert_yaxis()
     panel.grid(visible=False, axis="y")
@@ -67,16 +84,16 @@ def bars_plot(
 
 
 def with_gaps(
-    minutes: Sequence[datetime], values: Sequence[float]
+    moments: Sequence[datetime], values: Sequence[float], step: timedelta
 ) -> tuple[list[datetime], list[float]]:
-    """The points, with a hole (NaN) wherever the next one is not a minute later."""
+    """The points, with a hole (NaN) wherever the next one is not `step` later."""
     xs: list[datetime] = []
     ys: list[float] = []
-    for minute, value in zip(minutes, values, strict=True):
-        if xs and minute - xs[-1] > timedelta(minutes=1):
-            xs.append(xs[-1] + timedelta(minutes=1))
+    for moment, value in zip(moments, values, strict=True):
+        if xs and moment - xs[-1] > step:
+            xs.append(xs[-1] + step)
             ys.append(float("nan"))
-        xs.append(minute)
+        xs.append(moment)
         ys.append(value)
     return xs, ys
 
@@ -94,11 +111,11 @@ def _figure(rows: int, height: float) -> tuple[Any, Any]:
     return figure, panels[:, 0]
 
 
-def _thousands(axis: Any) -> None:
+def _thousands(axis: Any, integer: bool = True) -> None:
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    axis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axis.set_major_locator(MaxNLocator(5, integer=integer))
+    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}" if integer else "{x:,g}"))
 
 
 def _dates(panel: Any) -> None:

@@ -2,84 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ottla.pipelines.plots import bars_plot, traffic_plot
+from ottla.pipelines.pipeline import Parameters, Section
+from ottla.pipelines.plots import lines_plot
+from ottla.pipelines.progress import Tally
 from ottla.pipelines.tables import Table, is_number, text_of
 
-if TYPE_CHECKING:
-    from ottla.pipelines.web_traffic.pipeline import Reconciliation
-
 TEMPLATE = Path(__file__).with_name("report.html")
-PLOTTED_ROWS = 15
 SHOWN_ROWS = 20
 MAX_CELL_WIDTH = 400
+PLOTTED_BATCHES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """What is told about a run: where its events came from, its counts, tables and steps."""
+class Card:
+    """A number at the top of the page; good or bad news where it is either."""
 
+    value: object
+    label: str
+    is_good: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A section of the pipeline with its table, and its plot as SVG; empty where it has none."""
+
+    name: str
+    title: str
+    note: str
+    table: Table
+    plot: str = ""
+
+    @classmethod
+    def of(cls, section: Section, table: Table, parameters: Parameters) -> Part:
+        """A table without rows has no plot."""
+        draw = section.plot
+        plot = draw(table, parameters) if draw is not None and table.rows else ""
+        return cls(section.name, section.title, section.note, table, plot)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is told about a run; a page that is written again and again is loaded again, too."""
+
+    title: str
+    summary: str
     source: str
-    events_in: int
-    counts: Reconciliation
-    max_requests_per_minute: int
-    tables: Mapping[str, Table]
+    cards: Sequence[Card]
+    parts: Sequence[Part]
+    made: str
+    progress_plot: str
     steps: Sequence[tuple[str, float]]
     versions: str
+    refresh_s: int = 0
 
 
-def write_report(run: Run, path: Path) -> None:
-    path.write_text(render(run), encoding="utf-8")
+def write_report(report: Report, path: Path) -> None:
+    """Put the page in the place of the one before; who reads it sees the one or the other."""
+    fresh = path.with_suffix(".part")
+    fresh.write_text(render(report), encoding="utf-8")
+    os.replace(fresh, path)
 
 
-def render(run: Run) -> str:
-    """The page; whatever comes from the log is escaped."""
+def render(report: Report) -> str:
+    """The page; whatever comes from the events is escaped."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["cell"] = partial(text_of, width=MAX_CELL_WIDTH)
     environment.tests["numeric"] = is_number
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    traffic = run.tables["traffic_per_minute"]
-    return template.render(
-        run=run,
-        tables=run.tables,
-        plots=_plots(run),
-        shown_rows=SHOWN_ROWS,
-        total_bytes=sum(traffic.column("bytes")),
-        first_minute=min(traffic.column("minute"), default=None),
-        last_minute=max(traffic.column("minute"), default=None),
-    )
+    return template.render(report=report, shown_rows=SHOWN_ROWS)
 
 
-def _plots(run: Run) -> dict[str, str]:
-    """The plots by the name of their table; a table without rows has none."""
-    traffic = run.tables["traffic_per_minute"]
-    pages = Table(("path", "requests"), run.tables["top_pages"].rows[:PLOTTED_ROWS])
-    fast = Table(("client", "peak"), run.tables["crawlers_by_rate"].rows[:PLOTTED_ROWS])
-    plots = {}
-    if traffic.rows:
-        megabytes = [size / 1e6 for size in traffic.column("bytes")]
-        plots["traffic_per_minute"] = traffic_plot(
-            traffic.column("minute"),
-            {
-                "requests": traffic.column("requests"),
-                "clients": traffic.column("clients"),
-                "MB sent": megabytes,
-            },
-        )
-    if pages.rows:
-        plots["top_pages"] = bars_plot(pages.column("path"), pages.column("requests"), "requests")
-    if fast.rows:
-        plots["crawlers_by_rate"] = bars_plot(
-            fast.column("client"),
-            fast.column("peak"),
-            "requests in the busiest minute",
-            limit=run.max_requests_per_minute,
-        )
-    return plots
+def progress_plot(tally: Tally) -> str:
+    """The newest batches over time: how fast, how far behind, and how long each took."""
+    batches = tally.batches[-PLOTTED_BATCHES:]
+    if not batches:
+        return ""
+    series = {
+        "rows per second": [batch.rows_per_second for _, batch in batches],
+        "records waiting": [float(batch.lag) for _, batch in batches],
+        "seconds per batch": [batch.seconds for _, batch in batches],
+    }
+    return lines_plot("Micro-batches", [at_s for at_s, _ in batches], series)

@@ -29,6 +29,8 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     # Sizing each row costs more than sending it where rows have headers (SPARK-51316).
     "spark.sql.execution.arrow.maxBytesPerBatch": NO_LIMIT,
+    # Moments with their zone, to the microsecond, as every reader of Parquet knows them.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.metricsEnabled": "false",
     # Local checkpoints need no checksum files beside them.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",

@@ -64,6 +64,8 @@ def text_of(value: Any, width: int = MAX_CELL_WIDTH) -> str:
         return f"{value:%Y-%m-%d %H:%M}"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return text if len(text) <= width else text[: width - 1] + "…"

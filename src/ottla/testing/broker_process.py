@@ -53,7 +53,10 @@ class BrokerProcess:
         for name, value in settings.items():
             command += ["--override", f"{name}={value}"]
         with self.log_path.open("a", encoding="utf-8") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            # In a group of its own: Ctrl-C in a terminal is for whoever started it, who stops it.
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0
+            )
         killer = threading.Timer(STARTUP_SECONDS, self.process.kill)
         killer.start()
         try:

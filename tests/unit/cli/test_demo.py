@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import io
 
 import pytest
 
 from ottla.cli.command import CommandError, UsageError
-from ottla.cli.demo import DemoCommand, cause_of, clear_output, event_source, require_packages
+from ottla.cli.demo import DemoCommand, conclude, event_source
 from ottla.cli.options import option_parser
+from ottla.cli.terminal import Terminal
 from ottla.pipelines.site_activity import SiteActivity
 
 
@@ -22,7 +22,7 @@ def test_events_are_generated_where_no_log_is_given():
     made = source("--events", "3", "--seed", "4")
 
     assert made.words == "3 generated events (no log was given; seed 4)"
-    assert [line.value for line in made.lines] == list(SiteActivity(4, 3).lines())
+    assert [event.value for event in made.events] == list(SiteActivity(4, 3).lines())
     assert "100,000 generated events" in source().words
 
 
@@ -31,7 +31,7 @@ def test_log_is_replayed(tmp_path):
     path = tmp_path / "my.log"
     path.write_bytes(b"a 1\nb 2\n")
 
-    assert [line.key for line in source("--log", str(path)).lines] == [b"a", b"b"]
+    assert [event.key for event in source("--log", str(path)).events] == [b"a", b"b"]
     assert source("--log", str(path)).words == "The access log my.log"
 
 
@@ -49,41 +49,28 @@ def test_wrong_options_are_told(words, said):
         source(*words)
 
 
-def test_missing_java_is_told_in_one_line(monkeypatch):
-    """With the package to install."""
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+@pytest.mark.parametrize(
+    ("published", "changes", "status", "said"),
+    [
+        (10, {}, 0, "demo: 10 events in, 10 read by the pipeline, 0 lost, 0 duplicated"),
+        (12, {}, 1, "demo: 12 events in, 10 read by the pipeline, 2 lost, 0 duplicated"),
+        (10, {"lost": 1, "rows": 9}, 1, "demo: 10 events in, 9 read by the pipeline, 1 lost"),
+        (10, {"duplicated": 3, "rows": 13}, 1, "13 read by the pipeline, 0 lost, 3 duplicated"),
+        (10, {"unreported": 1, "dead_letters": 0}, 1, "0 in web-traffic.dead-letter"),
+    ],
+)
+def test_status_says_whether_every_event_arrived_once(published, changes, status, said):
+    """Lost before the topic or behind it, there twice, or dropped silently: all are failures."""
+    counts = {
+        "in_topic": 10,
+        "rows": 10,
+        "malformed": 1,
+        "dead_letters": 1,
+        "lost": 0,
+        "duplicated": 0,
+        "unreported": 0,
+    }
+    out = io.StringIO()
 
-    with pytest.raises(CommandError, match="openjdk-17-jre-headless"):
-        require_packages()
-
-
-def test_missing_packages_are_told(monkeypatch):
-    """Where only the core is installed."""
-    monkeypatch.setattr(sys, "meta_path", [])
-    monkeypatch.setattr(sys, "path_importer_cache", {})
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-
-    with pytest.raises(CommandError, match=r"pyspark, pyarrow, matplotlib, jinja2 missing: pip"):
-        require_packages()
-
-
-def test_only_what_a_former_run_made_is_removed(tmp_path):
-    """The folder for the output may be anybody's."""
-    output = tmp_path / "out"
-    (output / "events" / "batch_id=0").mkdir(parents=True)
-    (output / "mine").mkdir()
-    for name in ("report.html", "spark.log", "mine.html"):
-        (output / name).touch()
-
-    clear_output(output)
-
-    assert sorted(path.name for path in Path(output).iterdir()) == ["mine", "mine.html"]
-
-
-def test_cause_of_a_failure_is_one_sentence():
-    """Of Spark's page of text the line of ours, or the first one."""
-    assert cause_of(Exception("Job aborted\n  at x\nottla.spark.E: lost\n at y")) == (
-        "ottla.spark.E: lost"
-    )
-    assert cause_of(Exception("first\nsecond")) == "first"
-    assert cause_of(ValueError()) == "ValueError"
+    assert conclude(Terminal(out=out), published, {**counts, **changes}) == status
+    assert said in out.getvalue()

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from datetime import UTC, datetime, timedelta
 from math import isnan
 
-from ottla.pipelines.plots import bars_plot, traffic_plot, with_gaps
+from ottla.pipelines.plots import bars_plot, lines_plot, with_gaps
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -13,7 +13,7 @@ def test_line_is_broken_where_minutes_are_missing():
     """Two minutes in a row are joined; an hour without requests is a hole."""
     minutes = [START, START + timedelta(minutes=1), START + timedelta(hours=1)]
 
-    xs, ys = with_gaps(minutes, [1, 2, 3])
+    xs, ys = with_gaps(minutes, [1, 2, 3], timedelta(minutes=1))
 
     assert [isnan(y) for y in ys] == [False, False, True, False]
     assert xs == [*minutes[:2], START + timedelta(minutes=2), minutes[2]]
@@ -21,10 +21,10 @@ def test_line_is_broken_where_minutes_are_missing():
 
 def test_plot_is_well_formed_and_names_no_address():
     """What stands in the page is one element that refers only to itself."""
-    svg = traffic_plot([START, START + timedelta(minutes=1)], {"requests": [1, 2]})
+    svg = lines_plot("Traffic", [START, START + timedelta(minutes=1)], {"requests": [1, 2]})
 
     root = ET.fromstring(svg)
-    assert root.get("aria-label") == "Traffic per minute"
+    assert root.get("aria-label") == "Traffic"
     references = [value for node in root.iter() for key, value in node.items() if "href" in key]
     assert all(value.startswith("#") for value in references)
     assert "<metadata" not in svg
@@ -37,3 +37,12 @@ def test_labels_stay_text():
 
     texts = [node.text for node in ET.fromstring(svg).iter() if node.tag.endswith("text")]
     assert {"$a$ <b>", "\u6f22\u5b57", "…" + "x" * 43} <= set(texts)
+
+
+def test_seconds_are_an_axis_too():
+    """Batches are drawn over the seconds of a run, and fractions keep their point."""
+    svg = lines_plot("Batches", [0.5, 1.5], {"seconds per batch": [0.25, 0.75]})
+
+    texts = [node.text for node in ET.fromstring(svg).iter() if node.tag.endswith("text")]
+    assert {"seconds", "seconds per batch"} <= set(texts)
+    assert any(text and "." in text for text in texts)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pytest
 
-from ottla.pipelines.report import SHOWN_ROWS, Run, render
+from ottla.pipelines.pipeline import Section
+from ottla.pipelines.plots import bars_plot
+from ottla.pipelines.progress import Batch, Tally
+from ottla.pipelines.report import (
+    SHOWN_ROWS,
+    Card,
+    Part,
+    Report,
+    progress_plot,
+    render,
+    write_report,
+)
 from ottla.pipelines.tables import Table
-from ottla.pipelines.web_traffic.pipeline import Reconciliation
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTILE = '/<script src="http://evil.example/x.js"></script>?$x$\x00\u6f22'
@@ -44,34 +54,42 @@ class Page(HTMLParser):
         self.texts.append(data.strip())
 
 
-def run(pages=(), minutes=(), lost=0):
-    """A run with these pages and minutes; every other table has a row or none accordingly."""
-    some = bool(minutes)
-    tables = {
-        "traffic_per_minute": Table(
-            ("minute", "requests", "bytes", "clients"),
-            [
-                {"minute": minute, "requests": 3, "bytes": 2_000_000, "clients": 2}
-                for minute in minutes
-            ],
-        ),
-        "top_pages": Table(("path", "requests"), [{"path": path, "requests": 9} for path in pages]),
-        "errors": Table(("status", "path"), [{"status": 404, "path": HOSTILE}] * some),
-        "crawlers_by_user_agent": Table(("user_agent",), [{"user_agent": HOSTILE}] * some),
-        "crawlers_by_rate": Table(("client", "peak"), [{"client": HOSTILE, "peak": 77}] * some),
-        "malformed": Table(("problem", "raw"), [{"problem": "p", "raw": b"<b>\xff"}] * some),
+def batch(number=0, rows=10, seconds=0.5, lag=3):
+    return Batch("q", number, rows, seconds, lag, late=0, state_rows=0, observed={})
+
+
+def report(pages=(), lost=0, batches=(), **changes):
+    """A report on these pages and batches."""
+    tally = Tally()
+    for at_s, each in enumerate(batches):
+        tally.add(at_s, each)
+    rows = [{"path": path, "requests": 9, "seen": START} for path in pages]
+    table = Table(("path", "requests", "seen"), rows)
+    section = Section("top_pages", "Top pages", "A note.", lambda *_: None, plot)
+    parts = [Part.of(section, table, {"limit": "2"})]
+    cards = [Card(10, "events in"), Card(lost, "lost", lost == 0)]
+    fields = {
+        "title": "A title",
+        "summary": "What it does.",
+        "source": HOSTILE,
+        "cards": cards,
+        "parts": parts,
+        "made": "By hand.",
+        "progress_plot": progress_plot(tally),
+        "steps": [("one step", 1.25)],
+        "versions": "versions",
     }
-    counts = Reconciliation(
-        in_topic=10, rows=10 - lost, distinct=10 - lost, malformed=1, dead_letters=1
-    )
-    return Run("A source", 10, counts, 30, tables, [("one step", 1.25)], "versions")
+    return Report(**{**fields, **changes})
+
+
+def plot(table, parameters):
+    return bars_plot(table.column("path"), table.column("requests"), "requests")
 
 
 @pytest.fixture(scope="module")
 def html():
-    minutes = [START + timedelta(minutes=n) for n in (0, 1, 2, 50, 51)]
     pages = [HOSTILE, *(f"/page-{n}" for n in range(30))]
-    return render(run(pages, minutes, lost=2))
+    return render(report(pages, lost=2, batches=[batch(n) for n in range(3)]))
 
 
 def test_page_loads_nothing(html):
@@ -84,27 +102,45 @@ def test_page_loads_nothing(html):
     assert html.count("url(") == html.count("url(#")
 
 
-def test_page_shows_counts_tables_and_plots(html):
-    """The counts are cards, each table is cut at its limit, three plots stand in the page."""
+def test_page_shows_cards_tables_and_plots(html):
+    """Numbers are cards, good or bad; each table is cut at its limit; two plots stand there."""
     page = Page(html)
 
-    assert {"events in", "lost", "one step", "1.2", "404", "versions"} <= set(page.texts)
-    assert page.tags.count("svg") == 3
+    assert {"events in", "lost", "one step", "1.2", "2026-01-01 00:00", "versions"} <= set(
+        page.texts
+    )
+    assert page.tags.count("svg") == 2
     assert f"/page-{SHOWN_ROWS - 2}" in page.texts
     assert html.count('class="card bad"') == 1
     assert "11 more rows are in" in page.texts
 
 
-def test_log_cannot_write_into_the_page(html):
-    """What a client put into its request is text, in tables and in plots."""
+def test_events_cannot_write_into_the_page(html):
+    """What somebody sent is text, in tables and in plots."""
     assert "<script" not in html
     assert "&lt;script" in html
     assert "\x00" not in html
 
 
 def test_empty_run_is_a_page_too():
-    """Nothing to plot, and every table says so."""
-    page = Page(render(run()))
+    """Nothing to plot, and the table says so."""
+    page = Page(render(report()))
 
-    assert page.texts.count("None.") == 5
+    assert page.texts.count("None.") == 1
     assert "svg" not in page.tags
+
+
+def test_page_of_a_run_under_way_is_loaded_again():
+    """While a pipeline runs, a browser shows what it has done so far."""
+    assert 'http-equiv="refresh" content="5"' in render(report(refresh_s=5))
+    assert "refresh" not in render(report())
+
+
+def test_page_is_replaced_at_once(tmp_path):
+    """Nobody reads half a page, and nothing is left beside it."""
+    path = tmp_path / "report.html"
+    for title in ("first", "second"):
+        write_report(report(title=title), path)
+
+    assert "<h1>second</h1>" in path.read_text(encoding="utf-8")
+    assert list(tmp_path.iterdir()) == [path]

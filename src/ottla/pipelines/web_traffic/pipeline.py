@@ -1,154 +1,153 @@
-"""The pipeline between its source and its sinks: a topic in, Parquet tables and dead letters out.
+"""Web traffic as a pipeline: lines of an access log in, a row for each of them out.
 
-Every record of the topic becomes one row of `events`. A batch that Spark replays after a crash
-replaces its own folder, so no row is there twice; `reconcile` counts, and does not assume it.
+What does not parse goes to the dead-letter topic as well; `completeness` counts what is lost or
+there twice, and does not assume it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
-
+from ottla.pipelines.access_log import lines_of
+from ottla.pipelines.pipeline import (
+    Event,
+    Feed,
+    FeedRequest,
+    Frames,
+    Input,
+    Output,
+    Parameters,
+    Pipeline,
+    Section,
+)
+from ottla.pipelines.plots import bars_plot, lines_plot
 from ottla.pipelines.web_traffic import transformations
-from ottla.pipelines.web_traffic.dead_letters import DeadLetter, dead_letter_topic, publish
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-EVENTS = "events"
-CHECKPOINT = "checkpoint"
-TABLES: Mapping[str, Callable[[DataFrame], DataFrame]] = {
-    "traffic_per_minute": transformations.traffic_per_minute,
-    "top_pages": transformations.top_pages,
-    "errors": transformations.errors,
-    "crawlers_by_user_agent": transformations.crawlers_by_user_agent,
-    "crawlers_by_rate": transformations.crawlers_by_rate,
-    "malformed": transformations.malformed,
-}
+    from ottla.pipelines.tables import Table
 
-BatchDone = Callable[[int, int], object]
+LINES, EVENTS, DEAD_LETTERS = "web-traffic", "web-traffic-events", "web-traffic.dead-letter"
+COMPLETENESS = "completeness"
+PLOTTED = 15
+MINUTE = timedelta(minutes=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciliation:
-    """What was in the topic beside what is in the table; equal, or something went wrong."""
-
-    in_topic: int
-    rows: int
-    distinct: int
-    malformed: int
-    dead_letters: int
-
-    @property
-    def unreported(self) -> int:
-        """Lines that did not parse and are not in the dead-letter topic either."""
-        return max(0, self.malformed - self.dead_letters)
-
-    @property
-    def lost(self) -> int:
-        """Records of the topic that no row comes from."""
-        return self.in_topic - self.distinct
-
-    @property
-    def duplicated(self) -> int:
-        """Rows beyond the first that come from one record."""
-        return self.rows - self.distinct
+def build(streams: Frames, parameters: Parameters) -> Frames:
+    lines = streams[LINES]
+    return {
+        EVENTS: transformations.events(lines),
+        DEAD_LETTERS: transformations.dead_letters(lines),
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class WebTrafficPipeline:
-    """One topic of access-log lines, and the folder for everything that is made of it."""
-
-    spark: SparkSession
-    bootstrap_servers: str
-    topic: str
-    output: Path
-    max_offsets_per_trigger: int | None = None
-
-    def ingest(self, on_batch: BatchDone = lambda batch_id, rows: None) -> None:
-        """Read what is in the topic now, from where the last run ended; returns when it is read."""
-        query = (
-            self._read_stream()
-            .writeStream.foreachBatch(lambda batch, id: self._write_batch(batch, id, on_batch))
-            .option("checkpointLocation", str(self.output / CHECKPOINT))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
-
-    def aggregate(self, name: str) -> Path:
-        """Compute one of the TABLES from all events, and write it."""
-        path = self.output / name
-        table = TABLES[name](self.events())
-        table.coalesce(1).write.mode("overwrite").parquet(str(path))
-        return path
-
-    def reconcile(self) -> Reconciliation:
-        """Compare the rows with the offsets of the topic."""
-        (row,) = (
-            self.events()
-            .agg(
-                F.count("*").alias("rows"),
-                F.count_distinct("_topic", "_partition", "_offset").alias("distinct"),
-                F.count("problem").alias("malformed"),
-            )
-            .collect()
-        )
-        in_topic = records_in(self.bootstrap_servers, self.topic)
-        letters = records_in(self.bootstrap_servers, dead_letter_topic(self.topic))
-        return Reconciliation(in_topic, row["rows"], row["distinct"], row["malformed"], letters)
-
-    def events(self) -> DataFrame:
-        """All batches that were written."""
-        return self.spark.read.parquet(str(self.output / EVENTS))
-
-    def _read_stream(self) -> DataFrame:
-        reader = (
-            self.spark.readStream.format("ottla")
-            .option("kafka.bootstrap.servers", self.bootstrap_servers)
-            .option("subscribe", self.topic)
-            .option("startingOffsets", "earliest")
-        )
-        if self.max_offsets_per_trigger is not None:
-            reader = reader.option("maxOffsetsPerTrigger", self.max_offsets_per_trigger)
-        return reader.load()
-
-    def _write_batch(self, batch: DataFrame, batch_id: int, on_batch: BatchDone) -> None:
-        path = self.output / EVENTS / f"batch_id={batch_id}"
-        transformations.events(batch).write.mode("overwrite").parquet(str(path))
-        written = self.spark.read.parquet(str(path))
-        letters = written.where(F.col("problem").isNotNull())
-        publish(
-            self.bootstrap_servers,
-            dead_letter_topic(self.topic),
-            _dead_letters(letters),
-        )
-        on_batch(batch_id, written.count())
+def feed_lines(topic: str) -> Feed:
+    """A feed that publishes the lines of a log, or of made-up traffic, as they are."""
+    return partial(_lines, topic)
 
 
-def records_in(bootstrap_servers: str, topic: str) -> int:
-    """How many offsets the partitions of a topic hold."""
-    from ottla import Admin, OffsetSpec, TopicPartition
-
-    with Admin(bootstrap_servers) as admin:
-        partitions = [
-            TopicPartition(topic, info.partition)
-            for info in admin.describe_topics([topic])[topic].partitions
-        ]
-        first = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
-        last = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
-    return sum(last[each].offset - first[each].offset for each in partitions)
+def _lines(topic: str, request: FeedRequest) -> Iterator[Event]:
+    for line in lines_of(request.log, request.seed, request.events):
+        yield Event(topic, line.key, line.value)
 
 
-def _dead_letters(malformed: DataFrame) -> Iterator[DeadLetter]:
-    # Few as a rule, but a topic of rubbish must not have to fit into memory.
-    for row in malformed.toLocalIterator():
-        value = None if row["raw"] is None else bytes(row["raw"])
-        yield DeadLetter(value, row["_topic"], row["_partition"], row["_offset"], row["problem"])
+def _crawlers_by_rate(topics: Frames, parameters: Parameters) -> DataFrame:
+    limit = int(parameters["max_requests_per_minute"])
+    return transformations.crawlers_by_rate(topics[EVENTS], limit)
+
+
+def _completeness(topics: Frames, parameters: Parameters) -> DataFrame:
+    return transformations.completeness(topics[LINES], topics[EVENTS], topics[DEAD_LETTERS])
+
+
+def _plot_traffic(table: Table, parameters: Parameters) -> str:
+    series = {
+        "requests": table.column("requests"),
+        "clients": table.column("clients"),
+        "MB sent": [size / 1e6 for size in table.column("bytes")],
+    }
+    return lines_plot("Traffic per minute", table.column("minute"), series, MINUTE)
+
+
+def _plot_pages(table: Table, parameters: Parameters) -> str:
+    top = table.rows[:PLOTTED]
+    return bars_plot([row["path"] for row in top], [row["requests"] for row in top], "requests")
+
+
+def _plot_rates(table: Table, parameters: Parameters) -> str:
+    top = table.rows[:PLOTTED]
+    return bars_plot(
+        [row["client"] for row in top],
+        [row["peak"] for row in top],
+        "requests in the busiest minute",
+        limit=float(parameters["max_requests_per_minute"]),
+    )
+
+
+PIPELINE = Pipeline(
+    name="web_traffic",
+    summary="Make traffic, pages, errors and crawlers of the lines of an access log.",
+    inputs=(Input(LINES),),
+    outputs=(
+        Output(EVENTS, key=("client",)),
+        Output(DEAD_LETTERS, as_records=True, partitions=1),
+    ),
+    build=build,
+    feeds={"sample": feed_lines(LINES), "log": feed_lines(LINES)},
+    sections=(
+        Section(
+            "traffic_per_minute",
+            "Traffic per minute",
+            "Only minutes with requests are drawn; a line is broken where minutes are missing.",
+            lambda topics, parameters: transformations.traffic_per_minute(topics[EVENTS]),
+            _plot_traffic,
+        ),
+        Section(
+            "top_pages",
+            "Top pages",
+            "Requests that were answered with a status below 400; images, styles and scripts are "
+            "no pages.",
+            lambda topics, parameters: transformations.top_pages(topics[EVENTS]),
+            _plot_pages,
+        ),
+        Section(
+            "errors",
+            "Errors",
+            "Requests that were answered with a status of 400 or above.",
+            lambda topics, parameters: transformations.errors(topics[EVENTS]),
+        ),
+        Section(
+            "crawlers_by_user_agent",
+            "Crawlers by user agent",
+            "Programs that say in their user agent what they are.",
+            lambda topics, parameters: transformations.crawlers_by_user_agent(topics[EVENTS]),
+        ),
+        Section(
+            "crawlers_by_rate",
+            "Crawlers by request rate",
+            "Clients with more requests in a minute than a reader makes.",
+            _crawlers_by_rate,
+            _plot_rates,
+        ),
+        Section(
+            "malformed",
+            "Lines that did not parse",
+            "Each is in the dead-letter topic as well, with its reason and the place of the record "
+            "it came from.",
+            lambda topics, parameters: transformations.malformed(topics[EVENTS]),
+        ),
+        Section(
+            COMPLETENESS,
+            "Completeness",
+            "Lost are records of the topic without a row, duplicated are rows of a record that "
+            "has one already, unreported are lines that did not parse and are no dead letters.",
+            _completeness,
+            faults=("lost", "duplicated"),
+        ),
+    ),
+    parameters={"max_requests_per_minute": str(transformations.MAX_REQUESTS_PER_MINUTE)},
+)

@@ -70,6 +70,44 @@ def events(records: DataFrame) -> DataFrame:
     )
 
 
+def dead_letters(records: DataFrame) -> DataFrame:
+    """The records that did not parse as they were, each with its place and the reason as headers.
+
+    These are the columns of the sink: what could not be used is not dropped silently.
+    """
+    place = {"topic": "_topic", "partition": "_partition", "offset": "_offset"}
+    headers = [_header(f"source.{name}", column) for name, column in place.items()]
+    return (
+        events(records)
+        .where(F.col("problem").isNotNull())
+        .select(
+            F.lit(None).cast("binary").alias("key"),
+            F.col("raw").alias("value"),
+            F.array(*headers, _header("reason", "problem")).alias("headers"),
+        )
+    )
+
+
+def completeness(records: DataFrame, events: DataFrame, letters: DataFrame) -> DataFrame:
+    """What is in the topic beside what was made of it: nothing may be lost, and nothing twice."""
+    in_topic = records.agg(F.count("*").alias("in_topic"))
+    rows = events.agg(
+        F.count("*").alias("rows"),
+        F.count_distinct("_topic", "_partition", "_offset").alias("distinct"),
+        F.count("problem").alias("malformed"),
+    )
+    counts = in_topic.crossJoin(rows).crossJoin(letters.agg(F.count("*").alias("dead_letters")))
+    return counts.select(
+        "in_topic",
+        "rows",
+        "malformed",
+        "dead_letters",
+        (F.col("in_topic") - F.col("distinct")).alias("lost"),
+        (F.col("rows") - F.col("distinct")).alias("duplicated"),
+        F.greatest(F.lit(0), F.col("malformed") - F.col("dead_letters")).alias("unreported"),
+    )
+
+
 def malformed(events: DataFrame) -> DataFrame:
     """The records that did not parse, each with its reason."""
     return (
@@ -147,6 +185,11 @@ def crawlers_by_rate(
 def parsed(events: DataFrame) -> DataFrame:
     """The events without the lines that did not parse."""
     return events.where(F.col("problem").isNull())
+
+
+def _header(name: str, column: str) -> Column:
+    value = F.col(column).cast("string").cast("binary")
+    return F.struct(F.lit(name).alias("key"), value.alias("value"))
 
 
 def _part(group: int) -> Column:

@@ -1,0 +1,1 @@
+"""`ottla pipeline`, and what `ottla demo` shares with it."""

@@ -1,0 +1,280 @@
+"""`ottla pipeline`: the options, and which action they ask for."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.options import forbid_with, given
+from ottla.cli.pipeline.errors import require_packages
+from ottla.cli.terminal import Terminal, check_reachable
+
+if TYPE_CHECKING:
+    from ottla.cli.pipeline.run import Plan, Source
+    from ottla.pipelines.execution import RunOptions
+    from ottla.pipelines.pipeline import Pipeline
+
+ACTIONS = ("list", "run", "reset")
+DEFAULT_OUTPUT = "pipeline-output"
+DEFAULT_EVENTS = 20_000
+DEFAULT_SEED = 2011
+DEFAULT_RATE = 1000.0
+NO_FEED = "none"
+FEED_OPTIONS = ("--log", "--events", "--seed", "--rate")
+
+
+class PipelineCommand(Command):
+    """Lists the data pipelines, runs one on Spark, or makes it forget what it has done."""
+
+    name = "pipeline"
+    help = "List, run and reset the data pipelines on Spark."
+    examples = (
+        "ottla pipeline list",
+        "ottla pipeline run ranking --once --log access.log",
+        "ottla pipeline run crawlers --continuous --bootstrap-server localhost:9092",
+        "ottla pipeline reset ranking",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "action", metavar="ACTION", choices=ACTIONS, help="`list`, `run` or `reset`."
+        )
+        parser.add_argument(
+            "pipeline", metavar="NAME", nargs="?", help="The pipeline to run or to reset."
+        )
+        _add_places(parser)
+        _add_run_options(parser)
+        _add_feed_options(parser)
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        require_packages()
+        if arguments.action == "list":
+            return _list(terminal)
+        pipeline = _pipeline(arguments)
+        if arguments.action == "reset":
+            return _reset(pipeline, arguments, terminal)
+        from ottla.cli.pipeline.run import PipelineRun
+
+        outcome = PipelineRun(plan_of(pipeline, arguments, terminal), terminal).run()
+        terminal.print(
+            f"{pipeline.name}: {outcome.events_in} events in, {outcome.read} read, "
+            f"{outcome.malformed} did not parse, {outcome.late} late"
+        )
+        return 0
+
+
+def _add_places(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--bootstrap-server",
+        metavar="HOST:PORT,...",
+        help="The brokers to use. Default: a broker of its own, which is started and stopped, and "
+        "keeps its data in the output folder.",
+    )
+    parser.add_argument(
+        "--master", metavar="URL", default="local[2]", help="Spark's master. Default: local[2]."
+    )
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        default=DEFAULT_OUTPUT,
+        help="A folder below it, named after the pipeline, keeps checkpoints, tables and "
+        f"report.html. Default: {DEFAULT_OUTPUT}.",
+    )
+
+
+def _add_run_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="Read what is in the topics now, and end. This is the default.",
+    )
+    parser.add_argument("--continuous", action="store_true", help="Run until Ctrl-C.")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="WHERE",
+        default="earliest",
+        help="Where a run without a checkpoint begins: earliest, latest, a time "
+        "(2026-03-02T08:00:00Z or ms since 1970), or offsets as JSON. Default: earliest.",
+    )
+    parser.add_argument(
+        "--param",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="A parameter of the pipeline ('list' shows them); may be repeated.",
+    )
+    parser.add_argument(
+        "--trigger",
+        metavar="INTERVAL",
+        help="Begin a micro-batch so often, such as '5 seconds' (--continuous). Default: as soon "
+        "as the one before has ended.",
+    )
+    parser.add_argument(
+        "--max-offsets-per-trigger",
+        metavar="N",
+        type=int,
+        help="A micro-batch reads at most so many records. Default: all there are.",
+    )
+    parser.add_argument(
+        "--report-every",
+        metavar="N",
+        type=int,
+        default=20,
+        help="Write the report after so many micro-batches, and in the end (--continuous). "
+        "Default: 20.",
+    )
+
+
+def _add_feed_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--feed",
+        metavar="NAME",
+        help="Publish these events first, or meanwhile (--continuous): sample, which are made up, "
+        "another feed of the pipeline ('list' shows them), or none. Default: log with --log; "
+        "sample at the first run with a broker of its own; else none.",
+    )
+    parser.add_argument(
+        "--log", metavar="PATH", help="An access log in combined format for the feed log."
+    )
+    parser.add_argument(
+        "--events",
+        metavar="N",
+        type=int,
+        help=f"Make up so many events. Default: {DEFAULT_EVENTS}.",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="S",
+        type=int,
+        help=f"The same seed makes the same events. Default: {DEFAULT_SEED}.",
+    )
+    parser.add_argument(
+        "--rate",
+        metavar="N",
+        type=float,
+        help=f"Publish so many events a second (--continuous). Default: {DEFAULT_RATE:.0f}.",
+    )
+
+
+def _list(terminal: Terminal) -> int:
+    from ottla.pipelines.registry import PIPELINES, load_pipeline
+
+    for name in PIPELINES:
+        pipeline = load_pipeline(name)
+        terminal.print(f"{name}: {pipeline.summary}")
+        terminal.print(f"  topics in: {', '.join(each.topic for each in pipeline.fed_topics)}")
+        terminal.print(f"  topics out: {', '.join(each.topic for each in pipeline.outputs)}")
+        terminal.print(f"  feeds: {', '.join(pipeline.feeds)}")
+        if pipeline.parameters:
+            known = ", ".join(f"{key}={value}" for key, value in pipeline.parameters.items())
+            terminal.print(f"  parameters: {known}")
+    return 0
+
+
+def _pipeline(arguments: Namespace) -> Pipeline:
+    from ottla.pipelines.registry import UnknownPipelineError, load_pipeline
+
+    if arguments.pipeline is None:
+        raise UsageError(f"'{arguments.action}' needs the name of a pipeline")
+    try:
+        return load_pipeline(arguments.pipeline)
+    except UnknownPipelineError as error:
+        raise CommandError(str(error)) from None
+
+
+def _reset(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> int:
+    from ottla.cli.pipeline.reset import reset
+
+    if arguments.bootstrap_server is not None:
+        check_reachable(arguments.bootstrap_server)
+    return reset(pipeline, Path(arguments.output), arguments.bootstrap_server, terminal)
+
+
+def plan_of(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> Plan:
+    """What the options ask for; a mistake is told before anything is started."""
+    from ottla.cli.pipeline.run import Plan
+
+    forbid_with(arguments, "--once", ("--continuous",))
+    for option in ("--trigger", "--rate"):
+        if given(arguments, option) and not arguments.continuous:
+            raise UsageError(f"{option} goes with --continuous")
+    if arguments.report_every < 1:
+        raise UsageError(f"--report-every {arguments.report_every}: must be at least 1")
+    if arguments.bootstrap_server is not None:
+        check_reachable(arguments.bootstrap_server)
+    folder = Path(arguments.output) / pipeline.name
+    return Plan(
+        pipeline=pipeline,
+        folder=folder,
+        source=source_of(pipeline, arguments, is_new=not folder.exists()),
+        options=run_options(pipeline, arguments),
+        servers=arguments.bootstrap_server,
+        master=arguments.master,
+        is_continuous=arguments.continuous,
+        batches_per_report=arguments.report_every,
+    )
+
+
+def run_options(pipeline: Pipeline, arguments: Namespace) -> RunOptions:
+    from ottla.pipelines.execution import RunOptions, Start
+
+    try:
+        start = Start.parse(arguments.start)
+    except ValueError as error:
+        raise UsageError(f"--from: {error}") from None
+    parameters = _parameters(arguments.param)
+    try:
+        pipeline.with_parameters(parameters)
+    except ValueError as error:
+        raise UsageError(f"--param: {error}") from None
+    return RunOptions(start, parameters, arguments.max_offsets_per_trigger, arguments.trigger)
+
+
+def _parameters(pairs: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign:
+            raise UsageError(f"--param '{pair}' is not of the form NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> Source | None:
+    """The feed that was asked for; none where there is nothing to publish."""
+    from ottla.cli.pipeline.run import Source
+    from ottla.pipelines.pipeline import FeedRequest
+
+    name = _feed_name(arguments, is_new)
+    if name == NO_FEED:
+        for option in FEED_OPTIONS:
+            if given(arguments, option):
+                raise UsageError(f"{option} needs a feed: --feed NAME")
+        return None
+    if name not in pipeline.feeds:
+        known = ", ".join(pipeline.feeds)
+        raise UsageError(f"{pipeline.name} has no feed '{name}' (there is: {known})")
+    log = Path(arguments.log) if arguments.log is not None else None
+    if log is not None and not log.is_file():
+        raise CommandError(f"--log {log}: there is no such file")
+    events = DEFAULT_EVENTS if arguments.events is None else arguments.events
+    if events < 1:
+        raise UsageError(f"--events {events}: must be at least 1")
+    seed = DEFAULT_SEED if arguments.seed is None else arguments.seed
+    words = f"The access log {log.name}" if log else f"The feed {name} (seed {seed})"
+    rate = DEFAULT_RATE if arguments.rate is None else arguments.rate
+    return Source(words, pipeline.feeds[name](FeedRequest(events, seed, log)), rate)
+
+
+def _feed_name(arguments: Namespace, is_new: bool) -> str:
+    if arguments.feed is not None:
+        if arguments.log is not None and arguments.feed != "log":
+            raise UsageError(f"--log goes with --feed log, not with --feed {arguments.feed}")
+        return str(arguments.feed)
+    if arguments.log is not None:
+        return "log"
+    return "sample" if arguments.bootstrap_server is None and is_new else NO_FEED

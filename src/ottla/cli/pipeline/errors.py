@@ -1,0 +1,44 @@
+"""Failures of Spark and of what is missing for it, as the one line that a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ottla.cli.command import CommandError
+
+PACKAGES = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2")
+
+
+def require_packages() -> None:
+    """What Spark needs beside this package, checked before anything is started."""
+    from importlib.util import find_spec
+
+    from ottla.pipelines.java import JavaMissingError, require_java
+
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise CommandError(f"{', '.join(missing)} missing: pip install 'ottla[spark]'")
+    try:
+        require_java()
+    except JavaMissingError as error:
+        raise CommandError(str(error)) from None
+
+
+@contextmanager
+def spark_failures(log: Path) -> Iterator[None]:
+    """What Spark raises becomes one line that names its log."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise CommandError(f"Spark failed, {log} has all of it: {cause_of(error)}") from error
+
+
+def cause_of(error: BaseException) -> str:
+    """The sentence of a Python process in Spark's page of text; else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith("ottla.")]
+    return own[-1] if own else next(iter(lines), type(error).__name__)

@@ -1,0 +1,304 @@
+"""One run of a pipeline: a broker where none is given, its events, Spark, tables, report."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.cli.command import CommandError
+from ottla.cli.pipeline.errors import spark_failures
+from ottla.cli.pipeline.steps import BatchLines, Steps
+from ottla.cli.terminal import Terminal
+from ottla.pipelines.execution import Execution, RunOptions
+from ottla.pipelines.report import Card, Part, Report, progress_plot, write_report
+from ottla.pipelines.runner import spark_session
+from ottla.pipelines.topics import create_topics, publish
+from ottla.version import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ottla.pipelines.pipeline import Event, Parameters, Pipeline
+    from ottla.pipelines.progress import Batch
+    from ottla.pipelines.tables import Table
+
+BROKER_DATA = "broker"
+REPORT = "report.html"
+SPARK_LOG = "spark.log"
+PRINTED_ROWS = 8
+PAUSE_S = 1.0
+REFRESH_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the events come from, in words and in fact; `per_second` is for continuous runs."""
+
+    words: str
+    events: Iterable[Event]
+    per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be run, and how.
+
+    Without servers a broker of its own is started, whose data stay in the folder unless another
+    place is named.
+    """
+
+    pipeline: Pipeline
+    folder: Path
+    source: Source | None
+    options: RunOptions
+    servers: str | None = None
+    broker_data: Path | None = None
+    master: str = "local[2]"
+    is_continuous: bool = False
+    batches_per_report: int = 20
+
+    @property
+    def spark_log(self) -> Path:
+        return self.folder / SPARK_LOG
+
+    @property
+    def report(self) -> Path:
+        return self.folder / REPORT
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run has done: acknowledged events by topic, and the tables as they were in the end."""
+
+    published: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    read: int = 0
+    malformed: int = 0
+    late: int = 0
+
+    @property
+    def events_in(self) -> int:
+        return sum(self.published.values())
+
+
+@contextmanager
+def brokers(plan: Plan, steps: Steps) -> Iterator[str]:
+    """The servers to use: those of the plan, or a broker that lives as long as the block."""
+    if plan.servers is not None:
+        yield plan.servers
+        return
+    from ottla.testing.broker_process import BrokerProcess
+
+    broker = BrokerProcess(plan.broker_data or plan.folder / BROKER_DATA)
+    try:
+        with steps.step("starting a broker"):
+            broker.start()
+        yield broker.bootstrap_servers
+    finally:
+        broker.stop()
+
+
+class PipelineRun:
+    """Runs what a plan says; `outcome` tells afterwards what has been done."""
+
+    def __init__(self, plan: Plan, terminal: Terminal) -> None:
+        self._plan = plan
+        self._terminal = terminal
+        self._steps = Steps(terminal)
+        self._is_over = threading.Event()
+        self.outcome = Outcome()
+
+    def run(self) -> Outcome:
+        plan = self._plan
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        # What libraries log would break up the lines of progress; it goes where Spark's log goes.
+        logging.basicConfig(filename=plan.spark_log, level=logging.WARNING, force=True)
+        if plan.source is not None:
+            self._terminal.print(f"events: {plan.source.words}")
+        with brokers(plan, self._steps) as servers:
+            self._prepare(servers)
+            with spark_failures(plan.spark_log), self._spark() as spark:
+                execution = Execution(spark, plan.pipeline, servers, plan.folder, plan.options)
+                if plan.is_continuous:
+                    self._run_continuously(execution, servers)
+                else:
+                    self._run_once(execution)
+                self._conclude(execution, spark)
+        return self.outcome
+
+    def _prepare(self, servers: str) -> None:
+        plan = self._plan
+        with self._steps.step("creating the topics"):
+            create_topics(servers, plan.pipeline)
+        if plan.source is None or plan.is_continuous:
+            return
+        with self._steps.step("publishing the events") as step:
+            self.outcome.published = publish(servers, plan.source.events)
+            step.rows = self.outcome.events_in
+        if not step.rows:
+            raise CommandError("there is nothing to publish: the feed is empty")
+
+    @contextmanager
+    def _spark(self) -> Iterator[SparkSession]:
+        plan = self._plan
+        with self._steps.step("starting Spark"):
+            spark = spark_session(
+                f"ottla pipeline {plan.pipeline.name}",
+                master=plan.master,
+                short_run=not plan.is_continuous,
+                log_path=plan.spark_log,
+            )
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+    def _run_once(self, execution: Execution) -> None:
+        self._terminal.print("running the queries until they have read what is there")
+        lines = BatchLines(self._terminal)
+        with self._steps.step("queries") as step:
+            self._terminal.print()
+            execution.run_once(lines.add)
+            step.rows = execution.tally.rows
+
+    def _run_continuously(self, execution: Execution, servers: str) -> None:
+        self._terminal.print("running until Ctrl-C")
+        lines = BatchLines(self._terminal, PAUSE_S)
+
+        def on_batch(at_s: float, batch: Batch) -> None:
+            lines.add(at_s, batch)
+            if len(execution.tally.batches) % self._plan.batches_per_report == 0:
+                self._write_report(execution, execution.write_tables(self._plan.folder), REFRESH_S)
+
+        with self._until_interrupted(), self._feeding(servers):
+            execution.run_continuously(on_batch, self._is_over.is_set)
+        self._terminal.print("stopped")
+
+    @contextmanager
+    def _until_interrupted(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the run after the batches under way; a second one at once."""
+
+        def stop(number: int, frame: object) -> None:
+            for each, handler in handlers.items():
+                signal.signal(each, handler)
+            self._is_over.set()
+
+        handlers = {
+            number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def _feeding(self, servers: str) -> Iterator[None]:
+        """The events are published beside the queries, at their pace."""
+        source = self._plan.source
+        if source is None:
+            yield
+            return
+
+        def feed() -> None:
+            self.outcome.published = publish(
+                servers, source.events, per_second=source.per_second, is_over=self._is_over.is_set
+            )
+
+        thread = threading.Thread(target=feed, name="feed", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._is_over.set()
+            thread.join()
+
+    def _conclude(self, execution: Execution, spark: SparkSession) -> None:
+        plan = self._plan
+        with self._steps.step("computing the tables"):
+            self.outcome.tables = execution.write_tables(plan.folder)
+        with self._steps.step("drawing the report"):
+            self._write_report(execution, self.outcome.tables)
+        tally = execution.tally
+        self.outcome.read, self.outcome.malformed = tally.rows, tally.malformed
+        self.outcome.late = tally.late
+        for name, table in self.outcome.tables.items():
+            self._terminal.print(f"\n{name} ({len(table.rows):,} rows)")
+            self._terminal.print(table.as_text(PRINTED_ROWS))
+        self._terminal.print(f"\nreport: {plan.report}")
+
+    def _write_report(
+        self, execution: Execution, tables: Mapping[str, Table], refresh_s: int = 0
+    ) -> None:
+        plan, tally = self._plan, execution.tally
+        names = ", ".join(each.topic for each in plan.pipeline.fed_topics)
+        source = f"The topics {names}" if plan.source is None else plan.source.words
+        report = Report(
+            title=title_of(plan.pipeline),
+            summary=plan.pipeline.summary,
+            source=source,
+            cards=[*cards(execution, self.outcome), *faults(plan.pipeline, tables)],
+            parts=parts(plan.pipeline, tables, execution.parameters),
+            made=how_it_was_made(plan.pipeline),
+            progress_plot=progress_plot(tally),
+            steps=self._steps.done,
+            versions=versions(),
+            refresh_s=refresh_s,
+        )
+        write_report(report, plan.report)
+
+
+def cards(execution: Execution, outcome: Outcome) -> list[Card]:
+    """The numbers at the top of the page."""
+    tally = execution.tally
+    found = [Card(outcome.events_in, "events in")] if outcome.published else []
+    return [
+        *found,
+        Card(tally.rows, "read by the pipeline"),
+        Card(tally.malformed, "did not parse", None if not tally.malformed else False),
+        Card(tally.late, "too late for their window", None if not tally.late else False),
+        Card(len(tally.batches), "micro-batches"),
+        Card(round(tally.seconds_per_batch(), 3), "seconds per batch"),
+        Card(tally.lag, "waiting", tally.lag == 0),
+    ]
+
+
+def faults(pipeline: Pipeline, tables: Mapping[str, Table]) -> list[Card]:
+    """What should be 0, of the tables that know."""
+    return [
+        Card(row[name], name, row[name] == 0)
+        for section in pipeline.sections
+        for name in section.faults
+        for row in tables[section.name].rows[:1]
+    ]
+
+
+def parts(pipeline: Pipeline, tables: Mapping[str, Table], parameters: Parameters) -> list[Part]:
+    return [Part.of(each, tables[each.name], parameters) for each in pipeline.sections]
+
+
+def title_of(pipeline: Pipeline) -> str:
+    return pipeline.name.replace("_", " ").capitalize()
+
+
+def how_it_was_made(pipeline: Pipeline) -> str:
+    inputs = ", ".join(each.topic for each in pipeline.inputs)
+    outputs = ", ".join(each.topic for each in pipeline.outputs)
+    return (
+        f"Spark streams read the topics {inputs} and wrote the topics {outputs}; the tables were "
+        "computed from the topics."
+    )
+
+
+def versions() -> str:
+    import pyspark
+
+    python = platform.python_version()
+    return f"Ottla {__version__}, Spark {pyspark.__version__}, Python {python}"

@@ -1,0 +1,106 @@
+"""Event sourcing as a pipeline: what happens to accounts in, their states out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.pipelines.event_sourcing.transformations import (
+    NAME,
+    balance_over_time,
+    state,
+    state_at,
+)
+from ottla.pipelines.event_time import once_within
+from ottla.pipelines.feeds import after, event
+from ottla.pipelines.pipeline import (
+    Event,
+    FeedRequest,
+    Frames,
+    Input,
+    Output,
+    Parameters,
+    Pipeline,
+    Section,
+)
+from ottla.pipelines.plots import lines_plot
+
+if TYPE_CHECKING:
+    from ottla.pipelines.tables import Table
+
+EVENTS, STATES = "account-events", "account-states"
+ACCOUNTS = 100
+MEAN_PAUSE_S = 1.0
+REPEATED_SHARE = 0.01
+STEPS = 10
+
+
+def build(streams: Frames, parameters: Parameters) -> Frames:
+    return {STATES: state(once_within(streams[EVENTS], NAME, parameters["late"]))}
+
+
+def sample(request: FeedRequest) -> Iterator[Event]:
+    """Accounts that are opened and moved; now and then a producer sends an event twice."""
+    chance = random.Random(request.seed)
+    versions: dict[str, int] = {}
+    now_s = 0.0
+    for _ in range(request.events):
+        now_s += chance.expovariate(1 / MEAN_PAUSE_S)
+        account = f"account-{chance.randrange(ACCOUNTS)}"
+        version = versions[account] = versions.get(account, 0) + 1
+        kind = chance.choice(("deposited", "deposited", "withdrawn")) if version > 1 else "opened"
+        amount = 100 if kind == "opened" else chance.randrange(1, 60)
+        happened = event(
+            EVENTS,
+            account,
+            account=account,
+            version=version,
+            kind=kind,
+            amount=amount,
+            time=after(now_s),
+        )
+        yield happened
+        if chance.random() < REPEATED_SHARE:
+            yield happened
+
+
+def _plot(table: Table, parameters: Parameters) -> str:
+    series = {"accounts": table.column("accounts"), "sum of balances": table.column("balance")}
+    return lines_plot("Balances over time", table.column("moment"), series)
+
+
+PIPELINE = Pipeline(
+    name="event_sourcing",
+    summary="Make the state of accounts of their events, now and at any moment before.",
+    inputs=(
+        Input(EVENTS, "account string, version int, kind string, amount bigint, time timestamp"),
+    ),
+    outputs=(Output(STATES, key=("account",), identity=("account",), mode="update"),),
+    build=build,
+    feeds={"sample": sample},
+    sections=(
+        Section(
+            "accounts",
+            "Accounts now",
+            "The newest state of each account, as the stream has made it.",
+            lambda topics, parameters: topics[STATES].orderBy("account"),
+        ),
+        Section(
+            "accounts_then",
+            "Accounts then",
+            "The same accounts at an earlier moment, made of the events until then.",
+            lambda topics, parameters: state_at(topics[EVENTS], parameters["at"]).orderBy(
+                "account"
+            ),
+        ),
+        Section(
+            "history",
+            "Balances over time",
+            "The state of all accounts at moments of the history.",
+            lambda topics, parameters: balance_over_time(topics[EVENTS], STEPS),
+            _plot,
+        ),
+    ),
+    parameters={"at": "", "late": "1 hour"},
+)

@@ -1,0 +1,228 @@
+"""Runs a pipeline: one streaming query for each output, and the tables of the report.
+
+Each query has its own checkpoint below `state`; a run that is started again goes on where it
+ended. Appended rows are written exactly once, rows that replace each other at least once, which
+comes to the same; both are read as `read_committed`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.pipelines.pipeline import Frames, Input, Output, Parameters, Pipeline
+from ottla.pipelines.progress import Batch, Tally, batch_of
+from ottla.pipelines.records import observed, records_of, result_of, rows_of, table_of
+from ottla.pipelines.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+CHECKPOINTS = "checkpoints"
+POLL_S = 0.1
+
+BatchDone = Callable[[float, Batch], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a query begins that has no checkpoint: as options of the source."""
+
+    options: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, text: str) -> Start:
+        """earliest, latest, a time (ISO 8601 or ms since 1970), or offsets as JSON."""
+        if text in ("earliest", "latest") or text.startswith("{"):
+            return cls({"startingOffsets": text})
+        try:
+            ms = int(text) if text.isdigit() else _ms(datetime.fromisoformat(text))
+        except ValueError:
+            raise ValueError(
+                f"'{text}' is none of: earliest, latest, a time such as 2026-03-02T08:00:00Z, "
+                "milliseconds since 1970, offsets as JSON"
+            ) from None
+        strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+        return cls({"startingTimestamp": str(ms), **strategy})
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How the queries of a run read; None for what Spark and the source decide."""
+
+    start: Start = field(default_factory=lambda: Start.parse("earliest"))
+    parameters: Parameters = field(default_factory=dict)
+    max_offsets_per_trigger: int | None = None
+    trigger: str | None = None
+
+
+class Execution:
+    """A pipeline on the brokers of `servers`, with its state in a folder."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        servers: str,
+        state: Path,
+        options: RunOptions,
+    ) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._servers = servers
+        self._state = state
+        self._options = options
+        self.parameters = pipeline.with_parameters(options.parameters)
+        self._outputs = pipeline.build(self._streams(), self.parameters)
+        self.tally = Tally()
+        self._seen: dict[str, int] = {}
+        self._started_s = time.monotonic()
+
+    def run_once(self, on_batch: BatchDone) -> None:
+        """Read what is in the topics now, stage by stage; returns when all is written."""
+        for outputs in self._pipeline.stages:
+            queries = [self._query(each).trigger(availableNow=True).start() for each in outputs]
+            self._follow(queries, on_batch, lambda: False)
+
+    def run_continuously(self, on_batch: BatchDone, is_over: Callable[[], bool]) -> None:
+        """Go on until told that it is over, or a query fails."""
+        queries = []
+        for output in self._pipeline.outputs:
+            query = self._query(output)
+            if self._options.trigger is not None:
+                query = query.trigger(processingTime=self._options.trigger)
+            queries.append(query.start())
+        self._follow(queries, on_batch, is_over)
+
+    def write_tables(self, folder: Path) -> dict[str, Table]:
+        """The tables of the report as they are now, each also as a folder of Parquet."""
+        topics = self.topics()
+        tables = {}
+        for section in self._pipeline.sections:
+            path = folder / section.name
+            table = section.table(topics, self.parameters)
+            table.coalesce(1).write.mode("overwrite").parquet(str(path))
+            tables[section.name] = Table.read(path)
+        return tables
+
+    def topics(self) -> Frames:
+        """Every topic of the pipeline as a batch of rows."""
+        inputs = {each.topic: self._batch(each) for each in self._pipeline.inputs}
+        outputs = {
+            each.topic: result_of(self._read(each.topic), each, self._outputs[each.topic].schema)
+            for each in self._pipeline.outputs
+        }
+        return {**inputs, **outputs}
+
+    def _streams(self) -> dict[str, DataFrame]:
+        return {
+            each.topic: self._batch(each) if each.is_table else self._stream(each)
+            for each in self._pipeline.inputs
+        }
+
+    def _batch(self, source: Input) -> DataFrame:
+        records = self._read(source.topic)
+        return table_of(records, source) if source.is_table else rows_of(records, source)
+
+    def _read(self, topic: str) -> DataFrame:
+        reader = self._spark.read.format("ottla").options(**self._source_options(topic))
+        return reader.load()
+
+    def _stream(self, source: Input) -> DataFrame:
+        reader = self._spark.readStream.format("ottla").options(
+            **self._source_options(source.topic), **self._options.start.options
+        )
+        if self._options.max_offsets_per_trigger is not None:
+            reader = reader.option("maxOffsetsPerTrigger", self._options.max_offsets_per_trigger)
+        return rows_of(observed(reader.load(), source), source)
+
+    def _source_options(self, topic: str) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self._servers,
+            "kafka.isolation.level": "read_committed",
+            "subscribe": topic,
+        }
+
+    def _query(self, output: Output) -> DataStreamWriter:
+        records = records_of(self._outputs[output.topic], output)
+        checkpoint = self._state / CHECKPOINTS / output.topic
+        return (
+            self._written(records.writeStream, output)
+            .option("checkpointLocation", str(checkpoint))
+            .outputMode(output.mode)
+            .queryName(f"{self._pipeline.name}: {output.topic}")
+        )
+
+    def _written(self, stream: DataStreamWriter, output: Output) -> DataStreamWriter:
+        """Appended rows go through the sink for streams, each exactly once.
+
+        Spark lets no sink in Python take updates: these are written batch by batch, a batch that
+        is replayed once more. A row has a name then, and takes the place of the one before.
+        """
+        options = {"kafka.bootstrap.servers": self._servers, "topic": output.topic}
+        if output.mode == "append":
+            return stream.format("ottla").options(**options)
+
+        def write(batch: DataFrame, number: int) -> None:
+            batch.write.format("ottla").options(**options).mode("append").save()
+
+        return stream.foreachBatch(write)
+
+    def _follow(
+        self,
+        queries: Sequence[StreamingQuery],
+        on_batch: BatchDone,
+        is_over: Callable[[], bool],
+    ) -> None:
+        """Report the batches until all queries have ended, or it is over; a failed one raises."""
+        try:
+            running = list(queries)
+            while running and not is_over():
+                time.sleep(POLL_S)
+                self._report(queries, on_batch)
+                for ended in [query for query in running if not query.isActive]:
+                    ended.awaitTermination()  # raises what it failed with
+                    running.remove(ended)
+        finally:
+            for query in queries:
+                _stop_between_batches(query)
+            self._report(queries, on_batch)
+
+    def _report(self, queries: Sequence[StreamingQuery], on_batch: BatchDone) -> None:
+        for query in queries:
+            for batch in self._new_batches(query):
+                at_s = time.monotonic() - self._started_s
+                self.tally.add(at_s, batch)
+                on_batch(at_s, batch)
+
+    def _new_batches(self, query: StreamingQuery) -> Iterator[Batch]:
+        """What was not reported yet; Spark also reports, now and then, that nothing came in."""
+        for progress in query.recentProgress:
+            report = json.loads(progress.json)
+            if "addBatch" not in report["durationMs"]:
+                continue
+            batch = batch_of(report)
+            if batch.number > self._seen.get(batch.query, -1):
+                self._seen[batch.query] = batch.number
+                yield batch
+
+
+def _stop_between_batches(query: StreamingQuery) -> None:
+    """Stop where nothing is under way: a batch that is cut off fills the log with its traces."""
+    deadline_s = time.monotonic() + 10
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
+        time.sleep(POLL_S / 10)
+    query.stop()
+
+
+def _ms(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise ValueError("a time needs its zone")
+    return int(moment.timestamp() * 1000)

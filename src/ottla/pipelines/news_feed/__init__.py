@@ -1,0 +1,1 @@
+"""Activities of people, fanned out to the feeds of those who follow them."""

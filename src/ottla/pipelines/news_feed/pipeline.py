@@ -1,0 +1,114 @@
+"""The news feed as a pipeline: activities and follows in, feeds out."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+from ottla.pipelines.access_log import lines_of, requests
+from ottla.pipelines.feeds import START, after, event
+from ottla.pipelines.news_feed.transformations import fan_out, feed_sizes, newest_entries
+from ottla.pipelines.pipeline import (
+    Event,
+    FeedRequest,
+    Frames,
+    Input,
+    Output,
+    Parameters,
+    Pipeline,
+    Section,
+)
+from ottla.pipelines.plots import bars_plot
+
+if TYPE_CHECKING:
+    from ottla.pipelines.tables import Table
+
+ACTIVITIES, FOLLOWS, FEED = "activities", "follows", "feed"
+PEOPLE = 200
+FOLLOWED = 12
+MEAN_PAUSE_S = 2.0
+VERBS = {"posted": "photo", "liked": "photo", "joined": "group", "commented on": "article"}
+PLOTTED = 15
+
+
+def build(streams: Frames, parameters: Parameters) -> Frames:
+    return {FEED: fan_out(streams[ACTIVITIES], streams[FOLLOWS])}
+
+
+def sample(request: FeedRequest) -> Iterator[Event]:
+    """People who follow a few others, and then do things."""
+    chance = random.Random(request.seed)
+    people = [f"person-{number}" for number in range(PEOPLE)]
+    for follower in people:
+        for actor in chance.sample(people, FOLLOWED):
+            if actor != follower:
+                yield follow(follower, actor)
+    now_s = 0.0
+    for _ in range(request.events):
+        now_s += chance.expovariate(1 / MEAN_PAUSE_S)
+        actor, verb = chance.choice(people), chance.choice(list(VERBS))
+        thing = f"{VERBS[verb]}-{chance.randrange(1000)}"
+        yield event(ACTIVITIES, actor, actor=actor, verb=verb, object=thing, time=after(now_s))
+
+
+def from_log(request: FeedRequest) -> Iterator[Event]:
+    """Clients read pages, and follow the other clients of their network."""
+    found = list(requests(lines_of(request.log, request.seed, request.events)))
+    networks: dict[str, set[str]] = defaultdict(set)
+    for each in found:
+        networks[each.client.rpartition(".")[0]].add(each.client)
+    start = min((each.time for each in found), default=START)
+    for network in sorted(networks):
+        for follower, actor in permutations(sorted(networks[network]), 2):
+            yield follow(follower, actor, start)
+    for each in found:
+        if each.is_page:
+            yield event(
+                ACTIVITIES,
+                each.client,
+                actor=each.client,
+                verb="read",
+                object=each.path,
+                time=each.time,
+            )
+
+
+def follow(follower: str, actor: str, since: object = START) -> Event:
+    return event(FOLLOWS, f"{follower}|{actor}", follower=follower, actor=actor, since=since)
+
+
+def _plot(table: Table, parameters: Parameters) -> str:
+    top = table.rows[:PLOTTED]
+    return bars_plot([row["follower"] for row in top], [row["entries"] for row in top], "entries")
+
+
+PIPELINE = Pipeline(
+    name="news_feed",
+    summary="Fan the activities of people out to the feeds of those who follow them.",
+    inputs=(
+        Input(ACTIVITIES, "actor string, verb string, object string, time timestamp"),
+        Input(FOLLOWS, "follower string, actor string, since timestamp", is_table=True),
+    ),
+    outputs=(Output(FEED, key=("follower",)),),
+    build=build,
+    feeds={"sample": sample, "log": from_log},
+    sections=(
+        Section(
+            "feed_sizes",
+            "Feeds",
+            "How many entries each feed has, from how many people.",
+            lambda topics, parameters: feed_sizes(topics[FEED]),
+            _plot,
+        ),
+        Section(
+            "newest_entries",
+            "Newest entries",
+            "What came last, over all feeds.",
+            lambda topics, parameters: newest_entries(topics[FEED], int(parameters["newest"])),
+        ),
+    ),
+    parameters={"newest": "20"},
+)

@@ -1,0 +1,125 @@
+"""What a pipeline is: topics in, pure functions, topics out, and the tables of its report.
+
+`build` is given a DataFrame for each input and returns one for each output. It does not know
+whether they are streams or batches: tests run it over the sample files, `execution` over topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ottla.pipelines.tables import Table
+
+Frames = Mapping[str, "DataFrame"]
+Parameters = Mapping[str, str]
+
+
+class Event(NamedTuple):
+    """A record to publish; without a value it says that what its key names is gone."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRequest:
+    """What is asked of a feed; a feed that makes its events up uses the number and the seed."""
+
+    events: int
+    seed: int
+    log: Path | None = None
+
+
+Feed = Callable[[FeedRequest], Iterable[Event]]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A topic to read: JSON objects of `schema` (DDL), or records as they are where it is empty.
+
+    A table is not a stream: each micro-batch sees the newest value of every key.
+    """
+
+    topic: str
+    schema: str = ""
+    is_table: bool = False
+    partitions: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A topic to write. `key` are the columns that become the key of a record.
+
+    In `identity` are the columns that name a row: a record takes the place of earlier ones of the
+    same name. Without any, every record is a row. `as_records` says that the columns are those of
+    the sink already (key, value, headers). Stage 2 reads what stage 1 writes, and so on.
+    """
+
+    topic: str
+    key: tuple[str, ...] = ()
+    identity: tuple[str, ...] = ()
+    mode: Literal["append", "update"] = "append"
+    stage: int = 1
+    partitions: int = 3
+    as_records: bool = False
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of a topic whose records replace each other, the newest of each key are kept."""
+        return {"cleanup.policy": "compact"} if self.identity == self.key != () else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the report: a table made of the topics, and a plot of the table.
+
+    `faults` are columns of its only row that should be 0: the page begins with them.
+    """
+
+    name: str
+    title: str
+    note: str
+    table: Callable[[Frames, Parameters], DataFrame]
+    plot: Callable[[Table, Parameters], str] | None = None
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline by its name; parameters have defaults and can be set on the command line."""
+
+    name: str
+    summary: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    build: Callable[[Frames, Parameters], Frames]
+    feeds: Mapping[str, Feed]
+    sections: tuple[Section, ...]
+    parameters: Parameters = field(default_factory=dict)
+
+    @property
+    def stages(self) -> list[list[Output]]:
+        """The outputs that can be made side by side, stage by stage."""
+        numbers = sorted({output.stage for output in self.outputs})
+        return [[each for each in self.outputs if each.stage == number] for number in numbers]
+
+    @property
+    def fed_topics(self) -> list[Input]:
+        """The inputs that come from outside, and not from an earlier stage."""
+        made = {output.topic for output in self.outputs}
+        return [each for each in self.inputs if each.topic not in made]
+
+    def with_parameters(self, changes: Parameters) -> Parameters:
+        """The parameters of a run; raises ValueError for one that does not exist."""
+        for name in changes:
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "it has none"
+                raise ValueError(f"{self.name} has no parameter '{name}' (there is: {known})")
+        return {**self.parameters, **changes}

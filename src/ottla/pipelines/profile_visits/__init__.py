@@ -1,0 +1,1 @@
+"""Visits of profiles, counted where a member has a partition (semantic partitioning)."""

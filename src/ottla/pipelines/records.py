@@ -1,0 +1,85 @@
+"""Records as rows and rows as records: JSON objects of a known schema in the values.
+
+`_partition` and `_offset` stay with each row that comes from a topic. A value that is no JSON
+object of the schema is counted under `malformed` in the metrics of the query, and left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+
+from ottla.pipelines.pipeline import Input, Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+PLACE = ("_partition", "_offset")
+PROBLEM = "_problem"
+ORDER = "_order"
+KEY_SEPARATOR = "|"
+
+
+def observed(records: DataFrame, source: Input) -> DataFrame:
+    """The same rows, counted: Spark reports the metrics with the progress of a query."""
+    malformed = F.count_if(_object(source.schema)[PROBLEM].isNotNull()) if source.schema else 0
+    return records.observe(
+        source.topic, F.count("*").alias("rows"), (F.lit(0) + malformed).alias("malformed")
+    )
+
+
+def rows_of(records: DataFrame, source: Input) -> DataFrame:
+    """A row for each record that holds an object of the schema; the record itself without one."""
+    if not source.schema:
+        return records
+    place = (F.col("partition").alias("_partition"), F.col("offset").alias("_offset"))
+    return _objects(records.select("value", *place), source.schema, PLACE)
+
+
+def table_of(records: DataFrame, source: Input) -> DataFrame:
+    """The newest value of each key; a key whose newest record has no value is not in the table."""
+    record = F.struct("value", "partition", "offset")
+    newest = records.groupBy("key").agg(F.max_by(record, F.col("offset")).alias("newest"))
+    return rows_of(newest.select("newest.*").where(F.col("value").isNotNull()), source)
+
+
+def records_of(rows: DataFrame, output: Output) -> DataFrame:
+    """Key and value for the sink."""
+    if output.as_records:
+        return rows
+    value = F.to_json(F.struct(*rows.columns), {"ignoreNullFields": "false"})
+    key = F.concat_ws(KEY_SEPARATOR, *(F.col(name).cast("string") for name in output.key))
+    return rows.select(
+        (key if output.key else F.lit(None)).cast("binary").alias("key"),
+        value.cast("binary").alias("value"),
+    )
+
+
+def result_of(records: DataFrame, output: Output, schema: StructType) -> DataFrame:
+    """What stands in an output: its rows; of those with one name the one that came last."""
+    if output.as_records:
+        return records
+    ddl = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in schema.fields)
+    place = F.col("offset").alias(ORDER)
+    rows = _objects(records.select("value", place), ddl, (ORDER,))
+    if not output.identity:
+        return rows.drop(ORDER)
+    # Rows of one name have one key, so they are in one partition, and their offsets tell.
+    newest = F.max_by(F.struct(*schema.names), F.col(ORDER)).alias("newest")
+    return rows.groupBy(*output.identity).agg(newest).select("newest.*")
+
+
+def _objects(records: DataFrame, ddl: str, others: tuple[str, ...]) -> DataFrame:
+    """The fields of the objects as columns, and other columns after them."""
+    parsed = records.select(_object(ddl).alias("_object"), *others)
+    return parsed.where(f"_object.{PROBLEM} is null").select("_object.*", *others).drop(PROBLEM)
+
+
+def _object(ddl: str) -> Column:
+    options = {"columnNameOfCorruptRecord": PROBLEM, "mode": "PERMISSIVE"}
+    text = F.make_valid_utf8(F.col("value").cast("string"))
+    # A record without a value, or with an empty one, is no object either.
+    text = F.when(F.length(F.trim(text)) > 0, text).otherwise("?")
+    return F.from_json(text, f"{ddl}, {PROBLEM} string", options)

@@ -1,0 +1,67 @@
+"""The word count as a pipeline: lines in, counts out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+
+from ottla.pipelines.pipeline import (
+    Event,
+    FeedRequest,
+    Frames,
+    Input,
+    Output,
+    Parameters,
+    Pipeline,
+    Section,
+)
+from ottla.pipelines.plots import bars_plot
+from ottla.pipelines.word_count.transformations import counts, words
+
+if TYPE_CHECKING:
+    from ottla.pipelines.tables import Table
+
+LINES, COUNTS = "streams-plaintext-input", "streams-wordcount-output"
+SUBJECTS = ("all streams", "the broker", "a consumer", "every producer", "the log")
+VERBS = ("lead to", "reads", "writes", "keeps", "follows")
+OBJECTS = ("the log", "a topic", "all records", "the broker", "kafka")
+PLOTTED = 15
+
+
+def build(streams: Frames, parameters: Parameters) -> Frames:
+    return {COUNTS: counts(words(streams[LINES]))}
+
+
+def sample(request: FeedRequest) -> Iterator[Event]:
+    """Sentences that are put together by chance."""
+    chance = random.Random(request.seed)
+    for _ in range(request.events):
+        sentence = " ".join(chance.choice(part) for part in (SUBJECTS, VERBS, OBJECTS))
+        yield Event(LINES, None, sentence.encode())
+
+
+def _plot(table: Table, parameters: Parameters) -> str:
+    top = table.rows[:PLOTTED]
+    return bars_plot([row["word"] for row in top], [row["count"] for row in top], "times")
+
+
+PIPELINE = Pipeline(
+    name="word_count",
+    summary="Count the words of a stream of text.",
+    inputs=(Input(LINES),),
+    outputs=(Output(COUNTS, key=("word",), identity=("word",), mode="update"),),
+    build=build,
+    feeds={"sample": sample},
+    sections=(
+        Section(
+            "words",
+            "Words",
+            "Each word, and how often it came.",
+            lambda topics, parameters: topics[COUNTS].orderBy(F.desc("count"), "word"),
+            _plot,
+        ),
+    ),
+)

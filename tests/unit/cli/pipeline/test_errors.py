@@ -1,0 +1,37 @@
+"""What is missing, and what Spark says, as one line."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from ottla.cli.command import CommandError
+from ottla.cli.pipeline.errors import cause_of, require_packages
+
+
+def test_missing_java_is_told_in_one_line(monkeypatch):
+    """With the package to install."""
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+
+    with pytest.raises(CommandError, match="openjdk-17-jre-headless"):
+        require_packages()
+
+
+def test_missing_packages_are_told(monkeypatch):
+    """Where only the core is installed."""
+    monkeypatch.setattr(sys, "meta_path", [])
+    monkeypatch.setattr(sys, "path_importer_cache", {})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    with pytest.raises(CommandError, match=r"pyspark, pyarrow, pandas, matplotlib, jinja2 missing"):
+        require_packages()
+
+
+def test_cause_of_a_failure_is_one_sentence():
+    """Of Spark's page of text the line of ours, or the first one."""
+    assert cause_of(Exception("Job aborted\n  at x\nottla.spark.E: lost\n at y")) == (
+        "ottla.spark.E: lost"
+    )
+    assert cause_of(Exception("first\nsecond")) == "first"
+    assert cause_of(ValueError()) == "ValueError"

@@ -1,0 +1,55 @@
+"""Records as rows and back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from sampled import RECORD, plain_rows
+
+from ottla.pipelines.pipeline import Input, Output
+from ottla.pipelines.records import records_of, result_of, rows_of, table_of
+
+pytestmark = pytest.mark.spark
+
+SOURCE = Input("t", "name string, n int")
+
+
+def records(spark, *pairs):
+    """Records of one partition, each a key and a value."""
+    rows = [(key, value, "t", 0, offset) for offset, (key, value) in enumerate(pairs)]
+    return spark.createDataFrame(rows, RECORD).coalesce(1)
+
+
+def test_values_that_are_no_objects_are_no_rows(spark):
+    """Null, empty, cut off, of another type, or no text at all: they are left out."""
+    values = [b'{"name": "a", "n": 1}', None, b"", b'{"name": "b', b'{"n": "x"}', b"\xff", b"[1]"]
+
+    rows = rows_of(records(spark, *((b"k", value) for value in values)), SOURCE)
+
+    assert plain_rows(rows) == [{"name": "a", "n": 1, "_partition": 0, "_offset": 0}]
+
+
+def test_table_has_the_newest_value_of_each_key(spark):
+    """A key whose newest record has no value is gone."""
+    pairs = [(b"a", b'{"n": 1}'), (b"b", b'{"n": 2}'), (b"a", b'{"n": 3}'), (b"b", None)]
+
+    rows = plain_rows(table_of(records(spark, *pairs), SOURCE))
+
+    assert [(row["n"], row["_offset"]) for row in rows] == [(3, 2)]
+
+
+def test_rows_come_back_as_they_were(spark):
+    """Nulls, moments, bytes and lists; of rows with one name the last."""
+    output = Output("t", key=("name",), identity=("name",))
+    rows = spark.sql(
+        "select * from values ('a', timestamp'2026-03-02 08:00:00.125', x'00ff', array('x'), 0),"
+        " ('b', null, null, null, 1) as (name, time, raw, tags, n)"
+    )
+    written = [(bytes(row.key), bytes(row.value)) for row in records_of(rows, output).collect()]
+    older = (b"a", json.dumps({"name": "a", "n": -1}).encode())
+
+    back = result_of(records(spark, older, *written), output, rows.schema)
+
+    assert [key for key, _ in written] == [b"a", b"b"]
+    assert sorted(back.collect()) == sorted(rows.collect())
