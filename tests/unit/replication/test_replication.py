@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from replica_world import LAG_MS, T0, TOPIC_ID, ReplicaWorld, log_values
+from replica_world import LAG_MS, T0, ReplicaWorld, log_values
 
 from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
@@ -14,7 +14,7 @@ from ottla.record.control_record import (
     build_end_transaction_marker,
 )
 from ottla.replication.exchange import ACKS_LEADER, IsolationLevel
-from ottla.structs import NO_EPOCH, StopReplicaPartition
+from ottla.structs import NO_EPOCH
 
 
 @pytest.fixture
@@ -448,64 +448,3 @@ def test_follower_knows_transactions_and_producers_from_the_batches(world):
     assert (log.last_stable_offset, log.high_watermark) == (2, 3)
     assert [a.producer_id for a in log.segments.active.txn_index.entries()] == [5]
     assert log.producer_state_manager.producers[5].last_sequence == 1
-
-
-def test_stale_words_of_the_controller_are_refused(world):
-    """An older leader epoch, an older decision to stop, and another topic of the same name."""
-    world.elect(2)
-    manager = world.brokers[3].manager
-    state = world.states[T0]
-    older = state._replace(leader_and_isr=state.leader_and_isr._replace(leader_epoch=0))
-    other = state._replace(topic_id=type(TOPIC_ID)(int=9))
-    brokers = world.live_brokers()
-
-    assert manager.become_leader_or_follower([older], brokers) == {
-        T0: ErrorCode.STALE_CONTROLLER_EPOCH
-    }
-    assert manager.become_leader_or_follower([other], brokers) == {
-        T0: ErrorCode.INCONSISTENT_TOPIC_ID
-    }
-    assert manager.become_leader_or_follower([state], brokers) == {T0: ErrorCode.NONE}
-    assert manager.stop_replica([StopReplicaPartition(T0, 0, True)]) == {
-        T0: ErrorCode.FENCED_LEADER_EPOCH
-    }
-    assert manager.stop_replica([StopReplicaPartition(T0, 1, True)]) == {T0: ErrorCode.NONE}
-    assert world.brokers[3].log() is None
-
-
-def test_broker_that_is_no_replica_cannot_fetch_as_one(world):
-    """Nobody else's offset moves the high watermark."""
-    world.states[T0] = world.states[T0]._replace(replicas=(1, 2))
-    world.elect(1, isr=(1, 2))
-    answers = world.append(1, b"a")
-    world.advance(1_000)
-
-    assert errors(answers) == [ErrorCode.NONE]
-    assert world.brokers[3].log().log_end_offset == 0
-
-
-def test_leader_at_another_address_is_followed_there(world):
-    """A broker that was started again on another port has another node of the same id."""
-    world.append(1, b"a")
-    world.advance(100)
-    moved = world.node(2)._replace(port=9999)
-    state = world.states[T0]
-    changed = state._replace(leader_and_isr=state.leader_and_isr._replace(leader=2, leader_epoch=1))
-    for broker_id in (1, 2, 3):
-        world.brokers[broker_id].manager.become_leader_or_follower([changed], {2: moved})
-    world.append(2, b"b")
-    world.advance(2_000)
-
-    assert world.values(3) == [(0, b"a"), (1, b"b")]
-    assert world.brokers[3].connections[-1].node == moved
-
-
-def test_leader_of_nobody_is_not_followed(world):
-    """Without a leader the replica waits; its fetcher ends."""
-    manager = world.brokers[3].manager
-    state = world.states[T0]
-    gone = state._replace(leader_and_isr=state.leader_and_isr._replace(leader=-1, leader_epoch=1))
-    manager.become_leader_or_follower([gone], world.live_brokers())
-
-    assert len(manager._fetchers) == 0
-    assert not manager.partition(T0).is_leader

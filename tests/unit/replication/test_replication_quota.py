@@ -1,0 +1,52 @@
+"""The rate of throttled replication over a window of samples."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.replication.replication_quota import ReplicationQuota
+from ottla.testing import mock_runtime
+
+
+@pytest.fixture
+def runtime():
+    return mock_runtime()
+
+
+@pytest.fixture
+def quota(runtime):
+    """Broker 3, eleven samples of one second, 100 bytes a second."""
+    quota = ReplicationQuota(runtime.clock, 3, 11, 1000)
+    quota.bytes_per_second = 100
+    return quota
+
+
+def test_quota_is_exceeded_until_the_samples_are_old(quota, runtime):
+    """Ten seconds' worth is allowed at once; more has to leave the window first."""
+    quota.record(1000)
+    assert not quota.is_exceeded
+    quota.record(1)
+    assert quota.is_exceeded
+    runtime.advance(10_000)
+    assert quota.is_exceeded
+    runtime.advance(1_000)
+
+    assert not quota.is_exceeded
+
+
+def test_quota_without_limit_counts_nothing(quota):
+    """What was sent before a limit was set is not held against it."""
+    quota.bytes_per_second = 2**63 - 1
+    quota.record(10**9)
+    quota.bytes_per_second = 100
+
+    assert not quota.is_exceeded
+
+
+@pytest.mark.parametrize(
+    ("replicas", "applies"),
+    [((), False), (("*",), True), (("0:3", "1:2"), True), (("0:2", "1:3"), False)],
+)
+def test_quota_applies_to_named_replicas(quota, replicas, applies):
+    """A replica goes by partition and broker; * is all of them."""
+    assert quota.applies(replicas, 0) is applies
