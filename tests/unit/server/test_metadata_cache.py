@@ -83,3 +83,19 @@ def test_topics_that_a_full_update_does_not_name_are_known():
     cache.update([state("a", 0), state("b", 0, topic_id=8)], [])
 
     assert cache.topics_beside([state("b", 0, topic_id=8)]) == ["a"]
+
+
+def test_version_grows_when_topics_or_partitions_come_and_go():
+    """Groups look at their subscriptions again then, and not when a leader changes."""
+    cache = cache_with(state("t", 0))
+    versions = [cache.version]
+    cache.update([state("t", 1)], [])
+    versions.append(cache.version)
+    cache.update([state("t", 1, leader=1)], [])
+    assert cache.version == versions[-1]
+    cache.update([state("t", 0, topic_id=2)], [])
+    versions.append(cache.version)
+    cache.update([], [], ["t", "unknown"])
+    versions.append(cache.version)
+
+    assert versions == sorted(set(versions))
