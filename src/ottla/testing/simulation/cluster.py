@@ -47,9 +47,11 @@ class Host:
         self.name = f"broker-{broker_id}"
         self.disk = MemoryDisk()
         self.disk.make_dirs("/data")
+        self.disk.sync_all()
         self.process: SimulatedProcess | None = None
         self.broker: Broker | None = None
         self.is_serving = False
+        self.is_wanted = False
         self.failure: BaseException | None = None
 
     @property
@@ -60,7 +62,7 @@ class Host:
     def start(self) -> None:
         """Begin a new life; one that cannot start, because of its predecessor, tries again."""
         process = self.process = SimulatedProcess(self.cluster.world, self.name, self.disk)
-        self.is_serving = False
+        self.is_serving, self.is_wanted = False, True
         settings = {
             **SETTINGS,
             **self.cluster.settings,
@@ -91,15 +93,23 @@ class Host:
             process.kill()
             self.start()
 
+    def revive(self) -> None:
+        """Let it run: resumed, started, or started again as soon as it has stopped."""
+        self.is_wanted = True
+        if self.process is None or not self.process.is_alive:
+            self.start()
+        else:
+            self.process.resume()
+
     def kill(self) -> None:
         """kill -9: what it wrote stays in the page cache."""
-        self.is_serving = False
+        self.is_serving = self.is_wanted = False
         if self.process is not None:
             self.process.kill()
 
     def lose_power(self, chance: random.Random | None) -> None:
         """What was not synced is lost, or a part of it."""
-        self.is_serving = False
+        self.is_serving = self.is_wanted = False
         if self.process is not None:
             self.process.lose_power(chance)
 
@@ -108,13 +118,18 @@ class Host:
         process, broker = self.process, self.broker
         if process is None or broker is None or not self.is_serving:
             return
-        self.is_serving = False
+        self.is_serving = self.is_wanted = False
 
         async def end() -> None:
             await broker.shutdown()
-            self.cluster.world.loop.call_soon(process.kill)
+            self.cluster.world.loop.call_soon(lambda: self._has_stopped(process))
 
         process.spawn(end(), f"stop {self.name}")
+
+    def _has_stopped(self, process: SimulatedProcess) -> None:
+        process.kill()
+        if process is self.process and self.is_wanted:
+            self.start()
 
 
 class SimulatedCluster:

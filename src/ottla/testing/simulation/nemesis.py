@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
@@ -17,7 +18,12 @@ MAX_CLOCK_SKEW_MS: Final = 3_600_000
 class Nemesis:
     """Every now and then one fault; each is mended after a while, all of them by `stop`."""
 
-    def __init__(self, cluster: SimulatedCluster, may_lose_power: bool) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        may_lose_power: bool,
+        more_faults: Sequence[Callable[[random.Random], str]] = (),
+    ) -> None:
         self.cluster = cluster
         self.world = cluster.world
         self.random = random.Random(cluster.world.random.getrandbits(64))
@@ -39,6 +45,7 @@ class Nemesis:
             self._slow_network,
             self._skew_clock,
         ]
+        self._faults += [partial(fault, self.random) for fault in more_faults]
         if may_lose_power:
             self._faults += [self._lose_power, self._lose_power_everywhere, self._kill_all]
 
@@ -53,7 +60,7 @@ class Nemesis:
         network.max_delay_ms = 5
         self.cluster.zookeeper.process.resume()
         for host in self.cluster.hosts:
-            self._revive(host)
+            host.revive()
 
     def _wait(self) -> None:
         delay_ms = self.random.randint(MIN_PAUSE_MS, MAX_PAUSE_MS)
@@ -73,18 +80,12 @@ class Nemesis:
     def _host(self) -> Host:
         return self.random.choice(self.cluster.hosts)
 
-    def _revive(self, host: Host) -> None:
-        if host.process is None or not host.process.is_alive:
-            host.start()
-        else:
-            host.process.resume()
-
     # The faults; each says what it did.
 
     def _kill(self) -> str:
         host = self._host()
         host.kill()
-        return f"kill {host.name} for {self._later(lambda: self._revive(host), 12_000)} ms"
+        return f"kill {host.name} for {self._later(host.revive, 12_000)} ms"
 
     def _kill_and_start_at_once(self) -> str:
         host = self._host()
@@ -95,24 +96,24 @@ class Nemesis:
     def _kill_all(self) -> str:
         for host in self.cluster.hosts:
             host.kill()
-            self._later(lambda host=host: self._revive(host), 5_000)  # type: ignore[misc]
+            self._later(host.revive, 5_000)
         return "kill every broker"
 
     def _lose_power(self) -> str:
         host = self._host()
         host.lose_power(self.random)
-        return f"{host.name} is without power for {self._later(lambda: self._revive(host), 9_000)}"
+        return f"{host.name} is without power for {self._later(host.revive, 9_000)}"
 
     def _lose_power_everywhere(self) -> str:
         for host in self.cluster.hosts:
             host.lose_power(self.random)
-            self._later(lambda host=host: self._revive(host), 5_000)  # type: ignore[misc]
+            self._later(host.revive, 5_000)
         return "every broker is without power"
 
     def _stop(self) -> str:
         host = self._host()
         host.stop()
-        return f"stop {host.name} for {self._later(lambda: self._revive(host), 12_000)} ms"
+        return f"stop {host.name} for {self._later(host.revive, 12_000)} ms"
 
     def _pause(self) -> str:
         host, process = self._host(), None

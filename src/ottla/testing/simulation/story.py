@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from ottla.replication.partition import Partition
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
+from ottla.testing.simulation.copier import Copier
 from ottla.testing.simulation.invariants import Watcher, check_in_the_end, partitions_of
 from ottla.testing.simulation.nemesis import Nemesis
 from ottla.testing.simulation.workload import History, Reader, TopicMaker, Writer
 from ottla.testing.simulation.world import World
 
 TOPIC: Final = "story"
+COPY: Final = "copy"
 PARTITIONS: Final = 2
+BROKERS: Final = 3
 START_LIMIT_MS: Final = 60_000
-TROUBLE_MS: Final = 40_000
+TROUBLE_MS: Final = 30_000
 PEACE_LIMIT_MS: Final = 180_000
 LOOK_EVERY_STEPS: Final = 8
+COPY_STORY_EVERY: Final = 4
+"""So many seeds make one story with groups and transactions, which take longer to tell."""
 
 
 @dataclass(slots=True)
@@ -36,17 +44,20 @@ class Outcome:
 
 
 class Story:
-    """A cluster of three, two writers and a reader; trouble for a while, then peace."""
+    """A cluster of three with writers and a reader: trouble for a while, then peace.
+
+    Invariant: everything that happens follows from the seed.
+    """
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
         # Without a flush per batch a whole cluster that loses power loses records, and may.
         flushes = self.world.random.random() < 0.5
         settings: dict[str, str | int] = {"log.flush.interval.messages": 1} if flushes else {}
-        self.cluster = SimulatedCluster(self.world, 3, **settings)
+        self.cluster = SimulatedCluster(self.world, BROKERS, **settings)
         self.history = History()
         self.watcher = Watcher(self.cluster, self.history)
-        self.nemesis = Nemesis(self.cluster, may_lose_power=flushes)
+        self.nemesis = Nemesis(self.cluster, flushes, self._more_faults())
         self.partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
         self._writers: list[Writer] = []
         self._steps = 0
@@ -57,23 +68,34 @@ class Story:
         self._begin()
         if not self.history.violations:
             self.nemesis.start()
-            self.world.run(TROUBLE_MS)
+            self.world.run_until(lambda: bool(self.history.violations), TROUBLE_MS)
+        if not self.history.violations:
             self.nemesis.stop()
             self._end()
-        return self._outcome()
+        outcome = self._outcome()
+        self.world.close()
+        return outcome
+
+    def _more_faults(self) -> list[Callable[[random.Random], str]]:
+        return []
 
     def _begin(self) -> None:
-        maker = TopicMaker(self.cluster, "maker", self.history)
-        maker.process.spawn(maker.create(TOPIC, PARTITIONS, 3), "create the topic")
-        if not self.world.run_until(lambda: maker.is_done, START_LIMIT_MS):
-            self.history.violations.append("the topic was not created")
-            return
+        self._make_topic(TOPIC)
         for number in range(2):
-            writer = Writer(self.cluster, f"writer{number}", self.history)
-            writer.process.spawn(writer.run(TOPIC, 150), "write")
-            self._writers.append(writer)
+            self._start_writer(f"writer{number}", interval_ms=200)
         reader = Reader(self.cluster, "reader", self.history)
         reader.process.spawn(reader.run(self.partitions), "read")
+
+    def _make_topic(self, topic: str) -> None:
+        maker = TopicMaker(self.cluster, "maker", self.history)
+        maker.process.spawn(maker.create(topic, PARTITIONS, BROKERS), "create the topic")
+        if not self.world.run_until(lambda: maker.is_done, START_LIMIT_MS):
+            self.history.violations.append(f"topic {topic} was not created: {self._state()}")
+
+    def _start_writer(self, name: str, interval_ms: int) -> None:
+        writer = Writer(self.cluster, name, self.history)
+        writer.process.spawn(writer.run(TOPIC, interval_ms), "write")
+        self._writers.append(writer)
 
     def _end(self) -> None:
         for writer in self._writers:
@@ -81,6 +103,10 @@ class Story:
         if not self.world.run_until(self._is_whole, PEACE_LIMIT_MS):
             self.history.violations.append(f"no peace after {PEACE_LIMIT_MS} ms: {self._state()}")
             return
+        self._read_everything()
+        self.history.violations += check_in_the_end(self.cluster, self.history, TOPIC)
+
+    def _read_everything(self) -> None:
         last = Reader(self.cluster, "last-reader", self.history)
         last.process.spawn(last.run(self.partitions), "read everything")
 
@@ -89,7 +115,6 @@ class Story:
 
         if not self.world.run_until(has_read_all, PEACE_LIMIT_MS):
             self.history.violations.append(f"not everything can be read: {last.next_offsets}")
-        self.history.violations += check_in_the_end(self.cluster, self.history, TOPIC)
 
     def _is_whole(self) -> bool:
         return (
@@ -107,7 +132,7 @@ class Story:
                 if partition.topic_partition != topic_partition:
                     continue
                 ends |= {partition.log.log_end_offset, partition.high_watermark}
-                has_leader |= partition.is_leader and len(partition.isr) == 3
+                has_leader |= len(isr_of(partition)) == BROKERS
         return ends.pop() if has_leader and len(ends) == 1 else -1
 
     def _state(self) -> str:
@@ -115,10 +140,9 @@ class Story:
         for host in self.cluster.hosts:
             lines.append(f"{host.name} {host.process} serving={host.is_serving} {host.failure!r}")
             lines += [
-                f"  {p.topic_partition} leader {p.leader} epoch {p.leader_epoch} isr {p.isr} "
+                f"  {p.topic_partition} leader {p.leader} epoch {p.leader_epoch} isr {isr_of(p)} "
                 f"end {p.log.log_end_offset} hw {p.high_watermark}"
                 for p in partitions_of(host)
-                if p.topic_partition in self.partitions
             ]
         return "\n".join(lines)
 
@@ -128,15 +152,105 @@ class Story:
             self.watcher.look()
 
     def _outcome(self) -> Outcome:
-        seen = self.history.seen.values()
         text = repr((self.world.step_count, self.nemesis.log, self.history.acknowledged))
         return Outcome(
             self.world.seed,
             self.history.violations,
             self.nemesis.log,
             sum(map(len, self.history.acknowledged.values())),
-            sum(map(len, seen)),
+            sum(map(len, self.history.seen.values())),
             self.world.now_ms,
             self.world.step_count,
             hashlib.sha256(text.encode()).hexdigest()[:16],
         )
+
+
+class CopyStory(Story):
+    """Copiers in a group copy the topic in transactions; they are killed and paused as well."""
+
+    def __init__(self, seed: int) -> None:
+        self._copiers: list[Copier] = []
+        super().__init__(seed)
+        self._copies = [TopicPartition(COPY, index) for index in range(PARTITIONS)]
+
+    def _begin(self) -> None:
+        self._make_topic(TOPIC)
+        self._make_topic(COPY)
+        self._start_writer("writer0", interval_ms=600)
+        for number in range(2):
+            self._copiers.append(self._start_copier(f"copier{number}"))
+        reader = Reader(self.cluster, "reader", self.history, "read_committed")
+        reader.process.spawn(reader.run(self._copies), "read")
+
+    def _start_copier(self, name: str) -> Copier:
+        copier = Copier(self.cluster, name, self.history, TOPIC, COPY)
+        copier.process.spawn(copier.run(), "copy")
+        return copier
+
+    def _more_faults(self) -> list[Callable[[random.Random], str]]:
+        return [self._kill_copier, self._pause_copier]
+
+    def _kill_copier(self, chance: random.Random) -> str:
+        index = chance.randrange(len(self._copiers))
+        name = self._copiers[index].name
+        self._copiers[index].process.kill()
+        self._copiers[index] = self._start_copier(name)
+        return f"kill {name} and start it again"
+
+    def _pause_copier(self, chance: random.Random) -> str:
+        copier = chance.choice(self._copiers)
+        delay_ms = chance.randint(1_000, 12_000)
+        copier.process.pause()
+        self.world.loop.add_timer(delay_ms, copier.process.resume)
+        return f"pause {copier.name} for {delay_ms} ms"
+
+    def _end(self) -> None:
+        super()._end()
+        if self.history.violations:
+            return
+        last = Reader(self.cluster, "last-committed-reader", History(), "read_committed")
+        last.process.spawn(last.run(self._copies), "read every copy")
+
+        def are_copied() -> bool:
+            return all(
+                len(last.history.seen.get(copy, {})) >= len(self.history.seen.get(tp, {}))
+                for tp, copy in zip(self.partitions, self._copies, strict=True)
+            )
+
+        if not self.world.run_until(are_copied, PEACE_LIMIT_MS):
+            self.history.violations.append(f"not everything is copied: {self._state()}")
+        for tp, copy in zip(self.partitions, self._copies, strict=True):
+            self._compare(tp, copy, last.history.seen.get(copy, {}))
+            self._compare_prefix(copy, last.history.seen.get(copy, {}))
+
+    def _compare(
+        self, source: TopicPartition, copy: TopicPartition, copied: dict[int, bytes]
+    ) -> None:
+        originals = [value for _, value in sorted(self.history.seen.get(source, {}).items())]
+        copies = [value for _, value in sorted(copied.items())]
+        if originals != copies:
+            missing = sorted(set(originals) - set(copies))
+            twice = sorted({value for value in copies if copies.count(value) > 1})
+            self.history.violations.append(
+                f"{copy}: the copies are not the originals; missing {missing[:5]}, "
+                f"more than once {twice[:5]}"
+            )
+
+    def _compare_prefix(self, copy: TopicPartition, copied: dict[int, bytes]) -> None:
+        """What a reader of committed records saw in the time of trouble is still so."""
+        self.history.violations += [
+            f"{copy}: a reader saw {value!r} at offset {offset}; there is {copied.get(offset)!r}"
+            for offset, value in self.history.seen.get(copy, {}).items()
+            if copied.get(offset) != value
+        ]
+
+
+def isr_of(partition: Partition) -> tuple[int, ...]:
+    """The replicas in sync, as the leader knows them; of a follower nothing."""
+    return () if partition.leading is None else partition.leading.in_sync.committed
+
+
+def tell(seed: int) -> Outcome:
+    """The story of a seed, told to its end."""
+    kind = CopyStory if seed % COPY_STORY_EVERY == 0 else Story
+    return kind(seed).run()
