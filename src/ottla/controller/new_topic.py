@@ -52,12 +52,30 @@ class MorePartitions(NamedTuple):
     assignment: Sequence[tuple[int, ...]] | None = None
 
 
+def internal_replication_factor(
+    config: BrokerConfig, key: str, wanted: int, live_brokers: Collection[int]
+) -> int:
+    """As many replicas as an operator asks for, or no topic; left to itself, as many as can be.
+
+    In a cluster the first brokers must not make a topic that is lost with one of them, where
+    somebody has said that it shall not be (KIP-115).
+    """
+    if config.zookeeper_connect is not None and config.is_given(key):
+        return wanted
+    return min(wanted, len(live_brokers))
+
+
 def offsets_topic(config: BrokerConfig, live_brokers: Collection[int]) -> NewTopic:
     """`__consumer_offsets` as the broker makes it; a small cluster gets fewer replicas."""
     return NewTopic(
         OFFSETS_TOPIC,
         config.offsets_topic_num_partitions,
-        min(config.offsets_topic_replication_factor, len(live_brokers)),
+        internal_replication_factor(
+            config,
+            "offsets.topic.replication.factor",
+            config.offsets_topic_replication_factor,
+            live_brokers,
+        ),
         config={
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -68,7 +86,12 @@ def offsets_topic(config: BrokerConfig, live_brokers: Collection[int]) -> NewTop
 
 def transactions_topic(config: BrokerConfig, live_brokers: Collection[int]) -> NewTopic:
     """`__transaction_state` as the broker makes it; a small cluster gets fewer replicas."""
-    replication_factor = min(config.transaction_state_log_replication_factor, len(live_brokers))
+    replication_factor = internal_replication_factor(
+        config,
+        "transaction.state.log.replication.factor",
+        config.transaction_state_log_replication_factor,
+        live_brokers,
+    )
     return NewTopic(
         TRANSACTIONS_TOPIC,
         config.transaction_state_log_num_partitions,

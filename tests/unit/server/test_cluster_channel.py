@@ -1,0 +1,152 @@
+"""The controller's requests to other brokers: in order, until they are answered."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.protocol.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from ottla.protocol.update_metadata import (
+    FULL_TYPE,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from ottla.server.cluster_channel import ClusterBrokerChannel
+from ottla.server.controller_messages import (
+    leader_nodes,
+    live_brokers,
+    metadata_states,
+    ordered_states,
+    stopped_partitions,
+)
+from ottla.server.local_channel import LocalBrokerChannel
+from ottla.structs import (
+    LeaderAndIsr,
+    Node,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+)
+
+T0 = TopicPartition("t", 0)
+STATE = PartitionState(
+    T0, UUID(int=7), 5, LeaderAndIsr(2, 3, (2, 1), 4), (1, 2), True, (), (1,), (9,)
+)
+
+
+@pytest.fixture
+def channel(cluster_world):
+    """The channel of broker 1; nothing is told to that broker itself."""
+    local = LocalBrokerChannel(None, 1)
+    channel = ClusterBrokerChannel(cluster_world.runtime, local, cluster_world.connections, 1000)
+    yield channel
+    channel.close()
+    cluster_world.advance()
+
+
+def answered(world):
+    """Brokers that accept everything."""
+    world.answers = {
+        LeaderAndIsrRequest: lambda broker_id, body: LeaderAndIsrResponse(
+            topics=[
+                LeaderAndIsrTopicError(
+                    topic_id=UUID(int=7),
+                    partition_errors=[LeaderAndIsrPartitionError(partition_index=0, error_code=56)],
+                )
+            ]
+        ),
+        StopReplicaRequest: lambda broker_id, body: StopReplicaResponse(
+            partition_errors=[StopReplicaPartitionError(topic_name="t", partition_index=0)]
+        ),
+        UpdateMetadataRequest: lambda broker_id, body: UpdateMetadataResponse(),
+    }
+
+
+def test_requests_arrive_as_they_were_meant(cluster_world, channel):
+    """With the epochs of the controller and of the broker, one after the other."""
+    world, answers = cluster_world, []
+    answered(world)
+    world.serve(2)
+    broker = world.broker(2, epoch=77)
+    channel.add_broker(broker)
+    stopped = [StopReplicaPartition(T0, 3, delete=True)]
+    channel.leader_and_isr(
+        5, 2, [STATE], [Node(2, "host-2", 9092), Node(3, "x", 1)], answers.append
+    )
+    channel.stop_replica(5, 2, stopped, answers.append)
+    channel.update_metadata(5, 2, [STATE], [broker], ["gone"], True)
+    world.advance(100)
+
+    lead, stop, metadata = (body for _, body in world.asked)
+    for body in (lead, stop, metadata):
+        assert (body.controller_id, body.controller_epoch, body.broker_epoch) == (1, 5, 77)
+    assert ordered_states(lead) == [STATE]
+    assert leader_nodes(lead) == [Node(2, "host-2", 9092)]
+    assert stopped_partitions(stop) == stopped
+    told = STATE._replace(is_new=False, adding_replicas=(), removing_replicas=())
+    assert metadata_states(metadata) == ([told], ["gone"])
+    assert metadata.type == FULL_TYPE
+    assert [each.node("PLAINTEXT") for each in live_brokers(metadata)] == [broker.node("PLAINTEXT")]
+    assert answers == [{T0: ErrorCode.KAFKA_STORAGE_ERROR}, {T0: ErrorCode.NONE}]
+
+
+def test_broker_that_does_not_answer_is_tried_again(cluster_world, channel):
+    """It must hear what was decided, and nothing overtakes it."""
+    world, answers = cluster_world, []
+    answered(world)
+    channel.add_broker(world.broker(2))
+    channel.leader_and_isr(5, 2, [STATE], [], answers.append)
+    channel.stop_replica(5, 2, [], answers.append)
+    world.advance(500)
+    assert answers == []
+    world.serve(2)
+    world.advance(2000)
+
+    assert [type(body) for _, body in world.asked] == [LeaderAndIsrRequest, StopReplicaRequest]
+    assert len(answers) == 2
+
+
+def test_removed_broker_hears_nothing_more(cluster_world, channel):
+    """Nor does its next registration hear what was meant for the one before."""
+    world, answers = cluster_world, []
+    answered(world)
+    channel.add_broker(world.broker(2, epoch=1))
+    channel.leader_and_isr(5, 2, [STATE], [], answers.append)
+    channel.remove_broker(2)
+    channel.stop_replica(5, 2, [], answers.append)
+    world.serve(2)
+    channel.add_broker(world.broker(2, epoch=2))
+    channel.update_metadata(5, 2, [], [], [], False)
+    world.advance(1000)
+
+    assert [(type(body), body.broker_epoch) for _, body in world.asked] == [
+        (UpdateMetadataRequest, 2)
+    ]
+    assert answers == []
+
+
+def test_refused_request_is_answered_by_nobody(cluster_world, channel):
+    """The broker knows a newer controller: what this one thinks does not matter any more."""
+    world, answers = cluster_world, []
+    world.answers = {
+        LeaderAndIsrRequest: lambda broker_id, body: LeaderAndIsrResponse(
+            error_code=ErrorCode.STALE_CONTROLLER_EPOCH
+        )
+    }
+    world.serve(2)
+    channel.add_broker(world.broker(2))
+    channel.leader_and_isr(5, 2, [STATE], [], answers.append)
+    world.advance(100)
+
+    assert len(world.asked) == 1
+    assert answers == []

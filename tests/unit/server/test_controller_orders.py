@@ -1,0 +1,192 @@
+"""What a controller says to this broker: carried out, unless it is stale."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionV0,
+    StopReplicaRequest,
+    StopReplicaTopicV1,
+)
+from ottla.protocol.message import encode
+from ottla.protocol.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+)
+from ottla.server.controller_orders import ControllerOrders
+from ottla.server.handlers.controller_orders import ControllerOrdersHandler
+from ottla.server.metadata_cache import MetadataCache
+from ottla.structs import Node, TopicPartition
+
+ID = UUID(int=7)
+OFFSETS = "__consumer_offsets"
+
+
+class Replicas:
+    """A replica manager of broker 1 that accepts everything, or has a failed disk."""
+
+    broker_id = 1
+
+    def __init__(self) -> None:
+        self.led = []
+        self.stopped = []
+        self.error = ErrorCode.NONE
+
+    def become_leader_or_follower(self, states, brokers):
+        self.led += states
+        return {state.topic_partition: self.error for state in states}
+
+    def stop_replica(self, partitions):
+        self.stopped += partitions
+        return {each.topic_partition: ErrorCode.NONE for each in partitions}
+
+
+class Coordinator:
+    """Writes down which partitions it has."""
+
+    def __init__(self) -> None:
+        self.heard = []
+
+    def on_election(self, partition):
+        self.heard.append(("elected", partition))
+
+    def on_resignation(self, partition):
+        self.heard.append(("resigned", partition))
+
+    def on_topics_deleted(self, topics):
+        self.heard.append(("deleted", *topics))
+
+
+class World:
+    """Broker 1, registered in epoch 10."""
+
+    def __init__(self) -> None:
+        self.replicas, self.groups = Replicas(), Coordinator()
+        self.cache = MetadataCache("cluster")
+        self.orders = ControllerOrders(self.replicas, self.cache, self.groups, Coordinator())
+        self.handler = ControllerOrdersHandler(self.orders, lambda: 10)
+
+    def ask(self, name, body, version):
+        """The answer, which must have bytes in this version."""
+        handle = getattr(self.handler, f"handle_{name}")
+        answer = handle(SimpleNamespace(api_version=version), body)
+        encode(answer, version)
+        return answer
+
+    def lead(self, leader=1, leader_epoch=0, topic="t", controller_epoch=5, broker_epoch=10):
+        state = LeaderAndIsrPartitionState(leader=leader, leader_epoch=leader_epoch, isr=[leader])
+        body = LeaderAndIsrRequest(
+            controller_epoch=controller_epoch,
+            broker_epoch=broker_epoch,
+            topic_states=[
+                LeaderAndIsrTopicState(topic_name=topic, topic_id=ID, partition_states=[state])
+            ],
+        )
+        return self.ask("leader_and_isr", body, 7)
+
+
+@pytest.fixture
+def world() -> World:
+    """A broker that has heard nothing yet."""
+    return World()
+
+
+def test_older_controller_is_refused(world):
+    """Whatever it wants, once a newer one was heard."""
+    world.lead(controller_epoch=5)
+    for name, body in (
+        ("leader_and_isr", LeaderAndIsrRequest(controller_epoch=4)),
+        ("stop_replica", StopReplicaRequest(controller_epoch=4)),
+        ("update_metadata", UpdateMetadataRequest(controller_epoch=4)),
+    ):
+        with pytest.raises(KafkaError) as caught:
+            world.ask(name, body, 0)
+        assert caught.value.error is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert len(world.replicas.led) == 1
+    world.lead(controller_epoch=6)
+    assert len(world.replicas.led) == 2
+
+
+def test_what_was_meant_for_an_older_process_is_refused(world):
+    """An epoch that is not known here yet is that of the registration under way."""
+    with pytest.raises(KafkaError) as caught:
+        world.lead(broker_epoch=9)
+    assert caught.value.error is ErrorCode.STALE_BROKER_EPOCH
+    world.lead(broker_epoch=11)
+    world.lead(broker_epoch=-1)
+
+    assert len(world.replicas.led) == 2
+
+
+def test_results_are_named_as_the_version_wants(world):
+    """By id from v5 on, by name before."""
+    world.replicas.error = ErrorCode.KAFKA_STORAGE_ERROR
+    (topic,) = world.lead().topics
+    assert (topic.topic_id, topic.partition_errors[0].error_code) == (ID, 56)
+
+    old = LeaderAndIsrRequest(
+        controller_epoch=5,
+        ungrouped_partition_states=[LeaderAndIsrPartitionState(topic_name="old", leader=1)],
+    )
+    (result,) = world.ask("leader_and_isr", old, 1).partition_errors
+    assert (result.topic_name, result.error_code) == ("old", 56)
+
+
+def test_old_forms_of_stop_replica_are_read(world):
+    """One flag for all partitions, which had no epochs."""
+    v0 = StopReplicaRequest(
+        delete_partitions=True,
+        ungrouped_partitions=[StopReplicaPartitionV0(topic_name="t", partition_index=3)],
+    )
+    v1 = StopReplicaRequest(topics=[StopReplicaTopicV1(name="t", partition_indexes=[4])])
+    world.ask("stop_replica", v0, 0)
+    world.ask("stop_replica", v1, 1)
+
+    assert world.replicas.stopped == [
+        (TopicPartition("t", 3), -1, True),
+        (TopicPartition("t", 4), -1, False),
+    ]
+
+
+def test_old_form_of_update_metadata_is_read(world):
+    """Brokers had one address each, and listeners no names."""
+    body = UpdateMetadataRequest(
+        controller_id=3,
+        ungrouped_partition_states=[UpdateMetadataPartitionState(topic_name="t", leader=2)],
+        live_brokers=[UpdateMetadataBroker(id=2, v0_host="h", v0_port=9)],
+    )
+    world.ask("update_metadata", body, 0)
+
+    assert world.cache.controller_id == 3
+    assert world.cache.leader(TopicPartition("t", 0)) == 2
+    assert world.cache.alive_brokers("PLAINTEXT") == [Node(2, "h", 9)]
+
+
+def test_coordinator_follows_the_leadership_of_its_partitions(world):
+    """Once for each epoch; a failed disk is as good as another leader."""
+    world.lead(leader=1, leader_epoch=0, topic=OFFSETS)
+    world.lead(leader=1, leader_epoch=0, topic=OFFSETS)
+    world.lead(leader=2, leader_epoch=1, topic=OFFSETS)
+    world.lead(leader=1, leader_epoch=2, topic=OFFSETS)
+    world.replicas.error = ErrorCode.KAFKA_STORAGE_ERROR
+    world.lead(leader=1, leader_epoch=3, topic=OFFSETS)
+
+    assert world.groups.heard == [("elected", 0), ("resigned", 0)] * 2
+
+
+def test_refused_leadership_changes_nothing_for_the_coordinator(world):
+    """The replica knows a newer epoch: what it was told with that one is in force."""
+    world.lead(leader=1, leader_epoch=4, topic=OFFSETS)
+    world.replicas.error = ErrorCode.FENCED_LEADER_EPOCH
+    world.lead(leader=2, leader_epoch=3, topic=OFFSETS)
+
+    assert world.groups.heard == [("elected", 0)]

@@ -1,0 +1,171 @@
+"""Markers and verifications that go to other brokers."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from ottla.coordinator.transaction.marker_channel import TxnMarker
+from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
+from ottla.errors import ErrorCode
+from ottla.protocol.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.server.remote_transactions import ClusterMarkerChannel, ClusterVerification
+from ottla.structs import TRANSACTIONS_TOPIC, LeaderAndIsr, PartitionState, TopicPartition
+
+MARKER = TxnMarker(7, 3, True, 2)
+OWN, OTHERS, NOBODYS = (TopicPartition("t", index) for index in range(3))
+
+
+def led(topic_partition, leader):
+    return PartitionState(
+        topic_partition, UUID(int=1), 1, LeaderAndIsr(leader, 0, (leader,)), (leader,)
+    )
+
+
+class Writer:
+    """The leader in this broker."""
+
+    def write(self, marker, partitions, on_written):
+        on_written(dict.fromkeys(partitions, ErrorCode.NONE))
+
+
+class Coordinator:
+    """The coordinator in this broker; every id is in partition 0."""
+
+    def partition_for(self, transactional_id):
+        return 0
+
+    def verify_partitions(self, producer, partitions):
+        return dict.fromkeys(partitions, ErrorCode.INVALID_TXN_STATE)
+
+
+@pytest.fixture
+def world(cluster_world):
+    """Partition 0 is led here, 1 by broker 2, and 2 by nobody."""
+    states = [led(OWN, 1), led(OTHERS, 2), led(NOBODYS, -1)]
+    cluster_world.cache.update(states, [cluster_world.broker(1), cluster_world.broker(2)])
+    cluster_world.serve(2)
+    cluster_world.answers = {
+        WriteTxnMarkersRequest: lambda _, body: WriteTxnMarkersResponse(
+            markers=[written(marker) for marker in body.markers]
+        ),
+        AddPartitionsToTxnRequest: lambda _, body: AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id="x",
+                    topic_results=[
+                        AddPartitionsToTxnTopicResult(
+                            name="t",
+                            results_by_partition=[
+                                AddPartitionsToTxnPartitionResult(
+                                    partition_index=1, partition_error_code=48
+                                )
+                            ],
+                        )
+                    ],
+                )
+            ]
+        ),
+    }
+    yield cluster_world
+    cluster_world.connections.close()
+    cluster_world.advance()
+
+
+def written(marker):
+    return WritableTxnMarkerResult(
+        producer_id=marker.producer_id,
+        topics=[
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(partition_index=index)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in marker.topics
+        ],
+    )
+
+
+def test_markers_go_to_whoever_leads(world):
+    """One answer for all of them, and an error where nobody leads."""
+    channel = ClusterMarkerChannel(world.runtime, world.connections, world.cache, Writer())
+    heard = []
+    channel.write_markers(MARKER, {OWN, OTHERS, NOBODYS}, heard.append)
+    world.advance(100)
+
+    assert heard == [
+        {
+            OWN: ErrorCode.NONE,
+            OTHERS: ErrorCode.NONE,
+            NOBODYS: ErrorCode.LEADER_NOT_AVAILABLE,
+        }
+    ]
+    ((broker_id, body),) = world.asked
+    (marker,) = body.markers
+    assert (broker_id, marker.producer_id, marker.producer_epoch) == (2, 7, 3)
+    assert (marker.transaction_result, marker.coordinator_epoch) == (True, 2)
+
+
+def test_markers_that_wait_travel_together(world):
+    """The second request has all that came while the first was under way."""
+    channel = ClusterMarkerChannel(world.runtime, world.connections, world.cache, Writer())
+    heard = []
+    channel.write_markers(MARKER, {OTHERS}, heard.append)
+    world.runtime.scheduler.call_later(
+        1, lambda: [channel.write_markers(MARKER, {OTHERS}, heard.append) for _ in range(3)]
+    )
+    world.advance(100)
+
+    assert heard == [{OTHERS: ErrorCode.NONE}] * 4
+    assert [len(body.markers) for _, body in world.asked] == [1, 3]
+
+
+def test_broker_that_is_gone_is_an_error_of_its_partitions(world):
+    """The sender of the markers tries again, and may find another leader."""
+    world.runtime.network.stop_serving("host-2", 9092)
+    channel = ClusterMarkerChannel(world.runtime, world.connections, world.cache, Writer())
+    heard = []
+    channel.write_markers(MARKER, {OTHERS}, heard.append)
+    world.advance(100)
+
+    assert heard == [{OTHERS: ErrorCode.NETWORK_EXCEPTION}]
+
+
+@pytest.mark.parametrize(
+    ("leader", "expected"),
+    [
+        (1, ErrorCode.INVALID_TXN_STATE),
+        (2, ErrorCode.INVALID_TXN_STATE),
+        (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (9, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+    ids=["here", "elsewhere", "nobody", "dead"],
+)
+def test_coordinator_is_asked_wherever_it_is(world, leader, expected):
+    """Without one, the producer is to try again."""
+    brokers = [world.broker(1), world.broker(2)]
+    world.cache.update([led(TopicPartition(TRANSACTIONS_TOPIC, 0), leader)], brokers)
+    verification = ClusterVerification(world.runtime, world.connections, world.cache, Coordinator())
+    heard = []
+    verification(TxnProducer("x", 7, 3), [OTHERS], heard.append, adds=False)
+    world.advance(100)
+
+    assert heard == [{OTHERS: expected}]
+    if leader == 2:
+        ((_, body),) = world.asked
+        (asked,) = body.transactions
+        assert (asked.transactional_id, asked.producer_id, asked.verify_only) == ("x", 7, True)
