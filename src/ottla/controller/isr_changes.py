@@ -40,6 +40,9 @@ class IsrChanges:
                 current = self._check(broker_id, partition, asked, broker_epochs)
             except KafkaError as error:
                 outcomes[partition] = error
+                if error.error is ErrorCode.INVALID_UPDATE_VERSION:
+                    # It missed something, and would ask in vain until somebody tells it.
+                    self.core.batch.add_leader_and_isr((broker_id,), partition)
                 continue
             outcomes[partition] = current
             if asked.isr != current.isr:

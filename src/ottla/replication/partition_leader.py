@@ -79,8 +79,12 @@ class PartitionLeader:
         self.maybe_increment_high_watermark()
 
     def update(self, state: PartitionState) -> None:
-        """The controller has changed replicas or in-sync replicas within the epoch."""
-        self.in_sync = InSyncReplicas(state.leader_and_isr)
+        """The controller has changed replicas or in-sync replicas within the epoch.
+
+        An answer of the controller may have overtaken what it says here.
+        """
+        if state.leader_and_isr.version > self.in_sync.version:
+            self.in_sync = InSyncReplicas(state.leader_and_isr)
         self._set_followers(state)
         if self.maybe_increment_high_watermark():
             self._on_progress(self.topic_partition)
@@ -251,10 +255,13 @@ class PartitionLeader:
         )
 
     def _on_isr_changed(self, in_sync: InSyncReplicas, answer: LeaderAndIsr | ErrorCode) -> None:
-        if in_sync is not self.in_sync:
-            return  # the controller has told us something newer meanwhile
         if isinstance(answer, LeaderAndIsr) and answer.leader_epoch != self.leader_epoch:
             answer = ErrorCode.NEW_LEADER_ELECTED
+        if in_sync is not self.in_sync:
+            # The controller has told us of another state meanwhile: of an older one, perhaps.
+            if isinstance(answer, ErrorCode) or answer.version <= self.in_sync.version:
+                return
+            in_sync = self.in_sync = InSyncReplicas(answer)
         if isinstance(answer, LeaderAndIsr):
             if in_sync.accept(answer):
                 logger.info("%s: its in-sync replicas are %s", self.topic_partition, answer.isr)
