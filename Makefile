@@ -48,6 +48,7 @@ system: $(READY)  ## real clients, real processes, real Spark, the README as wri
 peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)
 	$(VENV)/bin/pytest tests/peers -rs
 	$(PY) -m benchmarks.peers.bench_kafka
+	$(PY) -m benchmarks.peers.bench_spark_kafka
 
 bench: $(READY)  ## every benchmark beside its peer or the machine's own limit
 	$(PY) -m benchmarks

@@ -1,4 +1,4 @@
-"""The Spark source: rows a second, in a batch and in a stream, beside what the machine can do.
+"""Spark source and sink: rows a second, in batches and in streams, beside what the machine can do.
 
 Two limits are measured in the same run: Spark making as many rows of the same size by itself, and
 the record batches of the same topic fetched and decoded to Arrow in one process, without Spark.
@@ -11,6 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,51 @@ def stream(spark: SparkSession, options: dict[str, str]) -> int:
         return sum(progress.numInputRows for progress in query.recentProgress)
 
 
+def write(data: DataFrame, format_name: str, options: dict[str, str]) -> int:
+    """Values that come from nowhere into a topic."""
+    data.select("value").write.format(format_name).options(**options).mode("append").save()
+    return RECORDS
+
+
+def copy(spark: SparkSession, source: dict[str, str], sink: dict[str, str]) -> int:
+    """One topic into another one in micro-batches of PER_TRIGGER."""
+    with tempfile.TemporaryDirectory() as checkpoint:
+        query = (
+            spark.readStream.format("ottla")
+            .options(**source, startingOffsets="earliest", maxOffsetsPerTrigger=str(PER_TRIGGER))
+            .load()
+            .select("value")
+            .writeStream.format("ottla")
+            .options(**sink, checkpointLocation=checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return RECORDS
+
+
+def writer_rates(spark: SparkSession, servers: str) -> Iterator[tuple[str, float]]:
+    """What the sink writes, and its rows a second."""
+    with ottla.Admin(servers) as admin:
+        admin.create_topics([ottla.NewTopic("written", PARTITIONS)])
+    alone = spark_alone(spark)
+    for codec in CODECS:
+        sink = {"kafka.bootstrap.servers": servers, "topic": "written"}
+        sink["kafka.compression.type"] = codec
+        yield (
+            f"batch: JVM rows -> ottla, {codec}",
+            measured(lambda s=sink: write(alone, "ottla", s)),
+        )
+    source = {"kafka.bootstrap.servers": servers, "subscribe": "bench-none"}
+    sink = {"kafka.bootstrap.servers": servers, "topic": "written"}
+    for name in ("true", "false"):
+        chosen = sink | {"exactlyOnce": name}
+        yield (
+            f"stream: ottla -> ottla, exactlyOnce={name}",
+            measured(lambda chosen=chosen: copy(spark, source, chosen)),
+        )
+
+
 def rates(spark: SparkSession, servers: str) -> Iterator[tuple[str, float]]:
     """What is measured, and its rows a second."""
     yield "limit: Spark alone, JVM rows -> noop", measured(lambda: into_noop(spark_alone(spark)))
@@ -137,7 +183,8 @@ def main() -> None:
             print(f"skipped: {error}")
             return
         try:
-            for what, rate in rates(spark, broker.bootstrap_servers):
+            servers = broker.bootstrap_servers
+            for what, rate in chain(rates(spark, servers), writer_rates(spark, servers)):
                 print(f"{what:<45} {rate:>12,.0f} rows/s {rate * VALUE_SIZE / 1e6:>8,.0f} MB/s")
         finally:
             spark.stop()

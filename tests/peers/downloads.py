@@ -50,16 +50,30 @@ def made_from(sources: Iterable[Path], target: Path, make: Callable[[Path], None
 
 def kafka_jars(version: str) -> Path:
     """The folder with the jars of Apache Kafka and of all that it needs."""
+    return maven_jars(f"kafka-{version}")
+
+
+def maven_jars(name: str) -> Path:
+    """The folder with the jars that `java/<name>/pom.xml` lists."""
     require("java", "a Java runtime, 17 or newer")
     maven = require("mvn", "Maven")
-    pom = HERE / "java" / f"kafka-{version}" / "pom.xml"
+    pom = HERE / "java" / name / "pom.xml"
 
     def fetch(target: Path) -> None:
         repository = f"-Dmaven.repo.local={CACHE / 'm2'}"
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
         run([maven, "-q", "-B", repository, "-f", str(pom), *goal])
 
-    return made_from([pom], CACHE / f"kafka-{version}", fetch)
+    return made_from([pom], CACHE / name, fetch)
+
+
+def jar_settings(name: str) -> dict[str, str]:
+    """The settings by which a Spark session has those jars."""
+    jars = sorted(map(str, maven_jars(name).glob("*.jar")))
+    paths = dict.fromkeys(
+        ("spark.driver.extraClassPath", "spark.executor.extraClassPath"), ":".join(jars)
+    )
+    return {"spark.jars": ",".join(jars), **paths}
 
 
 def compiled_java(version: str) -> Path:
