@@ -145,6 +145,11 @@ class Log:
         return self._flusher.awaits(offset)
 
     @property
+    def safe_end_offset(self) -> int:
+        """The end of what no flush is waited for: replicas say that they have nothing beyond it."""
+        return self._flusher.safe_end_offset
+
+    @property
     def is_available(self) -> bool:
         return not self.is_deleted and not self.log_dir.is_offline
 

@@ -134,6 +134,13 @@ class LogFlusher:
             return True
         return self.closed_point < self._log.segments.active.base_offset <= self._wanted
 
+    @property
+    def safe_end_offset(self) -> int:
+        """Before this offset everything is as safe as flush.messages asks for."""
+        if self._wanted > self.recovery_point:
+            return self.recovery_point
+        return self._log.log_end_offset
+
     def awaits(self, offset: int) -> bool:
         """Whether a flush of the record at `offset` was asked for and is not done yet."""
         return self.recovery_point <= offset < self._wanted

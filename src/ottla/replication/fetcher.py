@@ -30,6 +30,8 @@ LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 FIRST_VERSION_WITH_DIVERGENCE: Final = 12
 FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 FIRST_BACKOFF_MS: Final = 20
+FLUSH_CHECK_MS: Final = 1_000
+"""A log that was taken offline is flushed no more, and nobody says so."""
 
 OnProgress = Callable[[TopicPartition], object]
 
@@ -60,6 +62,7 @@ class Fetcher:
         self._failure_count = 0
         self._is_closed = False
         self._news = asyncio.Event()
+        self._flushed = asyncio.Event()
         self._task = runtime.scheduler.spawn(self._run(), f"fetch from broker {leader.id}")
 
     # -- partitions
@@ -82,6 +85,10 @@ class Fetcher:
             self.remove(topic_partition)
         self._connection.close("the fetcher is closed")
         self._task.cancel()
+
+    def on_flushed(self) -> None:
+        """One of the logs was flushed."""
+        self._flushed.set()
 
     # -- turns
 
@@ -231,6 +238,20 @@ class Fetcher:
                 except KafkaError as error:
                     damage = " (damaged on the way or at the leader)" if is_damage(error) else ""
                     self._delay([follower], f"{error}{damage}")
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Wait for the flushes that batches have asked for (flush.messages).
+
+        The offset that is fetched next tells the leader what cannot be lost here any more.
+        """
+        while any(follower.awaits_flush for follower in self.followers.values()):
+            self._flushed.clear()
+            timer = self._runtime.scheduler.call_later(FLUSH_CHECK_MS, self._flushed.set)
+            try:
+                await self._flushed.wait()
+            finally:
+                timer.cancel()
 
     async def _take_partition(self, follower: FollowerPartition, data: PartitionData) -> None:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:

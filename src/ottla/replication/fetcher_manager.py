@@ -83,6 +83,12 @@ class FetcherManager:
         if key is not None:
             self._fetchers[key].remove(topic_partition)
 
+    def on_flushed(self, topic_partition: TopicPartition) -> None:
+        """The log is on disk as far as a flush was asked for, or cannot be flushed."""
+        key = self._places.get(topic_partition)
+        if key is not None:
+            self._fetchers[key].on_flushed()
+
     def close_idle(self) -> None:
         """End the fetchers without partitions."""
         for key in [key for key, fetcher in self._fetchers.items() if not fetcher.followers]:

@@ -93,6 +93,12 @@ class FollowerPartition:
             self.log.log_end_offset < self.leader_high_watermark
         )
 
+    @property
+    def awaits_flush(self) -> bool:
+        """Whether something that was copied is on its way to disk, because that was asked for."""
+        log = self.log
+        return self.is_current and log.is_available and log.safe_end_offset < log.log_end_offset
+
     # -- finding the point where the logs part
 
     async def truncate_without_epochs(self) -> None:

@@ -108,7 +108,7 @@ class PartitionLeader:
         otherwise never come up to the high watermark.
         """
         log = self.log
-        offset = log.log_end_offset
+        offset = log.safe_end_offset
         if self.followers:
             offset = self._smallest_end(offset)
         if offset <= log.high_watermark:
@@ -117,7 +117,7 @@ class PartitionLeader:
         return True
 
     def _smallest_end(self, offset: int) -> int:
-        leader_end = offset
+        leader_end = self.log.log_end_offset
         for replica in self.followers.values():
             if replica.log_end_offset < offset and (
                 replica.broker_id in self.in_sync.maximal or self._may_join(replica, leader_end)

@@ -242,6 +242,11 @@ class ReplicaManager:
         return partition
 
     def _on_flushed(self, topic_partition: TopicPartition) -> None:
+        self._fetchers.on_flushed(topic_partition)
+        partition = self.partitions.get(topic_partition)
+        if partition is not None and partition.leading is not None:
+            if partition.leading.maybe_increment_high_watermark():
+                self.delayed.check(topic_partition)
         self.delayed.produces.check_and_complete(topic_partition)
 
     def complete_delayed(self) -> None:
