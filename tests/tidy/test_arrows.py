@@ -39,7 +39,10 @@ ARROWS = {
 
 # A part of a room that may import more than the rest of it: the clients of the 0.7 design have
 # their groups in ZooKeeper, all others have never heard of it.
-PARTS = {"src/ottla/clients/legacy/": {"registry"}}
+PARTS = {
+    "src/ottla/clients/legacy/": {"registry"},
+    "src/ottla/cli/reassign_partitions.py": {"controller"},
+}
 
 # A call or module, the rooms that may use it, and what the others use instead.
 BANNED = [

@@ -22,6 +22,11 @@ from ottla.clients.admin.features import FeatureAdmin, FeatureDescription
 from ottla.clients.admin.groups import GroupAdmin
 from ottla.clients.admin.log_dirs import LogDirAdmin, LogDirs
 from ottla.clients.admin.offsets import OffsetAdmin
+from ottla.clients.admin.reassignments import (
+    ElectionType,
+    PartitionReassignment,
+    ReassignmentAdmin,
+)
 from ottla.clients.admin.topics import TopicAdmin
 from ottla.clients.admin.transactions import (
     HangingTransaction,
@@ -35,6 +40,7 @@ from ottla.clients.client_settings import Servers, merge_settings
 from ottla.clients.closing import ClosedOnExit
 from ottla.clients.topic_offsets import IsolationLevel, ListOffsetsResult, OffsetAndMetadata
 from ottla.config.client_config import AdminConfig
+from ottla.errors import KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.features import UpgradeType
 from ottla.runtime.io_thread import IoThread
@@ -75,6 +81,7 @@ class Admin(ClosedOnExit):
         self._log_dirs = LogDirAdmin(self._client)
         self._transactions = TransactionAdmin(self._client)
         self._features = FeatureAdmin(self._client)
+        self._reassignments = ReassignmentAdmin(self._client)
 
     # Topics
 
@@ -124,6 +131,35 @@ class Admin(ClosedOnExit):
     def describe_log_dirs(self, broker_ids: Iterable[int]) -> dict[int, LogDirs]:
         """The log directories of brokers by their paths, and the replicas in them."""
         return checked(self._run(self._log_dirs.describe_log_dirs(list(broker_ids))))
+
+    # Leaders and replicas
+
+    def elect_leaders(
+        self,
+        election: ElectionType = ElectionType.PREFERRED,
+        partitions: Iterable[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Elect leaders of these partitions, or of all that need it; None where it was done.
+
+        ELECTION_NOT_NEEDED is an outcome as good as others: nothing is raised for a partition.
+        """
+        wanted = None if partitions is None else list(partitions)
+        return self._run(self._reassignments.elect_leaders(election, wanted))
+
+    def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Iterable[int] | None]
+    ) -> None:
+        """Have partitions move to these brokers; None ends what is under way."""
+        checked(self._run(self._reassignments.alter_partition_reassignments(targets)))
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The partitions on their way to other brokers, of these or of all."""
+        wanted = None if partitions is None else list(partitions)
+        return self._run(self._reassignments.list_partition_reassignments(wanted))
+
+    # Features
 
     def describe_features(self) -> dict[str, FeatureDescription]:
         """The features that a broker knows, and the levels that are in force in the cluster."""

@@ -1,0 +1,149 @@
+"""`ottla leader-election` and, for those used to it, `ottla preferred-replica-election`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_zookeeper,
+    bootstrap_server,
+    one_action,
+    require,
+)
+from ottla.cli.partition_files import read_partitions
+from ottla.cli.properties import load_properties
+from ottla.cli.terminal import Terminal
+from ottla.errors import ErrorCode
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.clients.admin.reassignments import ElectionType
+
+
+class LeaderElectionCommand(Command):
+    """Elects preferred leaders, or unclean ones where nobody in sync lives."""
+
+    name = "leader-election"
+    help = "Elect preferred leaders, or unclean leaders for partitions without one."
+    examples = (
+        "ottla leader-election --bootstrap-server localhost:9092 --election-type preferred "
+        "--all-topic-partitions",
+        "ottla leader-election --bootstrap-server localhost:9092 --election-type unclean "
+        "--topic test --partition 0",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_bootstrap_server(parser)
+        parser.add_argument(
+            "--election-type",
+            metavar="TYPE",
+            type=str.lower,
+            choices=("preferred", "unclean"),
+            help="Required: preferred or unclean.",
+        )
+        parser.add_argument("--topic", metavar="NAME", help="Elect in this topic's --partition.")
+        parser.add_argument("--partition", metavar="N", type=int, help="The partition of --topic.")
+        parser.add_argument(
+            "--all-topic-partitions", action="store_true", help="Elect wherever it is needed."
+        )
+        add_partition_file(parser)
+        add_admin_config(parser)
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.clients.admin.reassignments import ElectionType
+
+        servers = bootstrap_server(arguments)
+        require(arguments, "--election-type")
+        action = one_action(arguments, ("--topic", "--all-topic-partitions", FILE_OPTION))
+        if (arguments.topic is None) != (arguments.partition is None):
+            raise UsageError("--topic and --partition are used together")
+        partitions: list[TopicPartition] | None = None
+        if action == "--topic":
+            partitions = [TopicPartition(arguments.topic, arguments.partition)]
+        elif action == FILE_OPTION:
+            partitions = read_partitions(arguments.path_to_json_file)
+        election = ElectionType[arguments.election_type.upper()]
+        return elect(servers, arguments, terminal, election, partitions)
+
+
+class PreferredReplicaElectionCommand(Command):
+    """Elects preferred leaders, with the options of the older tool."""
+
+    name = "preferred-replica-election"
+    help = "Elect the preferred leaders of partitions (older name of leader-election)."
+    examples = ("ottla preferred-replica-election --bootstrap-server localhost:9092",)
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_bootstrap_server(parser)
+        add_zookeeper(parser)
+        add_partition_file(parser)
+        add_admin_config(parser)
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.clients.admin.reassignments import ElectionType
+
+        servers = bootstrap_server(arguments)
+        path = arguments.path_to_json_file
+        partitions = None if path is None else read_partitions(path)
+        return elect(servers, arguments, terminal, ElectionType.PREFERRED, partitions)
+
+
+FILE_OPTION = "--path-to-json-file"
+
+
+def add_partition_file(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        FILE_OPTION,
+        metavar="FILE",
+        help='Elect in these: {"partitions": [{"topic": "t", "partition": 0}]}.',
+    )
+
+
+def add_admin_config(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--admin.config",
+        dest="admin_config",
+        metavar="FILE",
+        help="Property file with settings for the tool's own client.",
+    )
+
+
+def elect(
+    servers: str,
+    arguments: Namespace,
+    terminal: Terminal,
+    election: ElectionType,
+    partitions: Sequence[TopicPartition] | None,
+) -> int:
+    """Have them elected and print what became of them; failures are named at the end."""
+    with terminal.clients.admin(
+        servers, load_properties(arguments.admin_config) if arguments.admin_config else {}
+    ) as admin:
+        outcomes = admin.elect_leaders(election, partitions)
+    done = [str(each) for each, error in sorted(outcomes.items()) if error is None]
+    not_needed, failed = [], []
+    for partition, error in sorted(outcomes.items()):
+        if error is not None and error.error is ErrorCode.ELECTION_NOT_NEEDED:
+            not_needed.append(str(partition))
+        elif error is not None:
+            failed.append((partition, error))
+    if done:
+        names = ", ".join(done)
+        terminal.print(
+            f"Successfully completed leader election ({election.name}) for partitions {names}"
+        )
+    if not_needed:
+        names = ", ".join(not_needed)
+        terminal.print(f"Valid replica already elected for partitions {names}")
+    for partition, error in failed:
+        terminal.print(
+            f"Error completing leader election ({election.name}) for partition: "
+            f"{partition}: {error}"
+        )
+    if failed:
+        raise CommandError(f"{len(failed)} replica(s) could not be elected")
+    return 0

@@ -1,0 +1,227 @@
+"""`ottla reassign-partitions`: plans, begins, watches and ends moves of partitions."""
+
+from __future__ import annotations
+
+import random
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.options import (
+    add_command_config,
+    add_zookeeper,
+    bootstrap_server,
+    forbid_with,
+    integers,
+    one_action,
+    only_with,
+    require,
+)
+from ottla.cli.partition_files import Replicas, assignment_json, read_assignment, read_topics
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Terminal
+from ottla.cli.throttle import Throttle
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla import Admin
+
+ACTIONS = ("--generate", "--execute", "--verify", "--list", "--cancel")
+
+Assignment = dict[TopicPartition, Replicas]
+
+
+class ReassignPartitionsCommand(Command):
+    """Moves replicas between brokers, as files of JSON say."""
+
+    name = "reassign-partitions"
+    help = "Move partitions between brokers, or change how many replicas they have."
+    examples = (
+        "ottla reassign-partitions --bootstrap-server localhost:9092 "
+        '--topics-to-move-json-file topics.json --broker-list "5,6" --generate',
+        "ottla reassign-partitions --bootstrap-server localhost:9092 "
+        "--reassignment-json-file plan.json --execute --throttle 50000000",
+        "ottla reassign-partitions --bootstrap-server localhost:9092 "
+        "--reassignment-json-file plan.json --verify",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        # Here --broker-list has a meaning of its own, as in Kafka's script.
+        parser.add_argument(
+            "--bootstrap-server",
+            metavar="HOST:PORT,...",
+            help="Required. The brokers to ask first; any of them tells about the others.",
+        )
+        add_zookeeper(parser)
+        add_command_config(parser)
+        for option, text in (
+            ("--generate", "Print a plan that spreads topics over brokers; nothing is moved."),
+            ("--execute", "Begin to move partitions as the file says."),
+            ("--verify", "Print how far it is; when all is done, remove the throttle."),
+            ("--list", "Print what is being moved."),
+            ("--cancel", "End what the file names, and go back."),
+        ):
+            parser.add_argument(option, action="store_true", help=text)
+        parser.add_argument(
+            "--reassignment-json-file",
+            metavar="FILE",
+            help='{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}',
+        )
+        parser.add_argument(
+            "--topics-to-move-json-file",
+            metavar="FILE",
+            help='For --generate: {"topics": [{"topic": "t"}], "version": 1}.',
+        )
+        parser.add_argument(
+            "--broker-list", metavar="IDS", help="For --generate: the brokers, as 0,1,2."
+        )
+        parser.add_argument(
+            "--disable-rack-aware", action="store_true", help="For --generate: forget the racks."
+        )
+        parser.add_argument(
+            "--throttle",
+            metavar="BYTES",
+            type=int,
+            help="For --execute: the most bytes per second that a broker may move.",
+        )
+        parser.add_argument(
+            "--preserve-throttles",
+            action="store_true",
+            help="For --verify and --cancel: leave the throttle as it is.",
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        action = one_action(arguments, ACTIONS)
+        servers = bootstrap_server(arguments)
+        if action == "--generate":
+            require(arguments, "--topics-to-move-json-file", "--broker-list")
+            forbid_with(arguments, "--generate", ("--reassignment-json-file", "--throttle"))
+        elif action != "--list":
+            require(arguments, "--reassignment-json-file")
+            only_with(arguments, ("--throttle",), "--execute")
+            only_with(arguments, ("--disable-rack-aware",), "--generate")
+        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+            if action == "--generate":
+                generate(admin, arguments, terminal)
+            elif action == "--list":
+                list_under_way(admin, terminal)
+            else:
+                wanted = read_assignment(arguments.reassignment_json_file)
+                if action == "--execute":
+                    execute(admin, wanted, arguments.throttle, terminal)
+                elif action == "--verify":
+                    verify(admin, wanted, terminal, keep_throttle=arguments.preserve_throttles)
+                else:
+                    cancel(admin, wanted, terminal, keep_throttle=arguments.preserve_throttles)
+        return 0
+
+
+def generate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """Print the replicas of the topics as they are, and as they would be on those brokers."""
+    from ottla.controller.topic_assignment import assign_new_topic
+
+    topics = read_topics(arguments.topics_to_move_json_file)
+    brokers = integers(arguments.broker_list, "--broker-list")
+    if len(set(brokers)) != len(brokers):
+        raise UsageError("--broker-list names a broker twice")
+    racks = {node.id: node.rack for node in admin.describe_cluster().nodes}
+    unknown = [broker for broker in brokers if broker not in racks]
+    if unknown:
+        raise CommandError(f"there are no brokers {', '.join(map(str, unknown))}")
+    targets = {each: None if arguments.disable_rack_aware else racks[each] for each in brokers}
+    current, proposed = current_assignment(admin, topics), Assignment()
+    for topic in topics:
+        mine = {each: replicas for each, replicas in current.items() if each.topic == topic}
+        factor = len(mine[TopicPartition(topic, 0)])
+        planned = assign_new_topic(targets, len(mine), factor, random.Random())
+        proposed |= {TopicPartition(topic, index): each for index, each in planned.items()}
+    terminal.print(f"Current partition replica assignment\n{assignment_json(current)}\n")
+    terminal.print(f"Proposed partition reassignment configuration\n{assignment_json(proposed)}")
+
+
+def execute(admin: Admin, wanted: Assignment, throttle: int | None, terminal: Terminal) -> None:
+    """Begin; what was before is printed, for the way back."""
+    current = current_assignment(admin, topics_of(wanted))
+    missing = [str(each) for each in wanted if each not in current]
+    if missing:
+        raise CommandError(f"there are no partitions {', '.join(missing)}")
+    before = {each: current[each] for each in wanted}
+    terminal.print(
+        f"Current partition replica assignment\n\n{assignment_json(before)}\n\n"
+        "Save this to use as the --reassignment-json-file option during rollback"
+    )
+    if throttle is not None:
+        terminal.print(
+            "Warning: You must run Verify periodically, until the reassignment completes, to "
+            "ensure the throttle is removed."
+        )
+        Throttle(admin).limit(throttle, before, wanted)
+        terminal.print(f"The inter-broker throttle limit was set to {throttle} B/s")
+    admin.alter_partition_reassignments(wanted)
+    terminal.print("Successfully started reassignment of partitions.")
+
+
+def verify(admin: Admin, wanted: Assignment, terminal: Terminal, *, keep_throttle: bool) -> None:
+    """Say of each partition how far it is."""
+    under_way = admin.list_partition_reassignments()
+    current = current_assignment(admin, topics_of(wanted))
+    terminal.print("Status of partition reassignment:")
+    for partition, replicas in sorted(wanted.items()):
+        if partition in under_way:
+            status = "is still in progress"
+        elif current.get(partition) == replicas:
+            status = "completed successfully"
+        else:
+            status = "failed"
+        terminal.print(f"Reassignment of partition {partition} {status}")
+    is_done = not any(partition in under_way for partition in wanted)
+    if is_done and not keep_throttle and Throttle(admin).remove(topics_of(wanted)):
+        terminal.print("Throttle was removed.")
+
+
+def list_under_way(admin: Admin, terminal: Terminal) -> None:
+    """A line for each partition that is being moved."""
+    under_way = admin.list_partition_reassignments()
+    if not under_way:
+        terminal.print("No partition reassignments found.")
+        return
+    terminal.print("Current partition reassignments:")
+    for partition, reassignment in sorted(under_way.items()):
+        line = f"{partition}: replicas: {_ids(reassignment.replicas)}."
+        if reassignment.adding_replicas:
+            line += f" adding: {_ids(reassignment.adding_replicas)}."
+        if reassignment.removing_replicas:
+            line += f" removing: {_ids(reassignment.removing_replicas)}."
+        terminal.print(line)
+
+
+def cancel(admin: Admin, wanted: Assignment, terminal: Terminal, *, keep_throttle: bool) -> None:
+    """Take back those that are under way."""
+    active = [each for each in sorted(admin.list_partition_reassignments()) if each in wanted]
+    if active:
+        admin.alter_partition_reassignments(dict.fromkeys(active))
+        names = ",".join(map(str, active))
+        terminal.print(f"Successfully cancelled partition reassignments for: {names}")
+    else:
+        terminal.print("None of the specified partition moves are active.")
+    if not keep_throttle and Throttle(admin).remove(topics_of(wanted)):
+        terminal.print("Throttle was removed.")
+
+
+def current_assignment(admin: Admin, topics: Iterable[str]) -> Assignment:
+    """The replicas as they are now."""
+    described = admin.describe_topics(list(topics))
+    return {
+        TopicPartition(name, each.partition): tuple(each.replicas)
+        for name, topic in described.items()
+        for each in topic.partitions
+    }
+
+
+def topics_of(assignment: Mapping[TopicPartition, Replicas]) -> list[str]:
+    return sorted({partition.topic for partition in assignment})
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return ",".join(map(str, brokers))

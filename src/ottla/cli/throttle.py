@@ -1,0 +1,77 @@
+"""The limit on what moving partitions costs: settings of brokers and topics, set and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla import Admin
+    from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
+
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LEADERS = "leader.replication.throttled.replicas"
+FOLLOWERS = "follower.replication.throttled.replicas"
+
+Assignment = Mapping[TopicPartition, Iterable[int]]
+
+
+class Throttle:
+    """Every broker gets the rate; throttled are the replicas that give and those that are new."""
+
+    def __init__(self, admin: Admin) -> None:
+        self.admin = admin
+
+    def limit(self, bytes_per_s: int, before: Assignment, after: Assignment) -> None:
+        """Let moving partitions from `before` to `after` take so much and no more."""
+        from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
+
+        changes: dict[ConfigResource, list[AlterConfigOp]] = {
+            resource: [AlterConfigOp(rate, str(bytes_per_s)) for rate in RATES]
+            for resource in self._brokers()
+        }
+        for topic in sorted({partition.topic for partition in after}):
+            mine = [partition for partition in sorted(after) if partition.topic == topic]
+            giving = [f"{each.partition}:{broker}" for each in mine for broker in before[each]]
+            new = [
+                f"{each.partition}:{broker}"
+                for each in mine
+                for broker in after[each]
+                if broker not in set(before[each])
+            ]
+            changes[ConfigResource.topic(topic)] = [
+                AlterConfigOp(LEADERS, ",".join(giving)),
+                AlterConfigOp(FOLLOWERS, ",".join(new)),
+            ]
+        self.admin.incremental_alter_configs(changes)
+
+    def remove(self, topics: Iterable[str]) -> bool:
+        """Take the limit away, from these topics and all brokers; whether there was one."""
+        from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
+        from ottla.protocol.configs import ConfigOperation
+
+        existing = self.admin.list_topics()
+        names: dict[ConfigResource, tuple[str, ...]] = dict.fromkeys(self._brokers(), RATES)
+        for topic in topics:
+            if topic in existing:
+                names[ConfigResource.topic(topic)] = (LEADERS, FOLLOWERS)
+        described = self.admin.describe_configs(names)
+        changes = {
+            resource: [
+                AlterConfigOp(key, None, ConfigOperation.DELETE)
+                for key in keys
+                if key in described[resource] and not described[resource][key].is_default
+            ]
+            for resource, keys in names.items()
+        }
+        changes = {resource: each for resource, each in changes.items() if each}
+        if changes:
+            self.admin.incremental_alter_configs(changes)
+        return bool(changes)
+
+    def _brokers(self) -> list[ConfigResource]:
+        from ottla.clients.admin.descriptions import ConfigResource
+
+        return [ConfigResource.broker(node.id) for node in self.admin.describe_cluster().nodes]

@@ -1,0 +1,133 @@
+"""Replicas and leaders move as the tools say, and the tools print what Kafka's print."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ottla import Admin, NewTopic
+
+
+@pytest.fixture
+def ottla(cluster):
+    """Run a tool against the cluster to its end; what it printed."""
+
+    def run(name: str, *words: object) -> str:
+        command = [sys.executable, "-m", "ottla", name, "--bootstrap-server"]
+        done = subprocess.run(
+            [*command, cluster.bootstrap_servers, *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A file with this JSON."""
+
+    def write_file(name: str, document: object):
+        path = tmp_path / name
+        path.write_text(json.dumps(document))
+        return path
+
+    return write_file
+
+
+def plan(topic: str, **replicas: list[int]) -> dict[str, object]:
+    rows = [
+        {"topic": topic, "partition": int(name[1:]), "replicas": each}
+        for name, each in replicas.items()
+    ]
+    return {"version": 1, "partitions": rows}
+
+
+def until_complete(ottla, path, partitions: int) -> str:
+    """What --verify prints when all is done; it is asked again and again, as its users do."""
+    for _ in range(60):
+        printed = ottla("reassign-partitions", "--reassignment-json-file", path, "--verify")
+        if printed.count("completed successfully") == partitions:
+            return printed
+    raise AssertionError(printed)
+
+
+def test_replication_factor_grows_and_partitions_move(cluster, ottla, write):
+    """By a plan, with a throttle that is gone in the end; the way back is printed."""
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("moved", replica_assignment={0: [1], 1: [2]})])
+        path = write("plan.json", plan("moved", p0=[1, 2, 3], p1=[3]))
+        printed = ottla(
+            "reassign-partitions", "--reassignment-json-file", path, "--execute",
+            "--throttle", 50_000_000,
+        )  # fmt: skip
+        done = until_complete(ottla, path, 2)
+        partitions = admin.describe_topics(["moved"])["moved"].partitions
+
+    assert '{"topic":"moved","partition":1,"replicas":[2],"log_dirs":["any"]}' in printed
+    assert printed.endswith(
+        "The inter-broker throttle limit was set to 50000000 B/s\n"
+        "Successfully started reassignment of partitions.\n"
+    )
+    assert done == (
+        "Status of partition reassignment:\n"
+        "Reassignment of partition moved-0 completed successfully\n"
+        "Reassignment of partition moved-1 completed successfully\n"
+        "Throttle was removed.\n"
+    )
+    assert [(each.replicas, sorted(each.isr)) for each in partitions] == [
+        ([1, 2, 3], [1, 2, 3]),
+        ([3], [3]),
+    ]
+    assert ottla("reassign-partitions", "--list") == "No partition reassignments found.\n"
+
+
+def test_plan_for_other_brokers_is_generated(cluster, ottla, write):
+    """As many replicas as before, on the brokers that were named."""
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("planned", replica_assignment={0: [1], 1: [1]})])
+    path = write("topics.json", {"topics": [{"topic": "planned"}], "version": 1})
+    printed = ottla(
+        "reassign-partitions", "--topics-to-move-json-file", path, "--broker-list", "2,3",
+        "--generate",
+    ).splitlines()  # fmt: skip
+    proposed = [row["replicas"] for row in json.loads(printed[4])["partitions"]]
+
+    assert printed[0] == "Current partition replica assignment"
+    assert [row["replicas"] for row in json.loads(printed[1])["partitions"]] == [[1], [1]]
+    assert printed[3] == "Proposed partition reassignment configuration"
+    assert sorted(proposed) == [[2], [3]]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("leader-election", "--election-type", "preferred", "--topic", "led", "--partition", "0"),
+        ("preferred-replica-election",),
+    ],
+)
+def test_preferred_leader_leads_again(cluster, ottla, write, words):
+    """After its broker was away; where it leads already there is nothing to do."""
+    with Admin(cluster.bootstrap_servers) as admin:
+        if "led" not in admin.list_topics():
+            admin.create_topics([NewTopic("led", replica_assignment={0: [1, 2, 3]})])
+        ottla(*words)
+        path = write("plan.json", plan("led", p0=[2, 1, 3]))
+        ottla("reassign-partitions", "--reassignment-json-file", path, "--execute")
+        until_complete(ottla, path, 1)
+        printed = ottla(*words)
+        (partition,) = admin.describe_topics(["led"])["led"].partitions
+        path = write("back.json", plan("led", p0=[1, 2, 3]))
+        ottla("reassign-partitions", "--reassignment-json-file", path, "--execute")
+        until_complete(ottla, path, 1)
+
+    assert "Successfully completed leader election (PREFERRED) for partitions" in printed
+    assert "led-0" in printed
+    assert partition.leader == 2
