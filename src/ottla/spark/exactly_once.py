@@ -117,6 +117,8 @@ class BatchCommitter:
     def commit(self, batch_id: int, messages: Sequence[Prepared]) -> None:
         """Have the batch count, with what these tasks wrote unless it does already."""
         prepared = [each.transaction for each in messages if each.transaction is not None]
+        if not prepared:
+            self._give_up()  # tasks may have found a decision that another driver has made
         newest = self._take_over()
         if newest is not None and newest.batch_id > batch_id:
             raise went_back(self._sink_id, batch_id, newest.batch_id)

@@ -68,6 +68,19 @@ def test_of_two_drivers_one_decides(sink):
     assert sink.values() == ["a", "b", "c", "d"]
 
 
+def test_decision_of_another_driver_is_carried_out(sink):
+    """By one that thought it knew the newest, when the other one died behind its decision."""
+    ours = sink.committer()
+    ours.commit(0, [sink.write(0, 0, "a")])
+    sink.run("other", "driver has decided", "1", "b,c")
+
+    replayed = sink.write(1, 0, "c", "b", run="again")
+    assert replayed.transaction is None
+    ours.commit(1, [replayed])
+
+    assert sink.values() == ["a", "b", "c"]
+
+
 def test_failed_batch_leaves_nothing(sink):
     """Spark calls abort when a task has failed for good; what others prepared is undone."""
     committer = sink.committer()
