@@ -244,9 +244,9 @@ class ReplicaManager:
     def _on_flushed(self, topic_partition: TopicPartition) -> None:
         self._fetchers.on_flushed(topic_partition)
         partition = self.partitions.get(topic_partition)
-        if partition is not None and partition.leading is not None:
-            if partition.leading.maybe_increment_high_watermark():
-                self.delayed.check(topic_partition)
+        leading = None if partition is None else partition.leading
+        if leading is not None and leading.maybe_increment_high_watermark():
+            self.delayed.check(topic_partition)
         self.delayed.produces.check_and_complete(topic_partition)
 
     def complete_delayed(self) -> None:
