@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
@@ -18,7 +19,6 @@ from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.server.apis import ApiFamily
-from ottla.server.broker_connections import BrokerConnections
 from ottla.server.coordinator_log import TopicLog
 from ottla.server.handlers.consumer_group import ConsumerGroupHandlers
 from ottla.server.handlers.find_coordinator import FindCoordinatorHandler, KeyType
@@ -30,6 +30,9 @@ from ottla.server.handlers.transactions import TransactionHandlers
 from ottla.server.local_channel import LocalMarkerChannel, LocalVerification
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+if TYPE_CHECKING:
+    from ottla.server.broker_connections import BrokerConnections
 
 
 class Coordinators:

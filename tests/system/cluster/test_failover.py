@@ -62,3 +62,18 @@ def test_all_brokers_killed_at_once_come_back_with_everything(cluster, view, uni
             cluster.start_broker(broker_id)
         load.until_more()
     load.check()
+
+
+def test_leader_that_slept_past_its_session_is_fenced(cluster, view, unique):
+    """It wakes up believing that it leads: it registers again, and follows (F05, F26, F29)."""
+    topic = unique("asleep")
+    view.create(topic)
+    with SteadyLoad(cluster.bootstrap_servers, topic) as load:
+        sleeper = view.leaders(topic)[0]
+        cluster.pause_broker(sleeper)
+        load.until_more()
+        cluster.resume_broker(sleeper)
+        until(lambda: "is registered again" in cluster.brokers[sleeper].log, "registered again")
+        load.until_more()
+    view.until_all_in_sync(topic, BROKERS)
+    load.check()
