@@ -1,0 +1,114 @@
+"""Pipelines as streams: what they have written is what their functions make of the input."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import ottla
+from ottla.cli.main import main
+from ottla.cli.terminal import Terminal
+from ottla.pipelines.execution import Execution, RunOptions
+from ottla.pipelines.pipeline import FeedRequest
+from ottla.pipelines.registry import load_pipeline
+from ottla.pipelines.topics import create_topics, publish
+from ottla.testing.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.spark
+
+# Others run over the access log, in test_pipelines.py and test_web_traffic.py.
+NAMES = ("articles", "event_sourcing")
+EVENTS = 200
+OPTIONS = RunOptions(max_offsets_per_trigger=400)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    """The topics of pipelines have fixed names: a broker of their own."""
+    process = BrokerProcess(tmp_path_factory.mktemp("streams") / "data").start()
+    yield process.bootstrap_servers
+    assert process.stop() == 0
+
+
+def rows(frame):
+    """The rows of a DataFrame as text, in no order."""
+    return sorted(str(row.asDict()) for row in frame.collect())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stream_comes_to_what_the_functions_make_of_all_input(spark, servers, tmp_path, name):
+    """Over several batches and a restart, with state carried on."""
+    pipeline = load_pipeline(name)
+    create_topics(servers, pipeline)
+    batches = []
+    for events in (EVENTS, 2 * EVENTS):
+        publish(servers, pipeline.feeds["sample"](FeedRequest(events, seed=1)))
+        execution = Execution(spark, pipeline, servers, tmp_path, OPTIONS)
+        execution.run_once(lambda at_s, batch: batches.append(batch))
+
+    topics = execution.topics()
+    expected = pipeline.build(topics, execution.parameters)
+
+    assert sum(batch.late for batch in batches) == 0
+    for output in pipeline.outputs:
+        found = topics[output.topic].select(expected[output.topic].columns)
+        assert rows(found) == rows(expected[output.topic]), output.topic
+
+
+def test_reset_forgets_the_output_and_keeps_the_input(servers, tmp_path):
+    """Output topics, checkpoints and report are gone; what was read can be read again."""
+    pipeline = load_pipeline("ranking")
+    create_topics(servers, pipeline)
+    (tmp_path / "ranking" / "checkpoints" / "ranking-counts").mkdir(parents=True)
+    out = io.StringIO()
+    words = ["pipeline", "reset", "ranking", "--output", str(tmp_path)]
+
+    status = main([*words, "--bootstrap-server", servers], Terminal(out=out))
+
+    assert (status, out.getvalue().splitlines()) == (
+        0,
+        [
+            "deleted the topic ranking-counts",
+            f"deleted {tmp_path / 'ranking' / 'checkpoints'}",
+        ],
+    )
+    with ottla.Admin(servers) as admin:
+        assert {"interactions", "ranking-counts"} & admin.list_topics() == {"interactions"}
+
+
+def test_continuous_run_ends_cleanly_with_ctrl_c(spark, tmp_path):
+    """It goes on until then, ends between batches, and leaves its report."""
+    words = ("pipeline", "run", "word_count", "--continuous", "--rate", "200")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla", *words, "--output", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, PYTHONUNBUFFERED="1"),
+        process_group=0,
+    )
+    lines = []
+    try:
+        for line in process.stdout:
+            lines.append(line.strip())
+            if "rows/s" in line and not any("rows/s" in each for each in lines[:-1]):
+                os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        status = process.wait(60)
+        said = process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert (status, said) == (0, "")
+    assert "stopped" in lines
+    events_in, read = (int(lines[-1].split()[place]) for place in (1, 4))
+    assert lines[-1].startswith("word_count: ")
+    assert 0 < read <= events_in
+    page = (tmp_path / "word_count" / "report.html").read_text(encoding="utf-8")
+    assert "Micro-batches" in page
+    assert 'http-equiv="refresh"' not in page
