@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from ottla import Admin, NewTopic
+from ottla import Admin, NewTopic, Producer
+from ottla.structs import TopicPartition
 
 
 @pytest.fixture
@@ -131,3 +132,31 @@ def test_preferred_leader_leads_again(cluster, ottla, write, words):
     assert "Successfully completed leader election (PREFERRED) for partitions" in printed
     assert "led-0" in printed
     assert partition.leader == 2
+
+
+def test_reassignment_is_taken_back(cluster, ottla, write):
+    """A replica that may take only a little at a time is not in sync: the old one is kept."""
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics(
+            [NewTopic("kept", replica_assignment={0: [1]}, configs={"min.insync.replicas": "1"})]
+        )
+        with Producer(cluster.bootstrap_servers) as producer:
+            for _ in range(300):
+                producer.send("kept", bytes(10_000))
+        path = write("plan.json", plan("kept", p0=[1, 2]))
+        words = ("reassign-partitions", "--reassignment-json-file", path)
+        ottla(*words, "--execute", "--throttle", 1000)
+        listed = ottla("reassign-partitions", "--list")
+        verified = ottla(*words, "--verify")
+        cancelled = ottla(*words, "--cancel")
+        again = ottla(*words, "--cancel")
+        (partition,) = admin.describe_topics(["kept"])["kept"].partitions
+        under_way = admin.list_partition_reassignments([TopicPartition("kept", 0)])
+
+    assert listed == "Current partition reassignments:\nkept-0: replicas: 1,2. adding: 2.\n"
+    assert "Reassignment of partition kept-0 is still in progress\n" in verified
+    assert cancelled == (
+        "Successfully cancelled partition reassignments for: kept-0\nThrottle was removed.\n"
+    )
+    assert again == "None of the specified partition moves are active.\n"
+    assert (partition.replicas, under_way) == ([1], {})
