@@ -26,7 +26,7 @@ def test_turns_are_taken_one_by_one_in_their_order(world):
 
     async def turn(name: str) -> str:
         seen.append(f"{name} begins")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         seen.append(f"{name} ends")
         return name
 
