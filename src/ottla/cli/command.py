@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final[dict[str, str]] = {
     "broker": "ottla.cli.broker:BrokerCommand",
+    "cluster": "ottla.cli.cluster.command:ClusterCommand",
     "topics": "ottla.cli.topics.command:TopicsCommand",
     "console-producer": "ottla.cli.console_producer:ConsoleProducerCommand",
     "console-consumer": "ottla.cli.console_consumer:ConsoleConsumerCommand",

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +16,8 @@ from typing import Final
 
 from ottla.cli.command import CommandError
 from ottla.cli.four_letter_words import ask
+from ottla.cli.local_port import free_port, require_free
+from ottla.cli.parent_death import die_with_parent
 
 STANDALONE: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 ENSEMBLE: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -46,7 +45,6 @@ POLL_S: Final = 0.02
 PROBE_TIMEOUT_S: Final = 0.5
 """A server that is not ready yet may accept a connection and forget it."""
 STOP_TIMEOUT_S: Final = 10.0
-DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
 
 
 def zookeeper_jars() -> Path:
@@ -98,20 +96,13 @@ class ZooKeeperServer:
     def start(self) -> None:
         """Start the process; `wait_until_ready` says when it serves."""
         command = self._command(java(), zookeeper_jars())
-        with contextlib.closing(socket.socket(_family(self.host))) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((self.host, self.port))
-            except OSError as error:
-                raise CommandError(
-                    f"cannot listen on {self.host}:{self.port}: {error.strerror}"
-                ) from error
+        require_free(self.host, self.port)
         # Its words go to stderr: stdout has the one line that says that it is ready.
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has no other thread
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no other thread
             # Ctrl-C comes to the whole process group; the server is to be stopped by us alone.
             process_group=0,
         )
@@ -164,20 +155,3 @@ class ZooKeeperServer:
                 self.process.wait()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def free_port(host: str) -> int:
-    """A port on which nobody listens now."""
-    with socket.socket(_family(host)) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _die_with_parent() -> None:
-    """In the child, before it becomes the server: nobody shall have to look for it later."""
-    with contextlib.suppress(OSError, AttributeError):  # only Linux can promise this
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)

@@ -1,0 +1,1 @@
+"""`ottla cluster`: a whole cluster on one machine, for development."""

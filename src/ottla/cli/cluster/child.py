@@ -1,0 +1,89 @@
+"""A server of the cluster as a child process: started, waited for, watched, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+from typing import Final
+
+from ottla.cli.cluster.layout import Server
+from ottla.cli.command import CommandError
+from ottla.cli.parent_death import die_with_parent
+
+READY: Final = re.compile(r" ready at ")
+STARTUP_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 30.0
+OWN_ERROR: Final = re.compile(r"^ottla \w+: (.*)$", re.MULTILINE)
+TAIL: Final = 4096
+
+
+class Child:
+    """One process; what it logs is appended to its file."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        with server.log.open("ab") as log:
+            self._log_start = log.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "ottla", server.command, str(server.properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                # Ctrl-C comes to the whole process group; the order of stopping is ours.
+                process_group=0,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no other thread
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def start_command(self) -> str:
+        """What starts this server again by hand."""
+        return f"ottla {self.server.command} {self.server.properties}"
+
+    def wait_until_ready(self) -> None:
+        """Return when the server serves; CommandError when it ended or takes too long."""
+        killer = threading.Timer(STARTUP_TIMEOUT_S, self.process.kill)
+        killer.start()
+        try:
+            assert self.process.stdout is not None, "it is a pipe"
+            for line in self.process.stdout:
+                if READY.search(line):
+                    return
+        finally:
+            killer.cancel()
+        self.process.wait()
+        raise CommandError(f"{self.server.name} did not start: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """Why it has ended, as far as it could say, and where to read on."""
+        with self.server.log.open("rb") as log:
+            log.seek(0, 2)
+            log.seek(max(self._log_start, log.tell() - TAIL))
+            text = log.read().decode("utf-8", "replace")
+        said = OWN_ERROR.findall(text)
+        return f"{said[-1] if said else f'status {self.process.poll()}'} (see {self.server.log})"
+
+    def stop(self) -> None:
+        """End the process in order, and by force if it takes too long."""
+        if self.is_running:
+            self.process.send_signal(signal.SIGTERM)
+            # A process that was stopped by SIGSTOP would never hear of it.
+            self.process.send_signal(signal.SIGCONT)
+            try:
+                self.process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait()

@@ -1,0 +1,159 @@
+"""`ottla cluster`: ZooKeeper and brokers as child processes until Ctrl-C."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.options import key_values
+from ottla.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from ottla.cli.cluster.child import Child
+    from ottla.cli.cluster.layout import ClusterLayout, Server
+
+DEFAULT_DATA_DIR: Final = Path(tempfile.gettempdir()) / "ottla-cluster"
+DEFAULT_BROKERS: Final = 3
+DEFAULT_PORT: Final = 9092
+DEFAULT_ZOOKEEPER_PORT: Final = 2181
+POLL_S: Final = 0.2
+
+
+class ClusterCommand(Command):
+    """Starts the servers, says how they do, and stops them all in order."""
+
+    name = "cluster"
+    help = "Start ZooKeeper (needs Java) and several brokers for development, until Ctrl-C."
+    examples = (
+        "ottla cluster --brokers 3",
+        "ottla cluster --data-dir /tmp/mine --base-port 19092 --zookeeper-port 12181 "
+        "--override min.insync.replicas=2",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--brokers",
+            metavar="N",
+            type=int,
+            default=DEFAULT_BROKERS,
+            help=f"How many brokers; their ids are 0, 1, ... Default: {DEFAULT_BROKERS}.",
+        )
+        parser.add_argument(
+            "--data-dir",
+            metavar="DIR",
+            type=Path,
+            default=DEFAULT_DATA_DIR,
+            help="Folder for the data, logs and property files of all servers; a cluster that is "
+            f"started on it again goes on. Default: {DEFAULT_DATA_DIR}.",
+        )
+        parser.add_argument(
+            "--base-port",
+            metavar="P",
+            type=int,
+            default=DEFAULT_PORT,
+            help="Broker 0 listens here, broker 1 at the next port, ...; 0 takes free ports. "
+            f"Default: {DEFAULT_PORT}.",
+        )
+        parser.add_argument(
+            "--zookeeper-port",
+            metavar="P",
+            type=int,
+            default=DEFAULT_ZOOKEEPER_PORT,
+            help="Where ZooKeeper listens; 0 takes a free port. "
+            f"Default: {DEFAULT_ZOOKEEPER_PORT}.",
+        )
+        parser.add_argument(
+            "--override",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            help="A setting of every broker; may be repeated.",
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.cli.cluster.layout import ClusterLayout, lock
+        from ottla.cli.zookeeper_server import java, zookeeper_jars
+
+        for pair in arguments.override:
+            if "=" not in pair:
+                raise UsageError(f"--override takes key=value, not '{pair}'")
+        layout = ClusterLayout(
+            arguments.data_dir.absolute(),
+            arguments.brokers,
+            arguments.base_port,
+            arguments.zookeeper_port,
+            key_values(arguments.override),
+        )
+        java()
+        zookeeper_jars()
+        with lock(layout.data_dir):
+            layout.write()
+            return ClusterRun(layout, terminal).run()
+
+
+class ClusterRun:
+    """The child processes of one run; none of them outlives it."""
+
+    def __init__(self, layout: ClusterLayout, terminal: Terminal) -> None:
+        self.layout = layout
+        self.terminal = terminal
+        self.children: list[Child] = []
+
+    def run(self) -> int:
+        """Start all, and stop all when told to; 1 when all have ended by themselves."""
+        try:
+            self._start()
+            self._watch()
+            raise CommandError("all servers have ended")
+        except (KeyboardInterrupt, SystemExit):
+            return 0  # told to stop: that is how it ends
+        finally:
+            self._stop()
+
+    def _start(self) -> None:
+        from ottla.cli.cluster.child import Child
+
+        self.children.append(Child(self.layout.zookeeper))
+        self._welcome(self.children[0])
+        self.children += [Child(broker) for broker in self.layout.brokers]
+        for child in self.children[1:]:
+            self._welcome(child)
+        self._say(f"The cluster is ready: --bootstrap-server {self.layout.bootstrap_servers}")
+
+    def _welcome(self, child: Child) -> None:
+        child.wait_until_ready()
+        self._say(f"{self._status(child.server)} (process {child.process.pid})")
+
+    def _status(self, server: Server) -> str:
+        return f"{server.name} is ready at 127.0.0.1:{server.port}, log {server.log}"
+
+    def _watch(self) -> None:
+        """Tell of servers that end, as long as any runs."""
+        running = list(self.children)
+        while running:
+            time.sleep(POLL_S)
+            for child in [child for child in running if not child.is_running]:
+                running.remove(child)
+                self._say(
+                    f"{child.server.name} has ended: {child.last_words()}; "
+                    f"start it again with: {child.start_command}"
+                )
+
+    def _stop(self) -> None:
+        """Brokers first, ZooKeeper last; whoever cannot wait ends all at once."""
+        try:
+            for child in reversed(self.children):
+                if child.is_running:
+                    child.stop()
+                    self._say(f"{child.server.name} is stopped")
+        finally:
+            for child in reversed(self.children):
+                child.kill()
+
+    def _say(self, line: str) -> None:
+        self.terminal.print(line)
+        self.terminal.out.flush()
