@@ -14,6 +14,8 @@ import ottla
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.execution import Execution, RunOptions
+from ottla.pipelines.feeds import after, event
+from ottla.pipelines.news_feed.pipeline import follow
 from ottla.pipelines.pipeline import FeedRequest
 from ottla.pipelines.registry import load_pipeline
 from ottla.pipelines.topics import create_topics, publish
@@ -58,6 +60,39 @@ def test_stream_comes_to_what_the_functions_make_of_all_input(spark, servers, tm
     for output in pipeline.outputs:
         found = topics[output.topic].select(expected[output.topic].columns)
         assert rows(found) == rows(expected[output.topic]), output.topic
+
+
+def test_late_event_is_counted_and_left_out(spark, servers, tmp_path):
+    """An event whose hour was over for longer than it may be late changes no figure."""
+    pipeline = load_pipeline("ranking")
+    create_topics(servers, pipeline)
+    for time in ("12:00", "11:55", "10:00", "12:01"):
+        interaction = {"item": "a", "kind": "view", "time": f"2026-03-02T{time}:00Z"}
+        publish(servers, [event("interactions", "a", **interaction)])
+    options = RunOptions(max_offsets_per_trigger=1)
+
+    execution = Execution(spark, pipeline, servers, tmp_path, options)
+    execution.run_once(lambda at_s, batch: None)
+
+    (row,) = execution.write_tables(tmp_path / "tables")["ranking"].rows
+    assert (execution.tally.rows, execution.tally.late, row["views"]) == (4, 1, 3)
+
+
+def test_table_is_read_when_a_run_begins(spark, servers, tmp_path):
+    """Who has begun to follow since the last run sees what is done from then on."""
+    pipeline = load_pipeline("news_feed")
+    create_topics(servers, pipeline)
+    post = {"actor": "ann", "verb": "posted", "time": after(60)}
+    for follower, thing in (("bob", "1"), ("cid", "2")):
+        publish(
+            servers, [follow(follower, "ann"), event("activities", "ann", object=thing, **post)]
+        )
+        execution = Execution(spark, pipeline, servers, tmp_path, RunOptions())
+        execution.run_once(lambda at_s, batch: None)
+
+    feed = {(row.follower, row.object) for row in execution.topics()["feed"].collect()}
+
+    assert feed == {("bob", "1"), ("bob", "2"), ("cid", "2")}
 
 
 def test_reset_forgets_the_output_and_keeps_the_input(servers, tmp_path):

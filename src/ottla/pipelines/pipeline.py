@@ -44,7 +44,7 @@ Feed = Callable[[FeedRequest], Iterable[Event]]
 class Input:
     """A topic to read: JSON objects of `schema` (DDL), or records as they are where it is empty.
 
-    A table is not a stream: each micro-batch sees the newest value of every key.
+    A table is not a stream: it is the newest value of every key when a run begins.
     """
 
     topic: str
