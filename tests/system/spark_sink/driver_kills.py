@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 from committed_records import committed_values
+from spark_copier import start_copy
 
 import ottla
 
@@ -80,12 +81,20 @@ class Copy:
         driver.stdout.close()
 
 
-def copy_with_kills(servers, folder, *, records, per_batch, kills, longest_s, seed):
-    """Every record has to be there once, for readers that see only what is committed."""
+def copy_with_kills(servers, folder, *, records, per_batch, kills, longest_s, seed, spark=None):
+    """Every record has to be there once, for readers that see only what is committed.
+
+    The last driver is a process as well, unless there is a session to end the copy in.
+    """
     copy = Copy(servers, folder, records, per_batch, longest_s)
     moments = random.Random(seed)
     killed = sum(copy.run_and_kill(moments) for _ in range(kills))
-    copy.run_to_end()
+    if spark is None:
+        copy.run_to_end()
+    else:
+        checkpoint = str(folder / "checkpoint")
+        query = start_copy(spark, servers, "from", "to", checkpoint, str(per_batch))
+        assert query.awaitTermination(LIMIT_SECONDS)
 
     found = sorted(map(int, committed_values(servers, "to")))
     assert found == list(range(records)), f"seed {seed}: {len(found)} of {records} records"

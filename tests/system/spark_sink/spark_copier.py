@@ -11,14 +11,18 @@ import sys
 from ottla.pipelines.runner import spark_session
 
 
-def main(servers, source, target, folder, per_batch):
-    spark = spark_session("copier", short_run=True)
+def start_copy(spark, servers, source, target, folder, per_batch):
+    """The query that goes on where the one before it in the same folder has ended."""
     servers = {"kafka.bootstrap.servers": servers}
     reader = spark.readStream.format("ottla").options(**servers, subscribe=source)
     rows = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger=per_batch).load()
     writer = rows.select("key", "value").writeStream.format("ottla").options(**servers)
     writer = writer.option("topic", target).option("checkpointLocation", folder)
-    query = writer.trigger(availableNow=True).start()
+    return writer.trigger(availableNow=True).start()
+
+
+def main(*arguments):
+    query = start_copy(spark_session("copier", short_run=True), *arguments)
     while query.lastProgress is None and query.isActive:
         query.awaitTermination(1)
     print("running", flush=True)

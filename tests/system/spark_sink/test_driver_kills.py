@@ -7,12 +7,12 @@ from driver_kills import copy_with_kills
 
 
 @pytest.mark.spark
-def test_copy_is_exact_although_its_driver_is_killed(start_broker, java, tmp_path):
+def test_copy_is_exact_although_its_driver_is_killed(start_broker, spark, tmp_path):
     """Twice, at moments of a seed; the third driver ends what the others began."""
     servers = start_broker().bootstrap_servers
 
     killed = copy_with_kills(
-        servers, tmp_path, records=8_000, per_batch=500, kills=2, longest_s=2, seed=6
+        servers, tmp_path, records=8_000, per_batch=500, kills=2, longest_s=1, seed=6, spark=spark
     )
 
     assert killed == 2
