@@ -59,6 +59,15 @@ class SessionPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
 
+    def name_again(self, request: FetchPartition) -> None:
+        """The reader asks for something else of the partition.
+
+        If it has not moved on, as one that has a new leader epoch, it may have dropped an answer.
+        """
+        if request.fetch_offset == self.request.fetch_offset:
+            self.high_watermark = self.log_start_offset = -1
+        self.request = request
+
     def has_news(self, result: FetchPartitionResult) -> bool:
         """Whether an incremental answer must name the partition."""
         return (
@@ -206,7 +215,7 @@ class FetchSessionCache:
             if partition is None:
                 session.add(request)
             else:
-                partition.request = request
+                partition.name_again(request)
         for topic in body.forgotten_topics_data:
             name = self._name(topic.topic, topic.topic_id, uses_topic_ids)
             for index in topic.partitions:

@@ -82,6 +82,16 @@ def test_an_incremental_answer_names_only_what_has_news(cache):
     assert named(more, {1: 100}) == [1]
 
 
+def test_partition_that_is_asked_for_again_from_the_same_offset_is_told_again(cache):
+    """A reader with a new leader epoch has dropped the answer to what it asked before."""
+    full = cache.context_for(request(), OLD)
+    named(full)
+
+    again = cache.context_for(request(full.session_id, 1, partitions=(1,)), OLD)
+
+    assert named(again) == [1]
+
+
 def test_partitions_with_data_go_to_the_end(cache):
     """What was served last is read last, so that a busy partition does not starve the others."""
     full = cache.context_for(request(), OLD)
