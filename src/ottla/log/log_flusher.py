@@ -137,9 +137,9 @@ class LogFlusher:
     @property
     def safe_end_offset(self) -> int:
         """Before this offset everything is as safe as flush.messages asks for."""
-        if self._wanted > self.recovery_point:
+        if self._wanted > self.recovery_point and self._log.config.flush_messages < LONG_MAX:
             return self.recovery_point
-        return self._log.log_end_offset
+        return self._log.log_end_offset  # flushes for other reasons are not waited for
 
     def awaits(self, offset: int) -> bool:
         """Whether a flush of the record at `offset` was asked for and is not done yet."""
