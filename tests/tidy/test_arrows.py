@@ -30,9 +30,10 @@ ARROWS = {
     | {"log", "registry", "network", "replication", "coordinator", "controller"},
     "clients": CLIENT_SIDE,
     "spark": USES_CLIENTS,
-    "pipelines": USES_CLIENTS | {"spark"},
+    "warehouse": USES_CLIENTS | {"spark"},
+    "pipelines": USES_CLIENTS | {"spark", "warehouse"},
     "testing": BROKER_SIDE | {"log", "registry", "network", "replication", "server", "clients"},
-    "cli": USES_CLIENTS | {"log", "server", "pipelines", "testing"},
+    "cli": USES_CLIENTS | {"log", "server", "spark", "warehouse", "pipelines", "testing"},
     "__init__": USES_CLIENTS,
     "__main__": {"cli"},
 }

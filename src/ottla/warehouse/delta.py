@@ -1,0 +1,177 @@
+"""A Delta table as the home of loads, through delta-rs: no JVM, no catalogue.
+
+How far a load has come is kept in the table's application transactions: one for the load, whose
+version is its number, and one for each partition, whose version is the next offset. They are in the
+same commit as the files, stay when the log is shortened, and delta-rs refuses a commit if one of
+them was changed since its snapshot: of two loads of one name, one commits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.runtime import SystemClock
+from ottla.warehouse.loads import Load
+from ottla.warehouse.places import Place, WarehouseError
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+    from pyspark.sql.types import StructType
+
+    from ottla.spark.offsets import Offsets
+    from ottla.structs import TopicPartition
+    from ottla.warehouse.data_files import DataFile
+
+
+def open_delta(place: Place, version: int | None = None) -> DeltaTable:
+    """The table at a place; raises WarehouseError if there is none."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        return DeltaTable(place.uri, version=version, storage_options=dict(place.storage_options))
+    except TableNotFoundError:
+        raise WarehouseError(f"table {place.uri}: there is no Delta table") from None
+
+
+class DeltaHome:
+    """A Delta table that loads and sinks write to; it is made when it is prepared."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def prepare(self, schema: StructType, partition_by: Sequence[str]) -> None:
+        """Make the table, or add columns. Snapshots that loads commit on are opened after this."""
+        from deltalake import DeltaTable, Schema
+
+        wanted = Schema.from_json(_nullable(schema).json())
+        DeltaTable.create(
+            self.place.uri,
+            wanted,
+            mode="ignore",
+            partition_by=list(partition_by),
+            storage_options=dict(self.place.storage_options),
+        )
+        table = open_delta(self.place)
+        if table.metadata().partition_columns != list(partition_by):
+            raise WarehouseError(
+                f"table {self.place.uri}: is partitioned by "
+                f"{', '.join(table.metadata().partition_columns) or 'nothing'}, and cannot be by "
+                f"{', '.join(partition_by) or 'nothing'}"
+            )
+        there = {field.name: field for field in table.schema().fields}
+        for field in wanted.fields:
+            if field.name in there and there[field.name].type != field.type:
+                raise WarehouseError(
+                    f"table {self.place.uri}: its column {field.name} is "
+                    f"{there[field.name].type}, and cannot take {field.type}"
+                )
+        new = [field for field in wanted.fields if field.name not in there]
+        if new:
+            table.alter.add_columns(new)
+
+    def snapshot(self) -> DeltaSnapshot:
+        return DeltaSnapshot(open_delta(self.place))
+
+    def staging(self, load_name: str) -> str:
+        """Files lie where they will be read: without a commit nobody knows of them."""
+        return ""
+
+
+class DeltaSnapshot:
+    """One version of a Delta table. Never refreshed: a commit has to see what came in between."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+
+    def offsets(self, name: str, partitions: Collection[TopicPartition]) -> Offsets:
+        found = {each: self._table.transaction_version(_app_id(name, each)) for each in partitions}
+        return {each: offset for each, offset in found.items() if offset is not None}
+
+    def number(self, name: str) -> int:
+        return self._table.transaction_version(name) or 0
+
+    def commit(self, load: Load, files: Sequence[DataFile]) -> int:
+        versions = {_app_id(load.name, each): offset for each, offset in load.ends.items()}
+        return self.append(files, {load.name: load.number, **versions}, load.facts(files))
+
+    def append(
+        self, files: Sequence[DataFile], transactions: dict[str, int], facts: dict[str, str]
+    ) -> int:
+        """Files and application transactions in one commit; returns its version."""
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, RemoveAction
+
+        now_ms = SystemClock().now_ms()
+        adds: list[AddAction | RemoveAction] = [
+            AddAction(each.path, each.size, each.partition_values, now_ms, True, each.statistics)
+            for each in files
+        ]
+        try:
+            self._table.create_write_transaction(
+                adds,
+                "append",
+                self._table.schema(),
+                self._table.metadata().partition_columns,
+                commit_properties=properties(transactions, facts),
+            )
+        except CommitFailedError as error:
+            raise WarehouseError(
+                f"table {self._table.table_uri}: another load of {next(iter(transactions))} has "
+                f"committed meanwhile; nothing of this one counts ({error})"
+            ) from error
+        self._table.update_incremental()
+        return self._table.version()
+
+    def rewind(self, name: str, to: Offsets) -> dict[TopicPartition, tuple[int, int]]:
+        """Take rows and offsets back, in one commit; returns from where to where.
+
+        Only partitions that are beyond an offset of `to` go back to it.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        at = self.offsets(name, to)
+        back = {each: (at[each], to[each]) for each in sorted(at) if to[each] < at[each]}
+        if not back:
+            return {}
+        gone = " OR ".join(
+            f"(topic = '{where.topic}' AND partition = {where.partition} AND offset >= {offset})"
+            for where, (_, offset) in back.items()
+        )
+        versions = {_app_id(name, each): offset for each, (_, offset) in back.items()}
+        number = self.number(name) + 1
+        text = json.dumps({str(each): offset for each, (_, offset) in back.items()})
+        facts = {"ottla.load": name, "ottla.number": str(number), "ottla.rewound.to": text}
+        try:
+            self._table.delete(
+                gone, commit_properties=properties({name: number, **versions}, facts)
+            )
+        except CommitFailedError as error:
+            raise WarehouseError(
+                f"table {self._table.table_uri}: it was changed meanwhile, and nothing was taken "
+                f"back; try again ({error})"
+            ) from error
+        return back
+
+
+def properties(transactions: dict[str, int], facts: dict[str, str]) -> CommitProperties:
+    """What goes into a commit beside its files. It must fail, not go around, where it conflicts."""
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(
+        custom_metadata=dict(facts),
+        app_transactions=[Transaction(name, version) for name, version in transactions.items()],
+    )
+
+
+def _app_id(name: str, where: TopicPartition) -> str:
+    return f"{name}/{where.topic}/{where.partition}"
+
+
+def _nullable(schema: StructType) -> StructType:
+    """Any column may be missing in older and younger files."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(each.name, each.dataType, True) for each in schema.fields])

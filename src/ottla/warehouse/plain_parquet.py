@@ -1,0 +1,171 @@
+"""A folder of plain Parquet files as the home of loads: for readers that know nothing but files.
+
+Tasks write below `_staging`, which readers pass over. A load counts when its manifest is in
+`_loads`, under a number that only one load can have; after that its files are moved to where
+readers see them, and a load that finds the newest manifest half moved goes on with it. Who reads
+the folder sees nothing that does not count, and nothing twice, but may see a part of the newest
+load for a moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.runtime import SystemClock
+from ottla.spark.offsets import from_json_object, to_json_object
+from ottla.warehouse.loads import Load
+from ottla.warehouse.places import Place, WarehouseError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from ottla.spark.offsets import Offsets
+    from ottla.structs import TopicPartition
+    from ottla.warehouse.data_files import DataFile
+
+STAGING, LOADS = "_staging", "_loads"
+NOTHING: dict[str, Any] = {"number": 0, "loads": {}, "files": []}
+
+
+class ParquetHome:
+    """A local folder, or one that every executor sees under the same path, with atomic links."""
+
+    def __init__(self, place: Place) -> None:
+        if not place.is_local:
+            raise WarehouseError(
+                f"table {place.uri}: plain Parquet needs a folder, as its commits are links; "
+                "object storage can hold Delta tables"
+            )
+        self.place = place
+        self._root = Path(place.uri)
+        self._description: dict[str, Any] = {}
+
+    def prepare(self, schema: StructType, partition_by: Sequence[str]) -> None:
+        """Check the columns against those of the newest load."""
+        (self._root / LOADS).mkdir(parents=True, exist_ok=True)
+        columns = {each.name: each.dataType.simpleString() for each in schema.fields}
+        newest = newest_manifest(self._root)
+        if newest["number"] and newest["partition_by"] != list(partition_by):
+            raise WarehouseError(
+                f"table {self.place.uri}: is partitioned by "
+                f"{', '.join(newest['partition_by']) or 'nothing'}, and cannot be by "
+                f"{', '.join(partition_by) or 'nothing'}"
+            )
+        there: dict[str, str] = newest.get("columns", {})
+        for name, kind in columns.items():
+            if there.get(name, kind) != kind:
+                raise WarehouseError(
+                    f"table {self.place.uri}: its column {name} is {there[name]}, and cannot take "
+                    f"{kind}"
+                )
+        self._description = {
+            "partition_by": list(partition_by),
+            "columns": {**there, **columns},
+        }
+
+    def snapshot(self) -> ParquetSnapshot:
+        newest = newest_manifest(self._root)
+        publish(self._root, newest)
+        return ParquetSnapshot(self._root, newest, self._description)
+
+    def staging(self, load_name: str) -> str:
+        """A fresh folder: another driver that thinks the load is its own has another one."""
+        return f"{STAGING}/{uuid.uuid4()}"
+
+    def vacuum(self, retention_h: int, *, delete: bool) -> list[str]:
+        """The folders of loads that died, when nothing has been written to them for so long."""
+        publish(self._root, newest_manifest(self._root))
+        limit_s = SystemClock().now_ms() / 1000 - retention_h * 3600
+        left = [
+            folder
+            for folder in sorted(self._root.glob(f"{STAGING}/*"))
+            if all(each.stat().st_mtime < limit_s for each in (folder, *folder.rglob("*")))
+        ]
+        for folder in left if delete else ():
+            shutil.rmtree(folder)
+        return [str(folder.relative_to(self._root)) for folder in left]
+
+
+class ParquetSnapshot:
+    """The folder after its newest manifest, all of whose files have been moved."""
+
+    def __init__(self, root: Path, newest: dict[str, Any], description: Mapping[str, Any]) -> None:
+        self._root = root
+        self._newest = newest
+        self._description = description
+
+    def offsets(self, name: str, partitions: Collection[TopicPartition]) -> Offsets:
+        known = from_json_object(self._load(name).get("offsets", {}))
+        return {each: known[each] for each in partitions if each in known}
+
+    def number(self, name: str) -> int:
+        return int(self._load(name).get("number", 0))
+
+    def commit(self, load: Load, files: Sequence[DataFile]) -> int:
+        number = self._newest["number"] + 1
+        before = from_json_object(self._load(load.name).get("offsets", {}))
+        offsets = to_json_object({**before, **load.ends})
+        manifest = {
+            **self._description,
+            **load.facts(files),
+            "number": number,
+            "loads": {
+                **self._newest["loads"],
+                load.name: {"number": load.number, "offsets": offsets},
+            },
+            "files": [each.path for each in files],
+        }
+        self._link(manifest)
+        publish(self._root, manifest)
+        return int(number)
+
+    def _link(self, manifest: Mapping[str, Any]) -> None:
+        """Put the manifest under its number, whole, or not at all."""
+        fresh = self._root / LOADS / f".{uuid.uuid4()}"
+        fresh.write_text(json.dumps(manifest), encoding="utf-8")
+        try:
+            os.link(fresh, self._root / LOADS / f"{manifest['number']:020}.json")
+        except FileExistsError:
+            raise WarehouseError(
+                f"table {self._root}: another load has committed meanwhile; nothing of this one "
+                "counts"
+            ) from None
+        finally:
+            fresh.unlink()
+
+    def _load(self, name: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._newest["loads"].get(name, {})
+        return found
+
+
+def newest_manifest(root: Path) -> dict[str, Any]:
+    """The manifest of the highest number; one without loads before the first."""
+    names = sorted(path.name for path in (root / LOADS).glob("*.json"))
+    if not names:
+        return dict(NOTHING)
+    found: dict[str, Any] = json.loads((root / LOADS / names[-1]).read_text(encoding="utf-8"))
+    return found
+
+
+def publish(root: Path, manifest: Mapping[str, Any]) -> None:
+    """Move the files of a load to where readers see them, if that is not done; anyone may do it."""
+    for staged in manifest["files"]:
+        if not (root / staged).exists():
+            continue
+        target = root / visible(staged)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.rename(root / staged, target)
+        except FileNotFoundError:
+            pass  # another driver has moved it just now
+
+
+def visible(staged: str) -> str:
+    """Where a file of a staging folder belongs."""
+    return "/".join(staged.split("/")[2:])

@@ -1,0 +1,162 @@
+"""Carries topics into a table: plan offsets, let tasks write files, commit both together.
+
+The table says where to go on, so a load needs no checkpoint: whatever dies, the next run reads the
+offsets that are in the table, and what was not committed was never there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ottla.spark.data_loss import DataLossError
+from ottla.spark.lookup import OffsetLookup
+from ottla.spark.offsets import limited, to_json_object
+from ottla.spark.options import SourceOptions
+from ottla.warehouse.data_files import write_files
+from ottla.warehouse.layouts import Layout
+from ottla.warehouse.loads import Load, Snapshot, Table
+from ottla.warehouse.places import WarehouseError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ottla.spark.offsets import Offsets
+
+DEFAULT_NAME: Final = "warehouse"
+NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What is loaded, and how.
+
+    `source` are options of the source `ottla`: which topics, which brokers, and where the first
+    load begins. A commit has about `max_records` at most; a load is cut into `min_tasks` at least.
+    """
+
+    source: Mapping[str, str]
+    name: str = DEFAULT_NAME
+    layout: Layout = field(default_factory=Layout)
+    max_records: int | None = None
+    min_tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise WarehouseError(f"name '{self.name}': may have letters, digits, '.', '_' and '-'")
+
+    def source_options(self) -> SourceOptions:
+        """The checked options; transactions that are open or aborted are not loaded."""
+        return SourceOptions.for_batch(self._committed())
+
+    def reading(self, load: Load) -> dict[str, str]:
+        """The options that read the records of one load."""
+        wanted = sorted(each for each, end in load.ends.items() if end > load.starts[each])
+        topics: dict[str, list[int]] = {}
+        for topic, partition in wanted:
+            topics.setdefault(topic, []).append(partition)
+        kept = {
+            key: value
+            for key, value in self._committed().items()
+            if key.lower().startswith("kafka.") or key.lower() == "failondataloss"
+        }
+        found = {
+            **kept,
+            "assign": json.dumps(topics),
+            "startingOffsets": json.dumps(to_json_object({e: load.starts[e] for e in wanted})),
+            "endingOffsets": json.dumps(to_json_object({e: load.ends[e] for e in wanted})),
+            "includeHeaders": str(self.layout.with_headers).lower(),
+        }
+        if self.min_tasks is not None:
+            found["minPartitions"] = str(self.min_tasks)
+        return found
+
+    def _committed(self) -> dict[str, str]:
+        return {"kafka.isolation.level": "read_committed", **self.source}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One commit: the version of the table that it made, and what is in it."""
+
+    version: int
+    load: Load
+    row_count: int
+    file_count: int
+
+
+class WarehouseLoad:
+    """Loads of one name into one table; two of them at once do no harm, one of both fails."""
+
+    def __init__(self, spark: SparkSession, table: Table, options: LoadOptions) -> None:
+        self._spark = spark
+        self._table = table
+        self._options = options
+        self._lookup = OffsetLookup(options.source_options())
+        self._is_prepared = False
+
+    def run(self, on_loaded: Callable[[Loaded], object] = lambda loaded: None) -> int:
+        """Load what is in the topics now, commit by commit; returns the number of rows."""
+        until = self._latest()
+        rows = 0
+        while (loaded := self.step(until)) is not None:
+            on_loaded(loaded)
+            rows += loaded.row_count
+        return rows
+
+    def step(self, until: Offsets | None = None) -> Loaded | None:
+        """One commit, if there is anything new before `until`."""
+        if not self._is_prepared:
+            layout = self._options.layout
+            self._table.prepare(layout.schema(self._spark), layout.partition_columns)
+            self._is_prepared = True
+        snapshot = self._table.snapshot()
+        load = self._plan(snapshot, self._latest() if until is None else until)
+        if load is None:
+            return None
+        files = []
+        if load.starts != load.ends:
+            layout = self._options.layout
+            folder = self._table.staging(load.name)
+            files = write_files(
+                layout.rows(self._records(load)),
+                self._table.place,
+                layout.partition_columns,
+                folder,
+            )
+        version = snapshot.commit(load, files)
+        return Loaded(version, load, sum(each.row_count for each in files), len(files))
+
+    def _plan(self, snapshot: Snapshot, until: Offsets) -> Load | None:
+        """The next offsets to load; None when the table has all of them."""
+        options = self._options
+        known = snapshot.offsets(options.name, until)
+        new = sorted(until.keys() - known.keys())
+        if known:
+            # A partition that was added later is read whole.
+            first = self._lookup.earliest(new)
+        else:
+            first = self._lookup.offsets(options.source_options().starting, new)
+        starts = {**known, **first}
+        for where, start in known.items():
+            if start > until[where]:
+                raise DataLossError(
+                    f"{where}: the table has offsets up to {start}, and the log ends at "
+                    f"{until[where]}: the topic was made anew, or lost records; load it under "
+                    "another name, into another table"
+                )
+        ends = {each: max(end, starts[each]) for each, end in until.items()}
+        if options.max_records is not None:
+            ends = limited(starts, ends, options.max_records)
+        if ends == known:
+            return None
+        return Load(options.name, snapshot.number(options.name) + 1, starts, ends)
+
+    def _records(self, load: Load) -> DataFrame:
+        return self._spark.read.format("ottla").options(**self._options.reading(load)).load()
+
+    def _latest(self) -> Offsets:
+        return self._lookup.latest(self._lookup.partitions(must_exist=True))
