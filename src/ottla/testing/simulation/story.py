@@ -25,6 +25,7 @@ START_LIMIT_MS: Final = 60_000
 TROUBLE_MS: Final = 30_000
 PEACE_LIMIT_MS: Final = 180_000
 LOOK_EVERY_STEPS: Final = 8
+ZOMBIE_MS: Final = 2_000
 COPY_STORY_EVERY: Final = 4
 """So many seeds make one story with groups and transactions, which take longer to tell."""
 
@@ -188,7 +189,7 @@ class CopyStory(Story):
         return copier
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return [self._kill_copier, self._pause_copier]
+        return [self._kill_copier, self._pause_copier, self._replace_copier]
 
     def _kill_copier(self, chance: random.Random) -> str:
         index = chance.randrange(len(self._copiers))
@@ -203,6 +204,17 @@ class CopyStory(Story):
         copier.process.pause()
         self.world.loop.add_timer(delay_ms, copier.process.resume)
         return f"pause {copier.name} for {delay_ms} ms"
+
+    def _replace_copier(self, chance: random.Random) -> str:
+        """Another one begins with the same transactional id while the first one only sleeps."""
+        index = chance.randrange(len(self._copiers))
+        zombie, delay_ms = self._copiers[index], chance.randint(1_000, 8_000)
+        zombie.process.pause()
+        self._copiers[index] = self._start_copier(zombie.name)
+        self.world.loop.add_timer(delay_ms, zombie.process.resume)
+        # It may try for a while; then somebody notices that there are two.
+        self.world.loop.add_timer(delay_ms + ZOMBIE_MS, zombie.process.kill)
+        return f"replace {zombie.name}, which wakes up after {delay_ms} ms"
 
     def _end(self) -> None:
         super()._end()

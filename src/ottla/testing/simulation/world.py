@@ -66,6 +66,7 @@ class World:
 
         What they do meanwhile has no consequences: nobody looks at the world any more.
         """
+        disabled = logging.root.manager.disable
         logging.disable()
         try:
             for process in self.processes:
@@ -78,7 +79,7 @@ class World:
                 for process in self.processes:
                     process.loop.run_due()
         finally:
-            logging.disable(logging.NOTSET)
+            logging.disable(disabled)
 
     def _step(self, end_ms: int) -> bool:
         """One process runs as far as it gets, or time passes; False when `end_ms` is reached."""
