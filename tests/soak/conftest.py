@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-for folder in ("property/log", "unit/log", "unit/log/cleaner", "system/spark_sink"):
+for folder in (
+    "property/log",
+    "unit/log",
+    "unit/log/cleaner",
+    "system/spark_sink",
+    "system/warehouse",
+):
     sys.path.insert(0, str(TESTS / folder))
 
 SECONDS = int(os.environ.get("SOAK_SECONDS", "600"))

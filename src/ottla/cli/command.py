@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, str]] = {
     "zookeeper-shell": "ottla.cli.zookeeper_shell:ZooKeeperShellCommand",
     "demo": "ottla.cli.demo:DemoCommand",
     "pipeline": "ottla.cli.pipeline.command:PipelineCommand",
+    "warehouse": "ottla.cli.warehouse.command:WarehouseCommand",
     "version": "ottla.cli.version:VersionCommand",
 }
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.runtime import SystemClock
+from ottla.spark.offsets import to_json_object
 from ottla.warehouse.loads import Load
 from ottla.warehouse.places import Place, WarehouseError
 
@@ -142,7 +143,7 @@ class DeltaSnapshot:
         )
         versions = {_app_id(name, each): offset for each, (_, offset) in back.items()}
         number = self.number(name) + 1
-        text = json.dumps({str(each): offset for each, (_, offset) in back.items()})
+        text = json.dumps(to_json_object({each: offset for each, (_, offset) in back.items()}))
         facts = {"ottla.load": name, "ottla.number": str(number), "ottla.rewound.to": text}
         try:
             self._table.delete(

@@ -49,8 +49,8 @@ class LoadOptions:
             raise WarehouseError(f"name '{self.name}': may have letters, digits, '.', '_' and '-'")
 
     def source_options(self) -> SourceOptions:
-        """The checked options; transactions that are open or aborted are not loaded."""
-        return SourceOptions.for_batch(self._committed())
+        """The checked options; they say where to begin, as those of a stream do."""
+        return SourceOptions.for_stream({"startingOffsets": "earliest", **self._committed()})
 
     def reading(self, load: Load) -> dict[str, str]:
         """The options that read the records of one load."""
@@ -75,6 +75,7 @@ class LoadOptions:
         return found
 
     def _committed(self) -> dict[str, str]:
+        """Transactions that are open or aborted are not loaded, unless that is wanted."""
         return {"kafka.isolation.level": "read_committed", **self.source}
 
 

@@ -19,24 +19,19 @@ COPIER = Path(__file__).with_name("spark_copier.py")
 LIMIT_SECONDS = 300
 
 
-class Copy:
-    """A topic that is copied; `longest_s` is how long a driver may live once it is running."""
+class Driver:
+    """A command that runs Spark; `ready` begins the line that it prints when it is at work, and
+    `longest_s` is how long it may live after that."""
 
-    def __init__(self, servers, folder, records, per_batch, longest_s):
-        self.servers, self.folder, self.records = servers, folder, records
-        self.per_batch, self.longest_s = per_batch, longest_s
-        with ottla.Admin(servers) as admin:
-            admin.create_topics([ottla.NewTopic("from", 2), ottla.NewTopic("to", 2)])
-        with ottla.Producer(servers, linger_ms=5) as producer:
-            for number in range(records):
-                producer.send("from", b"%d" % number)
+    def __init__(self, command, folder, ready, longest_s):
+        self.command, self.folder = command, folder
+        self.ready, self.longest_s = ready, longest_s
 
     def start(self):
         """A driver, in a process group of its own."""
-        arguments = [self.servers, "from", "to", str(self.folder / "checkpoint")]
         with (self.folder / "drivers.log").open("a") as log:
             return subprocess.Popen(
-                [sys.executable, str(COPIER), *arguments, str(self.per_batch)],
+                [sys.executable, *self.command],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
@@ -47,7 +42,8 @@ class Copy:
         """Whether the driver was killed before it was through; sometimes its workers live on."""
         driver = self.start()
         try:
-            driver.stdout.readline()
+            while not driver.stdout.readline().startswith(self.ready):
+                assert driver.poll() is None, (self.folder / "drivers.log").read_text()[-9000:]
             driver.wait(moments.uniform(0, self.longest_s))
         except subprocess.TimeoutExpired:
             if moments.random() < 0.5:
@@ -81,19 +77,29 @@ class Copy:
         driver.stdout.close()
 
 
+def fill(servers, topics, records):
+    """Topics of two partitions; the first has records of the numbers from 0 on."""
+    with ottla.Admin(servers) as admin:
+        admin.create_topics([ottla.NewTopic(topic, 2) for topic in topics])
+    with ottla.Producer(servers, linger_ms=5) as producer:
+        for number in range(records):
+            producer.send(topics[0], b"%d" % number)
+
+
 def copy_with_kills(servers, folder, *, records, per_batch, kills, longest_s, seed, spark=None):
     """Every record has to be there once, for readers that see only what is committed.
 
     The last driver is a process as well, unless there is a session to end the copy in.
     """
-    copy = Copy(servers, folder, records, per_batch, longest_s)
+    fill(servers, ["from", "to"], records)
+    arguments = [servers, "from", "to", str(folder / "checkpoint"), str(per_batch)]
+    driver = Driver([str(COPIER), *arguments], folder, "running", longest_s)
     moments = random.Random(seed)
-    killed = sum(copy.run_and_kill(moments) for _ in range(kills))
+    killed = sum(driver.run_and_kill(moments) for _ in range(kills))
     if spark is None:
-        copy.run_to_end()
+        driver.run_to_end()
     else:
-        checkpoint = str(folder / "checkpoint")
-        query = start_copy(spark, servers, "from", "to", checkpoint, str(per_batch))
+        query = start_copy(spark, *arguments)
         assert query.awaitTermination(LIMIT_SECONDS)
 
     found = sorted(map(int, committed_values(servers, "to")))

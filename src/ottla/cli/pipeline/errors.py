@@ -11,13 +11,13 @@ from ottla.cli.command import CommandError
 PACKAGES = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2")
 
 
-def require_packages() -> None:
+def require_packages(*more: str) -> None:
     """What Spark needs beside this package, checked before anything is started."""
     from importlib.util import find_spec
 
     from ottla.pipelines.java import JavaMissingError, require_java
 
-    missing = [name for name in PACKAGES if find_spec(name) is None]
+    missing = [name for name in (*PACKAGES, *more) if find_spec(name) is None]
     if missing:
         raise CommandError(f"{', '.join(missing)} missing: pip install 'ottla[spark]'")
     try:

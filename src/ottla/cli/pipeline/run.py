@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import platform
-import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import CommandError
+from ottla.cli.interruption import interruptible
 from ottla.cli.pipeline.errors import spark_failures
 from ottla.cli.pipeline.steps import BatchLines, Steps
 from ottla.cli.terminal import Terminal
@@ -177,27 +177,9 @@ class PipelineRun:
             if len(execution.tally.batches) % self._plan.batches_per_report == 0:
                 self._write_report(execution, execution.write_tables(self._plan.folder), REFRESH_S)
 
-        with self._until_interrupted(), self._feeding(servers):
+        with interruptible(self._is_over), self._feeding(servers):
             execution.run_continuously(on_batch, self._is_over.is_set)
         self._terminal.print("stopped")
-
-    @contextmanager
-    def _until_interrupted(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the run after the batches under way; a second one at once."""
-
-        def stop(number: int, frame: object) -> None:
-            for each, handler in handlers.items():
-                signal.signal(each, handler)
-            self._is_over.set()
-
-        handlers = {
-            number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            yield
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
 
     @contextmanager
     def _feeding(self, servers: str) -> Iterator[None]:

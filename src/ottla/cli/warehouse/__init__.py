@@ -1,0 +1,1 @@
+"""`ottla warehouse`: tables filled from topics, and what is done with them."""

@@ -1,0 +1,23 @@
+"""kill -9 of a driver that loads a topic into a table; `make soak` does it twenty times."""
+
+from __future__ import annotations
+
+import pytest
+from load_kills import load_with_kills
+
+
+@pytest.mark.spark
+def test_table_is_exact_although_its_driver_is_killed(start_broker, spark, tmp_path):
+    """Twice, at moments of a seed; the third driver ends what the others began."""
+    killed = load_with_kills(
+        start_broker().bootstrap_servers,
+        tmp_path,
+        records=8_000,
+        per_commit=200,
+        kills=2,
+        longest_s=5,
+        seed=10,
+        spark=spark,
+    )
+
+    assert killed == 2

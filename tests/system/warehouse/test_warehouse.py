@@ -1,0 +1,224 @@
+"""Topics in tables: loaded from an access log, gone on with, rewound, and written by streams."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import ottla
+from ottla.pipelines.access_log import read_lines, requests
+from ottla.warehouse.delta import DeltaHome, open_delta
+from ottla.warehouse.layouts import Layout
+from ottla.warehouse.places import Place, WarehouseError
+from ottla.warehouse.plain_parquet import ParquetHome
+from ottla.warehouse.queries import history, read_table, sql
+from ottla.warehouse.sinks import AppendSink
+from ottla.warehouse.warehouse_load import LoadOptions, WarehouseLoad
+
+pytestmark = pytest.mark.spark
+
+LOG = Path(__file__).parents[4] / "shared" / "data" / "access.log"
+FIELDS = "client string, time timestamp, path string, status int, size bigint"
+
+
+@pytest.fixture
+def topic(broker, unique):
+    """A topic of two partitions, without records."""
+    name = unique("warehouse")
+    with ottla.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics([ottla.NewTopic(name, 2)])
+    return name
+
+
+@pytest.fixture
+def home(tmp_path):
+    return DeltaHome(Place.of(tmp_path / "table"))
+
+
+@pytest.fixture
+def load(spark, broker, topic, home):
+    """Loads what is in the topic now."""
+
+    def load(home=home, layout=None, name="load", max_records=None, **source):
+        given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, **source}
+        options = LoadOptions(given, name, layout or Layout(), max_records)
+        found = []
+        WarehouseLoad(spark, home, options).run(found.append)
+        return found
+
+    return load
+
+
+def publish(broker, topic, values, **where):
+    with ottla.Producer(broker.bootstrap_servers, linger_ms=5) as producer:
+        for value in values:
+            producer.send(topic, value, **where)
+
+
+def read_values(place):
+    return sorted(row["value"] for row in sql(place.uri, "SELECT value FROM records").to_pylist())
+
+
+def numbers(start, end):
+    return [b"%03d" % number for number in range(start, end)]
+
+
+def test_figures_of_the_access_log(spark, broker, topic, home, load):
+    """By day, from fields of JSON values: as a plain script over the file computes them."""
+    if not LOG.exists():
+        pytest.skip(f"the real access log is missing: {LOG}")
+    found = list(requests(read_lines(LOG)))
+    days = defaultdict(list)
+    for each in found:
+        days[each.time.date()].append(each)
+    expected = {
+        day: (
+            len(of_day),
+            sum(each.status >= 400 for each in of_day),
+            sum(each.size for each in of_day),
+            len({each.client for each in of_day}),
+        )
+        for day, of_day in days.items()
+    }
+    publish(broker, topic, [as_json(each) for each in found])
+
+    loads = load(layout=Layout(FIELDS, "day", "time"), max_records=4_000)
+
+    query = (
+        "SELECT day, count(*), count(CASE WHEN status >= 400 THEN 1 END), sum(size), "
+        "count(DISTINCT client) FROM records GROUP BY day"
+    )
+    assert {row[0]: row[1:] for row in tuples(sql(home.place.uri, query))} == expected
+    read_table(spark, home.place.uri).createOrReplaceTempView("records")
+    assert {row[0]: tuple(row[1:]) for row in spark.sql(query).collect()} == expected
+    assert sum(loaded.row_count for loaded in loads) == len(found) == 9_999
+    assert len(loads) == 3
+    assert {path.name for path in Path(home.place.uri).glob("day=*")} == {
+        f"day={day}" for day in expected
+    }
+
+
+def as_json(request):
+    fields = request._asdict()
+    fields["time"] = request.time.isoformat()
+    return json.dumps(fields).encode()
+
+
+def tuples(table):
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def test_load_goes_on_where_the_table_ends(broker, topic, home, load):
+    """With records, partitions and columns that have come since; a load of nothing is none."""
+    publish(broker, topic, numbers(0, 100))
+    assert [each.row_count for each in load()] == [100]
+    assert load() == []
+    with ottla.Admin(broker.bootstrap_servers) as admin:
+        admin.create_partitions({topic: 3})
+    publish(broker, topic, numbers(100, 150), partition=2, headers=[("h", b"1")])
+    publish(broker, topic, [b'{"n": 7}', b"no JSON"], partition=0)
+
+    (loaded,) = load(layout=Layout("n long", with_headers=True))
+
+    assert (loaded.row_count, loaded.load.number) == (52, 2)
+    assert read_values(home.place) == sorted([*numbers(0, 150), b'{"n": 7}', b"no JSON"])
+    rows = sql(
+        home.place.uri, "SELECT value, n FROM records WHERE n IS NOT NULL OR value = 'no JSON'"
+    )
+    assert sorted(tuples(rows)) == [(b"no JSON", None), (b'{"n": 7}', 7)]
+    with_headers = sql(home.place.uri, "SELECT headers FROM records WHERE headers IS NOT NULL")
+    assert with_headers["headers"].to_pylist() == [[{"key": "h", "value": b"1"}]] * 50
+
+
+def test_names_load_for_themselves(broker, topic, home, load):
+    """One begins at the end of the log, and keeps that although there is nothing to load."""
+    publish(broker, topic, numbers(0, 10))
+
+    assert [each.row_count for each in load(name="late", startingOffsets="latest")] == [0]
+    publish(broker, topic, numbers(10, 15))
+
+    assert [each.row_count for each in load(name="late")] == [5]
+    assert read_values(home.place) == numbers(10, 15)
+
+
+def test_rewound_load_reads_again_from_a_point_in_time(broker, topic, home, load):
+    """After a bad run: what is younger is deleted and loaded again, and is there once."""
+    publish(broker, topic, numbers(0, 20), timestamp_ms=1_000)
+    load()
+    publish(broker, topic, numbers(20, 30), timestamp_ms=2_000)
+    load()
+    partitions = [ottla.TopicPartition(topic, number) for number in range(2)]
+    with ottla.Admin(broker.bootstrap_servers) as admin:
+        at = admin.list_offsets(dict.fromkeys(partitions, 2_000))
+    to = {where: result.offset for where, result in at.items() if result.offset >= 0}
+
+    back = home.snapshot().rewind("load", to)
+
+    assert read_values(home.place) == numbers(0, 20)
+    assert sum(before - after for before, after in back.values()) == 10
+    assert sum(each.row_count for each in load()) == 10
+    assert read_values(home.place) == numbers(0, 30)
+
+
+def test_topic_that_was_made_anew_is_not_mixed_with_the_old_one(broker, topic, home, load):
+    """Its offsets mean other records."""
+    publish(broker, topic, numbers(0, 20))
+    load()
+    with ottla.Admin(broker.bootstrap_servers) as admin:
+        admin.delete_topics([topic])
+        admin.create_topics([ottla.NewTopic(topic, 2)])
+
+    with pytest.raises(Exception, match="the topic was made anew, or lost records"):
+        load()
+
+    assert read_values(home.place) == numbers(0, 20)
+
+
+def test_plain_parquet_has_the_same_rows(spark, broker, topic, load, tmp_path):
+    """In folders that Spark and others read without knowing of loads."""
+    home = ParquetHome(Place.of(tmp_path / "plain"))
+    publish(broker, topic, [b'{"n": %d}' % number for number in range(30)])
+    load(home=home, layout=Layout("n long", "hour"), max_records=20)
+    publish(broker, topic, [b'{"n": %d}' % number for number in range(30, 40)])
+    load(home=home, layout=Layout("n long", "hour"))
+
+    rows = spark.read.parquet(home.place.uri)
+
+    assert sorted(row.n for row in rows.select("n").collect()) == list(range(40))
+    assert {"day", "hour"} <= set(rows.columns)
+
+
+def test_layout_that_cannot_be_is_told(spark):
+    """A column that is there twice, and a time that is none."""
+    with pytest.raises(WarehouseError, match="topic would be there twice"):
+        Layout("topic string").schema(spark)
+    with pytest.raises(WarehouseError, match="time column at: must be a timestamp or a date"):
+        Layout("at string", "day", "at").schema(spark)
+
+
+def test_stream_appends_each_batch_once(spark, broker, topic, tmp_path):
+    """A batch that Spark runs again, as after a crash behind the commit, is left out."""
+    place, checkpoint = Place.of(tmp_path / "table"), tmp_path / "checkpoint"
+    source = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
+
+    def run():
+        reader = spark.readStream.format("ottla").options(**source, maxOffsetsPerTrigger=20)
+        stream = reader.option("startingOffsets", "earliest").load().writeStream
+        stream = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        stream.foreachBatch(AppendSink(place, ("partition",))).start().awaitTermination()
+
+    publish(broker, topic, numbers(0, 50))
+    run()
+    batches = sorted(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    (checkpoint / "commits" / str(batches[-1])).unlink()
+    publish(broker, topic, numbers(50, 60))
+    run()
+
+    assert read_values(place) == numbers(0, 60)
+    assert sorted(
+        int(each["facts"]["ottla.batch"]) for each in history(place, 20) if each["facts"]
+    ) == [*batches, batches[-1] + 1]
+    assert open_delta(place).metadata().partition_columns == ["partition"]

@@ -1,0 +1,55 @@
+"""Rows of a table without Spark: the columns of the source, written as a task writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
+
+from ottla.spark.source import source_schema
+from ottla.structs import TopicPartition
+from ottla.warehouse.data_files import write_batches
+from ottla.warehouse.loads import Load
+
+COLUMNS = source_schema(with_headers=False)
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+TYPES = (
+    pa.binary(),
+    pa.binary(),
+    pa.string(),
+    pa.int32(),
+    pa.int64(),
+    pa.timestamp("us", "UTC"),
+    pa.int32(),
+)
+
+
+def records(where, start, end):
+    """The records of a range of offsets as an Arrow batch."""
+    moment = datetime(2026, 3, 2, tzinfo=UTC)
+    rows = [
+        (None, b"%d" % n, where.topic, where.partition, n, moment, 0) for n in range(start, end)
+    ]
+    columns = zip(*rows, strict=True) if rows else [[] for _ in NAMES]
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, TYPES, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, NAMES)
+
+
+def load_of(number, starts, ends, name="load"):
+    return Load(name, number, dict(starts), dict(ends))
+
+
+def write(home, load):
+    """What the tasks of a load write."""
+    batches = [records(each, load.starts[each], load.ends[each]) for each in sorted(load.ends)]
+    folder = home.staging(load.name)
+    return write_batches(batches, home.place.filesystem(), (), folder)
+
+
+def wider(*names):
+    """The columns of the source and further ones, which are texts."""
+    from pyspark.sql.types import StringType
+
+    return StructType([*COLUMNS.fields, *(StructField(name, StringType()) for name in names)])

@@ -1,0 +1,185 @@
+"""A Delta table as the home of loads: what commits, what conflicts, what can be taken back."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake import DeltaTable
+from table_rows import COLUMNS, P0, P1, load_of, wider, write
+
+from ottla.warehouse.delta import DeltaHome, open_delta
+from ottla.warehouse.places import Place, WarehouseError
+from ottla.warehouse.queries import history, sql
+from ottla.warehouse.upkeep import compact, vacuum
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A table that has nothing but columns."""
+    home = DeltaHome(Place.of(tmp_path / "table"))
+    home.prepare(COLUMNS, ())
+    return home
+
+
+def offsets(home):
+    """What is in the table, by partition."""
+    rows = sql(home.place.uri, 'SELECT "partition", "offset" FROM records').to_pylist()
+    found = {0: [], 1: []}
+    for row in rows:
+        found[row["partition"]].append(row["offset"])
+    return {partition: sorted(numbers) for partition, numbers in found.items()}
+
+
+def do(home, load):
+    return home.snapshot().commit(load, write(home, load))
+
+
+def test_commit_has_files_and_offsets_together(home):
+    """The next load finds where this one ended, in the table alone."""
+    assert do(home, load_of(1, {P0: 0, P1: 5}, {P0: 3, P1: 7})) == 1
+
+    found = DeltaHome(home.place).snapshot()
+    assert found.offsets("load", [P0, P1]) == {P0: 3, P1: 7}
+    assert (found.number("load"), found.number("other")) == (1, 0)
+    assert found.offsets("other", [P0]) == {}
+    assert offsets(home) == {0: [0, 1, 2], 1: [5, 6]}
+
+
+def test_files_without_a_commit_are_not_there(home):
+    """Whatever dies before the commit has left nothing that counts; vacuum removes its files."""
+    left = write(home, load_of(1, {P0: 0}, {P0: 3}))
+
+    assert offsets(home) == {0: [], 1: []}
+    assert vacuum(home.place, 168, delete=True) == []
+    assert [path.rpartition("/")[2] for path in vacuum(home.place, 0, delete=True)] == [
+        left[0].path
+    ]
+
+
+def test_of_two_loads_of_a_name_one_commits(home):
+    """Both have read the same offsets; the second commit is refused, whatever it loaded."""
+    load = load_of(1, {P0: 0}, {P0: 3})
+    first, second = home.snapshot(), home.snapshot()
+    first.commit(load, write(home, load))
+
+    with pytest.raises(WarehouseError, match="another load of load has committed meanwhile"):
+        second.commit(load, write(home, load))
+
+    assert offsets(home) == {0: [0, 1, 2], 1: []}
+
+
+def test_loads_of_different_names_do_not_stop_each_other(home):
+    """Nor does compaction stop a load."""
+    other = load_of(1, {P1: 0}, {P1: 2}, name="other")
+    do(home, load_of(1, {P0: 0}, {P0: 1}))
+    do(home, load_of(2, {P0: 1}, {P0: 2}))
+    snapshot = home.snapshot()
+    do(home, load_of(3, {P0: 2}, {P0: 3}))
+    done = compact(home.place)
+
+    snapshot.commit(other, write(home, other))
+
+    assert (done.files_before, done.files_after) == (3, 1)
+    assert offsets(home) == {0: [0, 1, 2], 1: [0, 1]}
+
+
+def test_offsets_outlive_the_log_of_the_table(home):
+    """They are in its checkpoints: the commits themselves are deleted in time."""
+    for number in range(3):
+        do(home, load_of(number + 1, {P0: number}, {P0: number + 1}))
+    table = open_delta(home.place)
+    table.create_checkpoint()
+    for path in table_log(home).glob("*.json"):
+        path.unlink()
+
+    assert home.snapshot().offsets("load", [P0]) == {P0: 3}
+    assert home.snapshot().number("load") == 3
+
+
+def table_log(home):
+    from pathlib import Path
+
+    return Path(home.place.uri) / "_delta_log"
+
+
+def test_load_without_records_keeps_where_it_begins(home):
+    """A load that is to begin at the end of a log has to remember which end that was."""
+    assert do(home, load_of(1, {P0: 500}, {P0: 500})) == 1
+
+    assert home.snapshot().offsets("load", [P0]) == {P0: 500}
+
+
+def test_rewind_takes_back_rows_and_offsets_in_one_commit(home):
+    """Of partitions that are beyond the offset; records that are loaded again are there once."""
+    do(home, load_of(1, {P0: 0, P1: 0}, {P0: 5, P1: 5}))
+
+    assert home.snapshot().rewind("load", {P0: 2, P1: 9}) == {P0: (5, 2)}
+
+    assert offsets(home) == {0: [0, 1], 1: [0, 1, 2, 3, 4]}
+    assert home.snapshot().offsets("load", [P0, P1]) == {P0: 2, P1: 5}
+    do(home, load_of(3, {P0: 2}, {P0: 5}))
+    assert offsets(home) == {0: [0, 1, 2, 3, 4], 1: [0, 1, 2, 3, 4]}
+
+
+def test_rewind_and_load_at_once_do_not_mix(home):
+    """A load that was planned before a rewind is refused."""
+    do(home, load_of(1, {P0: 0}, {P0: 5}))
+    planned, load = home.snapshot(), load_of(2, {P0: 5}, {P0: 8})
+    home.snapshot().rewind("load", {P0: 0})
+
+    with pytest.raises(WarehouseError, match="meanwhile"):
+        planned.commit(load, write(home, load))
+
+    assert offsets(home) == {0: [], 1: []}
+
+
+def test_rewind_of_what_was_never_loaded_changes_nothing(home):
+    """No commit is made."""
+    assert home.snapshot().rewind("load", {P0: 0}) == {}
+    assert DeltaTable(home.place.uri).version() == 0
+
+
+def test_columns_are_added_and_never_changed(home):
+    """Rows that were there before have nulls in a new column; one of another type is refused."""
+    do(home, load_of(1, {P0: 0}, {P0: 1}))
+    home.prepare(wider("path"), ())
+    home.prepare(COLUMNS, ())
+    do(home, load_of(2, {P0: 1}, {P0: 2}))
+
+    rows = sql(home.place.uri, 'SELECT "offset", path FROM records ORDER BY "offset"').to_pylist()
+    assert rows == [{"offset": 0, "path": None}, {"offset": 1, "path": None}]
+    changed = wider("path").fromJson(
+        {"type": "struct", "fields": [{"name": "path", "type": "long", "nullable": True}]}
+    )
+    with pytest.raises(WarehouseError, match=r"its column path is .*string.*, and cannot take"):
+        home.prepare(changed, ())
+
+
+def test_partitioning_stays(home):
+    """It is said how the table is partitioned."""
+    with pytest.raises(WarehouseError, match="by nothing, and cannot be by topic"):
+        home.prepare(COLUMNS, ("topic",))
+
+
+def test_history_tells_what_was_loaded(home):
+    """The newest first, with the offsets and rows of loads."""
+    do(home, load_of(1, {P0: 0}, {P0: 3}))
+
+    newest, oldest = history(home.place, 10)
+
+    assert newest["facts"] == {
+        "ottla.load": "load",
+        "ottla.number": "1",
+        "ottla.offsets.from": '{"t":{"0":0}}',
+        "ottla.offsets.to": '{"t":{"0":3}}',
+        "ottla.files": "1",
+        "ottla.rows": "3",
+    }
+    assert (oldest["version"], oldest["facts"]) == (0, {})
+
+
+def test_place_without_a_table_is_told(tmp_path):
+    """And nothing is made there."""
+    with pytest.raises(WarehouseError, match="there is no Delta table"):
+        open_delta(Place.of(tmp_path / "nothing"))
+
+    assert not (tmp_path / "nothing").exists()

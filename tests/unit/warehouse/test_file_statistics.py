@@ -1,0 +1,76 @@
+"""The bounds that are told of a file's columns: true ones, or none."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ottla.warehouse.file_statistics import MAX_TEXT, statistics_of
+
+
+def statistics(tmp_path, columns, row_group_size=2):
+    path = tmp_path / "file.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
+    return statistics_of(pq.read_metadata(path))
+
+
+def test_bounds_hold_over_all_row_groups(tmp_path):
+    """Numbers, texts, days and moments; they are JSON."""
+    found = statistics(
+        tmp_path,
+        {
+            "n": pa.array([5, 9, 1]),
+            "text": pa.array(["b", None, "a"]),
+            "day": pa.array([date(2026, 3, 2), date(2026, 3, 1), None]),
+            "time": pa.array(
+                [datetime(2026, 3, 2, 8, 0, 0, 1, tzinfo=UTC)] * 3, pa.timestamp("us", "UTC")
+            ),
+        },
+    )
+
+    assert json.loads(json.dumps(found)) == {
+        "numRecords": 3,
+        "minValues": {
+            "n": 1,
+            "text": "a",
+            "day": "2026-03-01",
+            "time": "2026-03-02T08:00:00.000001Z",
+        },
+        "maxValues": {
+            "n": 9,
+            "text": "b",
+            "day": "2026-03-02",
+            "time": "2026-03-02T08:00:00.000001Z",
+        },
+        "nullCount": {"n": 0, "text": 1, "day": 1, "time": 0},
+    }
+
+
+def test_long_text_has_a_lower_bound_only(tmp_path):
+    """Cut off it is still lower, but no longer higher."""
+    found = statistics(tmp_path, {"text": ["x" * (MAX_TEXT + 1)]})
+
+    assert found["minValues"] == {"text": "x" * MAX_TEXT}
+    assert found["maxValues"] == {}
+
+
+def test_columns_without_a_useful_order_have_no_bounds(tmp_path):
+    """Bytes, floating point numbers and nested columns; nulls are counted where they are known."""
+    found = statistics(
+        tmp_path, {"raw": [b"x", None], "f": [1.0, float("nan")], "list": [[1], [2]]}
+    )
+
+    assert (found["minValues"], found["maxValues"]) == ({}, {})
+    assert found["nullCount"] == {"raw": 1, "f": 0}
+
+
+def test_row_group_of_nulls_does_not_hide_bounds(tmp_path):
+    """And a column of nulls has none."""
+    numbers, nulls = pa.array([None, None, 3]), pa.array([None] * 3, pa.int64())
+    found = statistics(tmp_path, {"n": numbers, "nulls": nulls})
+
+    assert (found["minValues"], found["maxValues"]) == ({"n": 3}, {"n": 3})
+    assert found["nullCount"] == {"n": 2, "nulls": 3}

@@ -1,0 +1,127 @@
+"""A folder of plain Parquet as the home of loads: staged, linked, moved."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow.parquet as pq
+import pytest
+from table_rows import COLUMNS, P0, P1, load_of, wider, write
+
+from ottla.warehouse.places import Place, WarehouseError
+from ottla.warehouse.plain_parquet import LOADS, STAGING, ParquetHome
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = ParquetHome(Place.of(tmp_path / "table"))
+    home.prepare(COLUMNS, ())
+    return home
+
+
+def root(home):
+    from pathlib import Path
+
+    return Path(home.place.uri)
+
+
+def visible(home):
+    """The offsets that a reader finds who knows nothing of loads."""
+    return sorted(
+        offset
+        for path in root(home).glob("*.parquet")
+        for offset in pq.read_table(path)["offset"].to_pylist()
+    )
+
+
+def do(home, load):
+    return home.snapshot().commit(load, write(home, load))
+
+
+def test_commit_shows_the_files_and_keeps_the_offsets(home):
+    """Of each name and partition, over many loads."""
+    assert do(home, load_of(1, {P0: 0, P1: 0}, {P0: 3, P1: 0})) == 1
+    assert do(home, load_of(2, {P0: 3}, {P0: 5})) == 2
+    assert do(home, load_of(1, {P1: 7}, {P1: 8}, name="other")) == 3
+
+    found = ParquetHome(home.place).snapshot()
+    assert found.offsets("load", [P0, P1]) == {P0: 5, P1: 0}
+    assert (found.number("load"), found.number("other")) == (2, 1)
+    assert visible(home) == [0, 1, 2, 3, 4, 7]
+
+
+def test_load_that_dies_before_its_commit_is_not_seen(home):
+    """What it wrote lies in a folder that readers pass over."""
+    write(home, load_of(1, {P0: 0}, {P0: 3}))
+
+    assert visible(home) == []
+    assert home.snapshot().number("load") == 0
+
+
+def test_load_that_dies_behind_its_commit_is_ended_by_the_next(home, monkeypatch):
+    """Whoever opens the table moves the files that are not moved yet, and no other."""
+    load = load_of(1, {P0: 0, P1: 0}, {P0: 3, P1: 2})
+    files = [*write(home, load), *write(home, load_of(1, {P0: 3}, {P0: 4}))]
+    moves = []
+    rename = os.rename
+
+    def rename_once(source, target):
+        if moves:
+            raise KeyboardInterrupt
+        moves.append(target)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", rename_once)
+    with pytest.raises(KeyboardInterrupt):
+        home.snapshot().commit(load, files)
+    monkeypatch.undo()
+
+    assert len(visible(home)) < 6
+    for _ in range(2):
+        assert home.snapshot().number("load") == 1
+        assert visible(home) == [0, 0, 1, 1, 2, 3]
+
+
+def test_of_two_loads_one_commits(home):
+    """The number of a load is a file that can be made once."""
+    load = load_of(1, {P0: 0}, {P0: 3})
+    first, second = home.snapshot(), home.snapshot()
+    first.commit(load, write(home, load))
+
+    with pytest.raises(WarehouseError, match="another load has committed meanwhile"):
+        second.commit(load, write(home, load))
+
+    assert visible(home) == [0, 1, 2]
+    assert [path.name for path in (root(home) / LOADS).iterdir()] == [f"{1:020}.json"]
+
+
+def test_vacuum_removes_what_dead_loads_have_left(home):
+    """Not what is younger than the retention: it may be a load that is alive."""
+    load = load_of(1, {P0: 0}, {P0: 3})
+    do(home, load)
+    write(home, load)
+
+    assert home.vacuum(1, delete=True) == []
+    assert len(home.vacuum(0, delete=False)) == 2
+    assert len(home.vacuum(0, delete=True)) == 2
+    assert list((root(home) / STAGING).iterdir()) == []
+    assert visible(home) == [0, 1, 2]
+
+
+def test_columns_and_partitioning_stay(home):
+    """New columns may come; types stay as they are."""
+    home.prepare(wider("path"), ())
+    do(home, load_of(1, {P0: 0}, {P0: 1}))
+    fields = [{"name": "path", "type": "long", "nullable": True, "metadata": {}}]
+    changed = wider().fromJson({"type": "struct", "fields": fields})
+
+    with pytest.raises(WarehouseError, match="column path is string, and cannot take bigint"):
+        home.prepare(changed, ())
+    with pytest.raises(WarehouseError, match="by nothing, and cannot be by topic"):
+        home.prepare(COLUMNS, ("topic",))
+
+
+def test_object_storage_is_refused():
+    """It has no links."""
+    with pytest.raises(WarehouseError, match="plain Parquet needs a folder"):
+        ParquetHome(Place.of("s3://bucket/table"))
