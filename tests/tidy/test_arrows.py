@@ -43,6 +43,7 @@ ARROWS = {
 PARTS = {
     "src/ottla/clients/legacy/": {"registry"},
     "src/ottla/cli/reassign_partitions.py": {"controller"},
+    "src/ottla/cli/zookeeper_brokers.py": {"registry"},
 }
 
 # A call or module, the rooms that may use it, and what the others use instead.

@@ -12,7 +12,7 @@ from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
     add_zookeeper,
-    bootstrap_server,
+    bootstrap_server_or_zookeeper,
     given,
     one_action,
     only_with,
@@ -38,6 +38,13 @@ class Entity(NamedTuple):
     @property
     def label(self) -> str:
         return "topic" if self.type == "topics" else "broker"
+
+    @property
+    def title(self) -> str:
+        """As Kafka's tool names it that finds its entities in ZooKeeper."""
+        if self.type == "topics":
+            return f"topic '{self.name}'"
+        return f"brokers '{self.name}'" if self.name else "default brokers"
 
     def resource(self) -> ConfigResource:
         """The entity as the admin client calls it."""
@@ -91,17 +98,23 @@ class ConfigsCommand(Command):
         only_with(arguments, ("--add-config", "--add-config-file", "--delete-config"), "--alter")
         only_with(arguments, ("--all",), "--describe")
         kind, name = entity(arguments)
-        servers = bootstrap_server(arguments)
         if action == "--alter":
             if name is None:
                 raise UsageError("--alter needs --entity-name or --entity-default")
             changes = Changes.of(arguments)
-        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+        settings = command_settings(arguments)
+        servers = bootstrap_server_or_zookeeper(arguments, settings)
+        with terminal.clients.admin(servers, settings) as admin:
             if action == "--alter":
-                alter(admin, Entity(kind, str(name)), changes, terminal)
+                what = Entity(kind, str(name))
+                alter(admin, what, changes)
+                terminal.print(completed(what, as_by_zookeeper=bool(arguments.zookeeper)))
             else:
                 for each in entities(admin, kind, name):
-                    describe(admin, each, arguments.all, terminal)
+                    if arguments.zookeeper and not arguments.all:
+                        describe_on_one_line(admin, each, terminal, is_named=name is not None)
+                    else:
+                        describe(admin, each, arguments.all, terminal)
         return 0
 
 
@@ -209,20 +222,34 @@ def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> Non
         terminal.print(f"All configs for {what.label} {what.name} are:")
         _print_entries(settings, terminal)
     elif what.type == "topics":
-        own = ",".join(
-            f"{entry.name}={entry.value}"
-            for entry in settings
-            if entry.source.name == "DYNAMIC_TOPIC_CONFIG"
-        )
-        terminal.print(f"Configs for topic '{what.name}' are {own}")
+        terminal.print(f"Configs for {what.title} are {_one_line(_own(what, settings))}")
     else:
-        wanted = "DYNAMIC_BROKER_CONFIG" if what.name else "DYNAMIC_DEFAULT_BROKER_CONFIG"
         terminal.print(
             f"Configs for broker {what.name} are:"
             if what.name
             else "Default config for brokers in the cluster are:"
         )
-        _print_entries([each for each in settings if each.source.name == wanted], terminal)
+        _print_entries(_own(what, settings), terminal)
+
+
+def describe_on_one_line(admin: Admin, what: Entity, terminal: Terminal, *, is_named: bool) -> None:
+    """Print the entity's own settings; of all that there are, only those that have some."""
+    own = _own(what, _settings(admin, what))
+    if own or is_named:
+        terminal.print(f"Configs for {what.title} are {_one_line(own)}")
+
+
+def _own(what: Entity, settings: Iterable[ConfigEntry]) -> list[ConfigEntry]:
+    """The settings that were made for this entity."""
+    if what.type == "topics":
+        wanted = "DYNAMIC_TOPIC_CONFIG"
+    else:
+        wanted = "DYNAMIC_BROKER_CONFIG" if what.name else "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    return [entry for entry in settings if entry.source.name == wanted]
+
+
+def _one_line(entries: Iterable[ConfigEntry]) -> str:
+    return ",".join(f"{entry.name}={entry.value}" for entry in entries)
 
 
 def _settings(admin: Admin, what: Entity) -> list[ConfigEntry]:
@@ -247,8 +274,8 @@ def _shown(value: str | None) -> str:
     return "null" if value is None else value
 
 
-def alter(admin: Admin, what: Entity, changes: Changes, terminal: Terminal) -> None:
-    """Make the changes all at once and say so."""
+def alter(admin: Admin, what: Entity, changes: Changes) -> None:
+    """Make the changes all at once."""
     from ottla.clients.admin.descriptions import AlterConfigOp
 
     if changes.deleted:
@@ -256,12 +283,15 @@ def alter(admin: Admin, what: Entity, changes: Changes, terminal: Terminal) -> N
     operations = [AlterConfigOp(key, value, "SET") for key, value in changes.added.items()]
     operations += [AlterConfigOp(key, None, "DELETE") for key in changes.deleted]
     admin.incremental_alter_configs({what.resource(): operations})
-    if what.type == "topics":
-        terminal.print(f"Completed Updating config for entity: topic '{what.name}'.")
-    elif what.name:
-        terminal.print(f"Completed updating config for broker: {what.name}.")
-    else:
-        terminal.print("Completed updating default config for brokers in the cluster,")
+
+
+def completed(what: Entity, *, as_by_zookeeper: bool) -> str:
+    """What Kafka's tool says after a change, to brokers in other words than to ZooKeeper."""
+    if what.type == "topics" or as_by_zookeeper:
+        return f"Completed Updating config for entity: {what.title}."
+    if what.name:
+        return f"Completed updating config for broker: {what.name}."
+    return "Completed updating default config for brokers in the cluster,"
 
 
 def _check_deleted(admin: Admin, what: Entity, keys: list[str]) -> None:

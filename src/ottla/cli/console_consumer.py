@@ -12,7 +12,7 @@ from ottla.cli.command import Command, CommandError, UsageError
 from ottla.cli.message_formatter import MessageFormatter, formatter
 from ottla.cli.options import (
     add_bootstrap_server,
-    add_zookeeper,
+    add_unused_zookeeper,
     bootstrap_server,
     key_values,
     one_action,
@@ -45,7 +45,7 @@ class ConsoleConsumerCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_bootstrap_server(parser)
-        add_zookeeper(parser)
+        add_unused_zookeeper(parser)
         _add_what_to_read(parser)
         _add_how_to_print(parser)
         _add_consumer_settings(parser)

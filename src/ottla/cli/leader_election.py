@@ -11,6 +11,7 @@ from ottla.cli.options import (
     add_bootstrap_server,
     add_zookeeper,
     bootstrap_server,
+    bootstrap_server_or_zookeeper,
     one_action,
     require,
 )
@@ -75,7 +76,10 @@ class PreferredReplicaElectionCommand(Command):
 
     name = "preferred-replica-election"
     help = "Elect the preferred leaders of partitions (older name of leader-election)."
-    examples = ("ottla preferred-replica-election --bootstrap-server localhost:9092",)
+    examples = (
+        "ottla preferred-replica-election --bootstrap-server localhost:9092",
+        "ottla preferred-replica-election --zookeeper localhost:2181/kafka",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_bootstrap_server(parser)
@@ -86,7 +90,7 @@ class PreferredReplicaElectionCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         from ottla.clients.admin.reassignments import ElectionType
 
-        servers = bootstrap_server(arguments)
+        servers = bootstrap_server_or_zookeeper(arguments, admin_settings(arguments))
         path = arguments.path_to_json_file
         partitions = None if path is None else read_partitions(path)
         return elect(servers, arguments, terminal, ElectionType.PREFERRED, partitions)
@@ -112,6 +116,11 @@ def add_admin_config(parser: ArgumentParser) -> None:
     )
 
 
+def admin_settings(arguments: Namespace) -> dict[str, str]:
+    """The settings of the file that --admin.config names; none without it."""
+    return load_properties(arguments.admin_config) if arguments.admin_config else {}
+
+
 def elect(
     servers: str,
     arguments: Namespace,
@@ -120,9 +129,7 @@ def elect(
     partitions: Sequence[TopicPartition] | None,
 ) -> int:
     """Have them elected and print what became of them; failures are named at the end."""
-    with terminal.clients.admin(
-        servers, load_properties(arguments.admin_config) if arguments.admin_config else {}
-    ) as admin:
+    with terminal.clients.admin(servers, admin_settings(arguments)) as admin:
         outcomes = admin.elect_leaders(election, partitions)
     done = [str(each) for each, error in sorted(outcomes.items()) if error is None]
     not_needed, failed = [], []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from ottla.cli.command import Command, CommandError, UsageError
@@ -55,11 +55,21 @@ def add_bootstrap_server(parser: argparse.ArgumentParser) -> None:
 
 
 def add_zookeeper(parser: argparse.ArgumentParser) -> None:
-    """`--zookeeper`, which older tools need and Ottla's answer with what to write instead."""
+    """`--zookeeper`, which older tools have in the place of --bootstrap-server."""
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT/PATH",
+        help="In the place of --bootstrap-server, as older tools have it: the cluster's "
+        "ZooKeeper. The brokers that are registered there are asked.",
+    )
+
+
+def add_unused_zookeeper(parser: argparse.ArgumentParser) -> None:
+    """`--zookeeper` of clients that once kept their groups there; it is answered with a reason."""
     parser.add_argument(
         "--zookeeper",
         metavar="HOST:PORT",
-        help="Known from older tools. Ottla's tools talk to brokers: use --bootstrap-server.",
+        help="Known from older tools. Groups are with the brokers today: use --bootstrap-server.",
     )
 
 
@@ -80,12 +90,24 @@ def bootstrap_server(arguments: argparse.Namespace) -> str:
         raise UsageError("only one of --bootstrap-server and --zookeeper may be given")
     if zookeeper:
         raise CommandError(
-            "Ottla's tools talk to a broker, not to ZooKeeper: write --bootstrap-server "
-            f"<broker host>:9092 instead of --zookeeper {zookeeper}"
+            "consumers and their groups talk to a broker, not to ZooKeeper: write "
+            f"--bootstrap-server <broker host>:9092 instead of --zookeeper {zookeeper}"
         )
     if not servers:
         raise UsageError("missing required option --bootstrap-server")
     return servers
+
+
+def bootstrap_server_or_zookeeper(
+    arguments: argparse.Namespace, settings: Mapping[str, str]
+) -> str:
+    """The brokers to ask; with --zookeeper those that are registered there."""
+    if not arguments.zookeeper or arguments.bootstrap_server:
+        return bootstrap_server(arguments)
+    from ottla.cli.zookeeper_brokers import registered_brokers
+
+    protocol = settings.get("security.protocol", "PLAINTEXT")
+    return registered_brokers(arguments.zookeeper, protocol, arguments.log_level)
 
 
 def given(arguments: argparse.Namespace, option: str) -> bool:

@@ -11,7 +11,7 @@ from ottla.cli.command import Command, CommandError, UsageError
 from ottla.cli.options import (
     add_command_config,
     add_zookeeper,
-    bootstrap_server,
+    bootstrap_server_or_zookeeper,
     forbid_with,
     integers,
     one_action,
@@ -103,7 +103,6 @@ class ReassignPartitionsCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         action = one_action(arguments, ACTIONS)
-        servers = bootstrap_server(arguments)
         if action == "--generate":
             require(arguments, "--topics-to-move-json-file", "--broker-list")
             forbid_with(arguments, "--generate", ("--reassignment-json-file", "--throttle"))
@@ -111,7 +110,9 @@ class ReassignPartitionsCommand(Command):
             require(arguments, "--reassignment-json-file")
             only_with(arguments, ("--throttle",), "--execute")
             only_with(arguments, ("--disable-rack-aware",), "--generate")
-        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+        settings = command_settings(arguments)
+        servers = bootstrap_server_or_zookeeper(arguments, settings)
+        with terminal.clients.admin(servers, settings) as admin:
             if action == "--generate":
                 generate(admin, arguments, terminal)
             elif action == "--list":

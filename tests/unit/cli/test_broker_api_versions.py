@@ -40,4 +40,4 @@ def test_versions_that_do_not_meet_are_unusable():
 
 def test_api_without_words_here_has_no_usable_version():
     """It is named where its name is known."""
-    assert api_text(4, (0, 2)) == "LeaderAndIsr(4): 0 to 2"
+    assert api_text(52, (0, 2)) == "Vote(52): 0 to 2"

@@ -7,6 +7,7 @@ import pytest
 from ottla.cli.command import CommandError, UsageError
 from ottla.cli.options import (
     bootstrap_server,
+    bootstrap_server_or_zookeeper,
     forbid_with,
     integers,
     key_values,
@@ -23,15 +24,25 @@ def test_bootstrap_server_is_required():
 
 
 def test_zookeeper_is_answered_with_what_to_write_instead():
-    """The older option is recognised and explained."""
+    """Consumers had their groups there once."""
     with pytest.raises(CommandError, match=r"write --bootstrap-server .* instead of .* zk:2181"):
         bootstrap_server(Namespace(bootstrap_server=None, zookeeper="zk:2181"))
 
 
-def test_zookeeper_beside_a_server_is_a_mistake():
+@pytest.mark.parametrize(
+    "servers_of", [bootstrap_server, lambda given: bootstrap_server_or_zookeeper(given, {})]
+)
+def test_zookeeper_beside_a_server_is_a_mistake(servers_of):
     """Only one of the two can be meant."""
     with pytest.raises(UsageError, match="only one"):
-        bootstrap_server(Namespace(bootstrap_server="a:1", zookeeper="zk:2181"))
+        servers_of(Namespace(bootstrap_server="a:1", zookeeper="zk:2181"))
+
+
+def test_server_is_asked_where_there_is_no_zookeeper():
+    """As most users write it."""
+    given = Namespace(bootstrap_server="a:1", zookeeper=None)
+
+    assert bootstrap_server_or_zookeeper(given, {}) == "a:1"
 
 
 @pytest.mark.parametrize(("a", "b"), [(False, False), (True, True)])

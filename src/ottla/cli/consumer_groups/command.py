@@ -9,7 +9,7 @@ from ottla.cli.command import Command, UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
-    add_zookeeper,
+    add_unused_zookeeper,
     bootstrap_server,
     forbid_with,
     given,
@@ -47,7 +47,7 @@ class ConsumerGroupsCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_bootstrap_server(parser)
-        add_zookeeper(parser)
+        add_unused_zookeeper(parser)
         add_command_config(parser)
         _add_actions(parser)
         _add_views(parser)

@@ -9,7 +9,7 @@ from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
     add_zookeeper,
-    bootstrap_server,
+    bootstrap_server_or_zookeeper,
     forbid_with,
     one_action,
     only_with,
@@ -49,8 +49,8 @@ class TopicsCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         action = check(arguments)
-        servers = bootstrap_server(arguments)
         settings = command_settings(arguments)
+        servers = bootstrap_server_or_zookeeper(arguments, settings)
         with terminal.clients.admin(servers, settings) as admin:
             if action == "--create":
                 from ottla.cli.topics.create import create_topic

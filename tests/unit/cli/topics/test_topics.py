@@ -223,14 +223,6 @@ def test_options_that_do_not_fit_are_one_line(tool, admin, words):
     assert not admin.changes
 
 
-def test_zookeeper_is_explained(ottla, admin):
-    """The older option leads to the newer one."""
-    outcome = ottla("topics", "--list", "--zookeeper", "localhost:2181")
-
-    assert outcome.status == 1
-    assert "--bootstrap-server" in outcome.err
-
-
 def test_command_config_reaches_the_client(tool, admin, clients, tmp_path):
     """Settings of the file are those of the tool's own client."""
     path = tmp_path / "client.properties"

@@ -1,0 +1,70 @@
+"""Where older tools are told only of ZooKeeper: the brokers that are registered there.
+
+Kafka's tools of that time wrote into ZooKeeper what the controller was to do. What they ask for the
+brokers do today, with the same outcome and with an answer, so they are found there and asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.cli.command import CommandError
+from ottla.cli.zookeeper_shell import address, connect, reachable
+from ottla.errors import KafkaError
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+    from ottla.registry.znodes import BrokerNode
+
+
+def registered_brokers(text: str, security_protocol: str, log_level: str) -> str:
+    """The addresses of the live brokers' listeners that speak the protocol, as host:port,..."""
+    servers, chroot = address(text)
+    reachable(servers)
+    client = connect(servers, chroot, log_level)
+    try:
+        nodes = dict(_nodes(client))
+    except KafkaError as error:
+        raise CommandError(error.message) from error
+    finally:
+        client.stop()
+        client.close()
+    if not nodes:
+        raise CommandError(f"no brokers are registered in ZooKeeper at {text}")
+    found = [
+        listener for node in nodes.values() if (listener := _listener(node, security_protocol))
+    ]
+    if not found:
+        raise CommandError(
+            f"the brokers {', '.join(map(str, nodes))} registered in ZooKeeper at {text} have no "
+            f"listener for security.protocol={security_protocol}"
+        )
+    return ",".join(found)
+
+
+def _nodes(client: KazooClient) -> Iterator[tuple[int, BrokerNode]]:
+    from kazoo.exceptions import NoNodeError
+
+    from ottla.registry import paths
+    from ottla.registry.znodes import BrokerNode
+
+    try:
+        names = client.get_children(paths.BROKER_IDS)
+    except NoNodeError:
+        return  # no cluster has ever been here
+    for broker_id in sorted(map(int, names)):
+        try:
+            data, _ = client.get(paths.broker(broker_id))
+        except NoNodeError:
+            continue  # it went between the two calls
+        yield broker_id, BrokerNode.decode(broker_id, data)
+
+
+def _listener(node: BrokerNode, security_protocol: str) -> str | None:
+    for end_point in node.endpoints:
+        name, _, host_and_port = end_point.partition("://")
+        if node.protocols.get(name, name) == security_protocol:
+            return host_and_port
+    return None

@@ -1,0 +1,109 @@
+"""The tools of Kafka 2.3 that are told only where ZooKeeper is, as article 3 has them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+LIMIT_S = 30
+
+
+@pytest.fixture
+def ottla(cluster):
+    """Run a tool with --zookeeper to its end; what it printed."""
+    connect = cluster.zookeeper.connect + cluster.chroot
+
+    def run(name: str, *words: object) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "ottla", name, "--zookeeper", connect, *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    return run
+
+
+def test_topics_and_their_settings(cluster, ottla, unique):
+    """Created, described, altered, listed and deleted, with the chroot of the cluster."""
+    topic = unique("by-zookeeper")
+    named = ("--topic", topic)
+    created = ottla(
+        "topics", "--create", "--replication-factor", 3, "--partitions", 1, *named,
+        "--config", "max.message.bytes=64000",
+    )  # fmt: skip
+    described = ottla("topics", "--describe", *named)
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    altered = ottla(
+        "configs", *entity, "--alter", "--add-config", "max.message.bytes=128000,flush.messages=9"
+    )
+    settings = ottla("configs", *entity, "--describe")
+    ottla("topics", "--alter", "--partitions", 2, *named)
+    listed = ottla("topics", "--list")
+    ottla("topics", "--delete", *named)
+
+    assert created == f"Created topic {topic}.\n"
+    assert re.fullmatch(
+        rf"Topic:{topic}\tPartitionCount:1\tReplicationFactor:3\t"
+        r"Configs:.*max.message.bytes=64000.*\n"
+        rf"\tTopic: {topic}\tPartition: 0\tLeader: [123]\tReplicas: ([123],?){{3}}\tIsr: [123,]+\n",
+        described,
+    )
+    assert altered == f"Completed Updating config for entity: topic '{topic}'.\n"
+    assert (
+        settings == f"Configs for topic '{topic}' are flush.messages=9,max.message.bytes=128000\n"
+    )
+    assert topic in listed.splitlines()
+    assert topic not in ottla("topics", "--list").splitlines()
+
+
+def test_partition_moves_with_a_throttle_that_is_seen_and_dropped(cluster, ottla, unique, tmp_path):
+    """Generate, execute, look at the throttle, verify; then the preferred leader is elected."""
+    topic = unique("moved-by-zookeeper")
+    ottla("topics", "--create", "--replica-assignment", "1:2", "--topic", topic)
+    topics = tmp_path / "topics-to-move.json"
+    topics.write_text(json.dumps({"topics": [{"topic": topic}], "version": 1}))
+    words = ("--topics-to-move-json-file", topics, "--broker-list", "2,3", "--generate")
+    generated = ottla("reassign-partitions", *words).splitlines()
+    plan = tmp_path / "expand-cluster-reassignment.json"
+    row = {"topic": topic, "partition": 0, "replicas": [3, 2]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [row]}))
+    words = ("reassign-partitions", "--reassignment-json-file", plan)
+    executed = ottla(*words, "--execute", "--throttle", 50_000_000)
+    brokers = ottla("configs", "--describe", "--entity-type", "brokers")
+    throttled = ottla("configs", "--describe", "--entity-type", "topics", "--entity-name", topic)
+    deadline = time.monotonic() + LIMIT_S
+    while "still in progress" in (verified := ottla(*words, "--verify")):
+        assert time.monotonic() < deadline, verified
+    ottla("preferred-replica-election")
+    (_, partition) = ottla("topics", "--describe", "--topic", topic).splitlines()
+
+    assert generated[0] == "Current partition replica assignment"
+    assert json.loads(generated[1])["partitions"][0]["replicas"] == [1, 2]
+    assert generated[3] == "Proposed partition reassignment configuration"
+    assert sorted(json.loads(generated[4])["partitions"][0]["replicas"]) == [2, 3]
+    assert "Save this to use as the --reassignment-json-file option during rollback" in executed
+    assert executed.endswith("Successfully started reassignment of partitions.\n")
+    rate = "leader.replication.throttled.rate=50000000,follower.replication.throttled.rate=50000000"
+    assert brokers.splitlines() == [
+        f"Configs for brokers '{each}' are {rate}" for each in (1, 2, 3)
+    ]
+    assert throttled == (
+        f"Configs for topic '{topic}' are leader.replication.throttled.replicas=0:1,0:2,"
+        "follower.replication.throttled.replicas=0:3\n"
+    )
+    assert verified == (
+        "Status of partition reassignment:\n"
+        f"Reassignment of partition {topic}-0 completed successfully\n"
+        "Throttle was removed.\n"
+    )
+    assert partition.startswith(f"\tTopic: {topic}\tPartition: 0\tLeader: 3\tReplicas: 3,2\tIsr: ")
+    assert ottla("configs", "--describe", "--entity-type", "brokers") == ""

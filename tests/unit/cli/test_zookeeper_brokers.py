@@ -1,0 +1,81 @@
+"""`--zookeeper`: which addresses a tool finds in the nodes of the brokers."""
+
+from __future__ import annotations
+
+import pytest
+from kazoo.exceptions import NoNodeError
+
+from ottla.cli import zookeeper_brokers
+from ottla.cli.command import CommandError
+from ottla.registry.znodes import BrokerNode
+
+
+class FakeZooKeeper:
+    """A session at a server that has these nodes."""
+
+    def __init__(self, nodes: dict[str, bytes]) -> None:
+        self.nodes = nodes
+        self.stopped = False
+
+    def get_children(self, path):
+        if not self.nodes:
+            raise NoNodeError
+        return [name.rpartition("/")[2] for name in self.nodes if name.startswith(path)]
+
+    def get(self, path):
+        if self.nodes[path] is None:
+            raise NoNodeError
+        return self.nodes[path], None
+
+    def stop(self):
+        self.stopped = True
+
+    def close(self):
+        assert self.stopped
+
+
+def node(*end_points: str, **protocols: str) -> bytes:
+    return BrokerNode(end_points, protocols, None, -1, 0).encode()
+
+
+@pytest.fixture
+def find(monkeypatch):
+    """The brokers that are found in these nodes."""
+
+    def run(nodes, protocol="PLAINTEXT"):
+        session = FakeZooKeeper(nodes)
+        monkeypatch.setattr(zookeeper_brokers, "reachable", lambda servers: None)
+        monkeypatch.setattr(zookeeper_brokers, "connect", lambda *address: session)
+        try:
+            return zookeeper_brokers.registered_brokers("zk:2181/kafka", protocol, "WARN")
+        finally:
+            assert session.stopped
+
+    return run
+
+
+NODES = {
+    "/brokers/ids/10": node("PLAINTEXT://c:3", PLAINTEXT="PLAINTEXT"),
+    "/brokers/ids/9": node("OUT://b:9", "IN://b:2", OUT="SSL", IN="PLAINTEXT"),
+    "/brokers/ids/11": None,
+}
+
+
+def test_listener_that_the_client_can_use_is_taken(find):
+    """Whatever it is called; one whose broker has gone meanwhile is left out."""
+    assert find(NODES) == "b:2,c:3"
+    assert find(NODES, "SSL") == "b:9"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "protocol", "said"),
+    [
+        ({}, "PLAINTEXT", "no brokers are registered in ZooKeeper at zk:2181/kafka"),
+        (NODES, "SASL_SSL", "brokers 9, 10 .* no listener for security.protocol=SASL_SSL"),
+        ({"/brokers/ids/1": b"?"}, "PLAINTEXT", "node of broker 1 is not readable"),
+    ],
+)
+def test_cluster_that_cannot_be_asked_is_one_line(find, nodes, protocol, said):
+    """It says where it was looked for."""
+    with pytest.raises(CommandError, match=said):
+        find(nodes, protocol)
