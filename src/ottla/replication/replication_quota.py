@@ -53,10 +53,14 @@ class ReplicationQuota:
         samples = self._samples
         if not samples or self.bytes_per_second >= LONG_MAX:
             return False
-        oldest = self._clock.monotonic_ms() // self._window_size_ms - self._window_count + 1
+        now_ms = self._clock.monotonic_ms()
+        oldest = now_ms // self._window_size_ms - self._window_count + 1
         while samples and samples[0][0] < oldest:
             samples.popleft()
+        if not samples:
+            return False
         total = sum(size for _, size in samples)
-        # As if the windows before the first sample had been empty: a start is not held up.
-        seconds = (self._window_count - 1) * self._window_size_ms / 1000 or 1
-        return total / seconds > self.bytes_per_second
+        # Since the first sample, not over all windows: or a move would begin with a burst of all
+        # that was not sent before it.
+        elapsed_ms = max(now_ms - samples[0][0] * self._window_size_ms, self._window_size_ms)
+        return total * 1000 / elapsed_ms > self.bytes_per_second

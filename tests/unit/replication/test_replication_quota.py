@@ -21,12 +21,22 @@ def quota(runtime):
     return quota
 
 
-def test_quota_is_exceeded_until_the_samples_are_old(quota, runtime):
-    """Ten seconds' worth is allowed at once; more has to leave the window first."""
-    quota.record(1000)
+def test_quota_holds_from_the_first_second(quota, runtime):
+    """One second's worth is allowed at once; more has to wait until the rate is what it may be."""
+    quota.record(100)
     assert not quota.is_exceeded
-    quota.record(1)
+    quota.record(200)
     assert quota.is_exceeded
+    runtime.advance(2_999)
+    assert quota.is_exceeded
+    runtime.advance(1)
+
+    assert not quota.is_exceeded
+
+
+def test_quota_forgets_what_has_left_the_window(quota, runtime):
+    """However much it was: eleven seconds later it does not count."""
+    quota.record(1_000_000)
     runtime.advance(10_000)
     assert quota.is_exceeded
     runtime.advance(1_000)
