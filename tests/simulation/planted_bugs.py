@@ -1,0 +1,123 @@
+"""Known bugs, planted one at a time into the code that the simulated world runs.
+
+Each was a real one in a system of this kind. A world that did not notice them would prove nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from ottla.controller.controller import Controller
+from ottla.controller.fenced_registry import FencedRegistry
+from ottla.controller.stored_states import StoredStates
+from ottla.coordinator.transaction.marker_channel import TxnMarker
+from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from ottla.errors import ErrorCode
+from ottla.registry.tree import Set
+from ottla.replication.follower_partition import FollowerPartition
+from ottla.replication.leader_questions import LeaderQuestions
+from ottla.replication.partition_leader import PartitionLeader
+from ottla.server.controller_orders import ControllerOrders
+from ottla.testing.simulation.story import tell
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Before KIP-101 a follower cut its log where it knew of commits, not where the logs part."""
+
+    async def ask_epoch_ends(self, followers):
+        for follower in followers:
+            await follower.truncate_without_epochs()
+
+    async def take_epoch_end(self, end):
+        await self.truncate_without_epochs()
+
+    patch.setattr(LeaderQuestions, "ask_epoch_ends", ask_epoch_ends)
+    patch.setattr(FollowerPartition, "take_epoch_end", take_epoch_end)
+
+
+def acknowledge_before_the_in_sync_replicas_have_it(patch: pytest.MonkeyPatch) -> None:
+    """The leader commits what it has alone."""
+    patch.setattr(PartitionLeader, "_smallest_end", lambda self, offset: offset)
+
+
+def controllers_without_epochs(patch: pytest.MonkeyPatch) -> None:
+    """A controller that was replaced goes on, and neither ZooKeeper nor the brokers stop it."""
+    elect = Controller._elect
+
+    async def elect_once(self):
+        if self._active is None:
+            await elect(self)
+
+    async def write(self, *operations):
+        anyway = (op._replace(version=-1) if isinstance(op, Set) else op for op in operations)
+        return await self.registry.multi(tuple(anyway))
+
+    async def read_again(self, partitions):
+        for partition, stored in (await self.store.read_states(partitions)).items():
+            self.context.set_state(partition, stored.state)
+
+    patch.setattr(Controller, "_elect", elect_once)
+    patch.setattr(Controller, "resign", lambda self: None)
+    patch.setattr(Controller, "_lose", lambda self, active, reason: None)
+    patch.setattr(FencedRegistry, "write", write)
+    patch.setattr(StoredStates, "read_again", read_again)
+    patch.setattr(ControllerOrders, "_check_epoch", lambda self, controller_epoch: None)
+
+
+def no_fencing_of_transactional_ids(patch: pytest.MonkeyPatch) -> None:
+    """Whoever names a transactional id may go on with its transaction, in whichever epoch."""
+
+    def identify(self, producer, *, may_repeat=False):
+        error = self.availability(producer.transactional_id)
+        metadata = None if error else self.manager.get(producer.transactional_id)
+        if metadata is None:
+            return error or ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
+        return ErrorCode.NONE, metadata
+
+    patch.setattr(TransactionCoordinator, "_identify", identify)
+
+
+def markers_before_the_decision_is_in_the_log(patch: pytest.MonkeyPatch) -> None:
+    """Partitions are told how a transaction has ended while that may still be forgotten."""
+    decide = TransactionCoordinator._decide
+
+    def tell_first(self, metadata, ended, on_decided):
+        marker = TxnMarker(
+            ended.producer_id,
+            ended.producer_epoch,
+            ended.is_commit,
+            self.manager.coordinator_epoch(metadata),
+        )
+        self._markers._channel.write_markers(marker, ended.partitions, lambda errors: None)
+        decide(self, metadata, ended, on_decided)
+
+    patch.setattr(TransactionCoordinator, "_decide", tell_first)
+
+
+PLANTS = (
+    truncate_to_the_high_watermark,
+    acknowledge_before_the_in_sync_replicas_have_it,
+    controllers_without_epochs,
+    no_fencing_of_transactional_ids,
+    markers_before_the_decision_is_in_the_log,
+)
+
+
+def first_seed_that_fails(plant: Plant, seeds: range) -> int | None:
+    """Plant the bug and tell stories until one goes wrong."""
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        return next((seed for seed in seeds if tell(seed).violations), None)
+
+
+if __name__ == "__main__":
+    logging.disable()
+    name, first, last, step = sys.argv[1:]
+    chosen = next(plant for plant in PLANTS if plant.__name__ == name)
+    print(first_seed_that_fails(chosen, range(int(first), int(last) + 1, int(step))))
