@@ -223,6 +223,12 @@ class Controller:
                 paths.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(broker_id), sequential=True
             )
 
+    def update_config(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed: elections keep to the new ones."""
+        self.config = config
+        if self._active is not None:
+            self._active.core.partitions.config = config
+
     async def on_unclean_election_allowed(self, topic: str | None = None) -> None:
         """A setting has changed: partitions without a leader may get one now."""
         if self.is_active:

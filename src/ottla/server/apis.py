@@ -63,6 +63,12 @@ class Apis:
                 message = request_class(key)
                 self._apis[int(key)] = Api(entry, message.min_version, message.max_version)
 
+    def wrap(self, key: ApiKey, around: Callable[[Handler], Handler]) -> None:
+        """Put something before the handler of an API, if it is in the table."""
+        api = self._apis.get(int(key))
+        if api is not None:
+            self._apis[int(key)] = api._replace(handler=around(api.handler))
+
     def supported(self) -> list[tuple[int, int, int]]:
         """Key, lowest and highest version of each API, by key."""
         return [(key, api.min_version, api.max_version) for key, api in sorted(self._apis.items())]

@@ -32,6 +32,7 @@ from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime, real_runtime
 from ottla.server.apis import ApiFamily, Apis
+from ottla.server.broker_requests import keep_to_brokers
 from ottla.server.controller_orders import ControllerOrders
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
@@ -161,6 +162,8 @@ class Broker:
                 self.apis.register(family)
         for family in self._families(create_topic):
             self.apis.register(family)
+        if len(config.listeners) > 1:
+            keep_to_brokers(self.apis, config.inter_broker_listener_name)
         self._follow_settings()
         coordinators.startup()
         self.replica_manager.startup()
@@ -193,12 +196,23 @@ class Broker:
         dynamic.on_topic_change(self._on_topic_settings)
         dynamic.on_broker_change(self.log_manager.update_all_configs)
         dynamic.on_broker_change(lambda: self.replica_manager.update_rates(dynamic.broker_config))
+        dynamic.on_broker_change(self._on_default_settings)
+        self.controller.update_config(dynamic.broker_config)
 
     def _on_topic_settings(self, topic: str) -> None:
         """A topic without leaders that may have unclean ones from now on gets them."""
         if self.controller.is_active and self.dynamic_config.allows_unclean_election(topic):
             self.runtime.scheduler.spawn(
                 self.controller.on_unclean_election_allowed(topic), f"elect leaders of {topic}"
+            )
+
+    def _on_default_settings(self) -> None:
+        """The same for all topics without a setting of their own."""
+        config = self.dynamic_config.broker_config
+        self.controller.update_config(config)
+        if self.controller.is_active and config.unclean_leader_election_enable:
+            self.runtime.scheduler.spawn(
+                self.controller.on_unclean_election_allowed(), "elect leaders of all topics"
             )
 
     def _families(self, create_topic: CreateTopic) -> Iterable[ApiFamily]:

@@ -22,8 +22,8 @@ from ottla.protocol.leader_and_isr import (
 )
 from ottla.protocol.update_metadata import (
     FULL_TYPE,
-    UNKNOWN_TYPE,
     SECURITY_PROTOCOLS,
+    UNKNOWN_TYPE,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,

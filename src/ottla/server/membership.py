@@ -81,9 +81,15 @@ class Membership:
         except KafkaError as error:
             if error.error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 raise
+            if await self._is_registered():
+                return  # by an attempt of this session that failed later
             if not await self._outlives_predecessor():
                 raise
             await self._create_node()
+
+    async def _is_registered(self) -> bool:
+        stat = await self.registry.exists(paths.broker(self.broker_id))
+        return stat is not None and stat.created_id == self.broker_epoch
 
     async def _create_node(self) -> None:
         now_ms = self.runtime.clock.now_ms()

@@ -12,7 +12,7 @@ from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import SessionEndedError, SessionState
 from ottla.registry.zookeeper import ZooKeeperRegistry
-from ottla.server.membership import Membership, cluster_registry
+from ottla.server.membership import RETRY_MS, Membership, cluster_registry
 from ottla.structs import EndPoint
 from ottla.testing import mock_runtime
 
@@ -82,7 +82,7 @@ class World:
 
     def leave_node_of_predecessor(self):
         """A process with the same addresses was killed a moment ago."""
-        self.run(self.membership._create_node())
+        self.run(register_broker(self.registry, 0, [ADDRESS], 0))
 
 
 @pytest.fixture
@@ -160,6 +160,28 @@ def test_session_that_ends_again_is_left_to_the_next(world, caplog):
 
     assert world.names() == ["0"]
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_attempt_that_failed_after_registering_is_repeated(world, monkeypatch):
+    """The node of the first attempt is this broker's own, and no namesake's."""
+    world.run(world.membership.join())
+    world.run(world.registry.expire())
+    startup, failures = world.controller.startup, [KafkaError.of(ErrorCode.NOT_CONTROLLER, "no")]
+
+    async def fail_once():
+        if failures:
+            raise failures.pop()
+        await startup()
+
+    monkeypatch.setattr(world.controller, "startup", fail_once)
+    world.registry.session_watch(SessionState.RENEWED)
+    world.runtime.advance(0)
+    epoch = world.membership.broker_epoch
+    assert not world.controller.is_active
+    world.runtime.advance(RETRY_MS)
+
+    assert world.controller.is_active
+    assert world.membership.broker_epoch == epoch
 
 
 def test_taken_place_is_asked_for_again(world):
