@@ -1,8 +1,8 @@
 """Runs a pipeline: one streaming query for each output, and the tables of the report.
 
 Each query has its own checkpoint below `state`; a run that is started again goes on where it
-ended. Appended rows are written exactly once, rows that replace each other at least once, which
-comes to the same; both are read as `read_committed`.
+ended. Appended rows and those of tables are written exactly once, rows that replace each other at
+least once, which comes to the same; topics are read as `read_committed`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,20 @@ from typing import TYPE_CHECKING
 
 from ottla.pipelines.pipeline import Frames, Input, Output, Parameters, Pipeline
 from ottla.pipelines.progress import Batch, Tally, batch_of
-from ottla.pipelines.records import observed, records_of, result_of, rows_of, table_of
+from ottla.pipelines.records import (
+    DELETED,
+    OFFSET,
+    merged,
+    observed,
+    records_of,
+    result_of,
+    rows_of,
+    table_of,
+)
 from ottla.pipelines.tables import Table
+from ottla.warehouse.places import Place
+from ottla.warehouse.queries import read_table
+from ottla.warehouse.sinks import AppendSink, MergeSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 CHECKPOINTS = "checkpoints"
+TABLES = "tables"
 POLL_S = 0.1
 
 BatchDone = Callable[[float, Batch], object]
@@ -116,10 +129,21 @@ class Execution:
         """Every topic of the pipeline as a batch of rows."""
         inputs = {each.topic: self._batch(each) for each in self._pipeline.inputs}
         outputs = {
-            each.topic: result_of(self._read(each.topic), each, self._outputs[each.topic].schema)
+            each.topic: self._table(each) if each.is_table else self._topic(each)
             for each in self._pipeline.outputs
         }
         return {**inputs, **outputs}
+
+    def _topic(self, output: Output) -> DataFrame:
+        return result_of(self._read(output.topic), output, self._outputs[output.topic].schema)
+
+    def _table(self, output: Output) -> DataFrame:
+        """The table as it is; before the first batch there is none."""
+        place = self._state / TABLES / output.topic
+        if place.exists():
+            return read_table(self._spark, place)
+        schema = merged(self._outputs[output.topic], output).schema
+        return self._spark.createDataFrame([], schema)
 
     def _streams(self) -> dict[str, DataFrame]:
         return {
@@ -151,7 +175,8 @@ class Execution:
         }
 
     def _query(self, output: Output) -> DataStreamWriter:
-        records = records_of(self._outputs[output.topic], output)
+        rows = self._outputs[output.topic]
+        records = rows if output.is_table else records_of(rows, output)
         checkpoint = self._state / CHECKPOINTS / output.topic
         return (
             self._written(records.writeStream, output)
@@ -166,6 +191,8 @@ class Execution:
         Spark lets no sink in Python take updates: these are written batch by batch, a batch that
         is replayed once more. A row has a name then, and takes the place of the one before.
         """
+        if output.is_table:
+            return stream.foreachBatch(self._sink(output))
         options = {"kafka.bootstrap.servers": self._servers, "topic": output.topic}
         if output.mode == "append":
             return stream.format("ottla").options(**options)
@@ -174,6 +201,12 @@ class Execution:
             batch.write.format("ottla").options(**options).mode("append").save()
 
         return stream.foreachBatch(write)
+
+    def _sink(self, output: Output) -> AppendSink | MergeSink:
+        place = Place.of(self._state / TABLES / output.topic)
+        if output.identity:
+            return MergeSink(place, output.identity, OFFSET, DELETED)
+        return AppendSink(place)
 
     def _follow(
         self,
@@ -192,7 +225,7 @@ class Execution:
                     running.remove(ended)
         finally:
             for query in queries:
-                _stop_between_batches(query)
+                stop_between_batches(query)
             self._report(queries, on_batch)
 
     def _report(self, queries: Sequence[StreamingQuery], on_batch: BatchDone) -> None:
@@ -214,7 +247,7 @@ class Execution:
                 yield batch
 
 
-def _stop_between_batches(query: StreamingQuery) -> None:
+def stop_between_batches(query: StreamingQuery) -> None:
     """Stop where nothing is under way: a batch that is cut off fills the log with its traces."""
     deadline_s = time.monotonic() + 10
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:

@@ -44,13 +44,15 @@ Feed = Callable[[FeedRequest], Iterable[Event]]
 class Input:
     """A topic to read: JSON objects of `schema` (DDL), or records as they are where it is empty.
 
-    A table is not a stream: it is the newest value of every key when a run begins.
+    A table is not a stream: it is the newest value of every key when a run begins. Its topic is
+    compacted, as are others that say so.
     """
 
     topic: str
     schema: str = ""
     is_table: bool = False
     partitions: int = 3
+    is_compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,9 @@ class Output:
     In `identity` are the columns that name a row: a record takes the place of earlier ones of the
     same name. Without any, every record is a row. `as_records` says that the columns are those of
     the sink already (key, value, headers). Stage 2 reads what stage 1 writes, and so on.
+
+    A table is a Delta table in the folder of the run, and no topic. With an identity its rows are
+    merged: the newest by the column `_offset` stays, and one that is `_deleted` takes its name out.
     """
 
     topic: str
@@ -69,6 +74,7 @@ class Output:
     stage: int = 1
     partitions: int = 3
     as_records: bool = False
+    is_table: bool = False
 
     @property
     def settings(self) -> dict[str, str]:

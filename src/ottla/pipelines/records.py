@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
 from ottla.pipelines.pipeline import Input, Output
+from ottla.warehouse.sinks import newest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 PLACE = ("_partition", "_offset")
+OFFSET, DELETED = "_offset", "_deleted"
 PROBLEM = "_problem"
 ORDER = "_order"
 KEY_SEPARATOR = "|"
@@ -55,6 +57,12 @@ def records_of(rows: DataFrame, output: Output) -> DataFrame:
         (key if output.key else F.lit(None)).cast("binary").alias("key"),
         value.cast("binary").alias("value"),
     )
+
+
+def merged(changes: DataFrame, output: Output) -> DataFrame:
+    """What a table holds when these changes have been merged into it."""
+    found = newest(changes, output.identity, OFFSET) if output.identity else changes
+    return found.where(~F.col(DELETED)).drop(DELETED) if DELETED in found.columns else found
 
 
 def result_of(records: DataFrame, output: Output, schema: StructType) -> DataFrame:

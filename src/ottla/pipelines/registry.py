@@ -18,6 +18,7 @@ PIPELINES: Final = (
     "articles",
     "event_sourcing",
     "retail",
+    "change_capture",
     "word_count",
 )
 

@@ -22,12 +22,13 @@ def create_topics(servers: str, pipeline: Pipeline) -> list[str]:
     outputs = {
         output.topic: NewTopic(output.topic, output.partitions, configs=output.settings)
         for output in pipeline.outputs
+        if not output.is_table
     }
     inputs = {
         source.topic: NewTopic(
             source.topic,
             source.partitions,
-            configs={"cleanup.policy": "compact"} if source.is_table else {},
+            configs={"cleanup.policy": "compact"} if source.is_table or source.is_compacted else {},
         )
         for source in pipeline.fed_topics
     }

@@ -19,12 +19,15 @@ def folder(name):
 
 
 def input_rows(spark, name, source):
-    """The rows of an input, a line of its file being a record."""
+    """The rows of an input, a line of its file being a record; those of .tsv files have keys."""
     (path,) = folder(name).glob(f"{source.topic}.*")
-    records = [
-        (line.partition(b" ")[0], line, source.topic, 0, offset)
-        for offset, line in enumerate(path.read_bytes().splitlines())
-    ]
+    separator = b"\t" if path.suffix == ".tsv" else b" "
+    records = []
+    for offset, line in enumerate(path.read_bytes().splitlines()):
+        key, _, value = line.partition(separator)
+        records.append(
+            (key, value or None if path.suffix == ".tsv" else line, source.topic, 0, offset)
+        )
     return rows_of(spark.createDataFrame(records, RECORD).coalesce(1), source)
 
 

@@ -6,6 +6,7 @@ import pytest
 import sampled
 from sampled import expected_rows, folder, input_rows, plain_rows
 
+from ottla.pipelines.records import merged
 from ottla.pipelines.registry import PIPELINES, load_pipeline
 
 pytestmark = pytest.mark.spark
@@ -17,7 +18,11 @@ def test_tables_are_those_of_the_sample_files(spark, name):
     pipeline = load_pipeline(name)
     parameters = pipeline.with_parameters(sampled.parameters(name))
     inputs = {each.topic: input_rows(spark, name, each) for each in pipeline.inputs}
-    topics = {**inputs, **pipeline.build(inputs, parameters)}
+    made = pipeline.build(inputs, parameters)
+    merges = {
+        each.topic: merged(made[each.topic], each) for each in pipeline.outputs if each.is_table
+    }
+    topics = {**inputs, **made, **merges}
 
     tables = {each.name: plain_rows(each.table(topics, parameters)) for each in pipeline.sections}
 

@@ -167,7 +167,10 @@ def _list(terminal: Terminal) -> int:
         pipeline = load_pipeline(name)
         terminal.print(f"{name}: {pipeline.summary}")
         terminal.print(f"  topics in: {', '.join(each.topic for each in pipeline.fed_topics)}")
-        terminal.print(f"  topics out: {', '.join(each.topic for each in pipeline.outputs)}")
+        for kind, is_table in (("topics", False), ("tables", True)):
+            names = [each.topic for each in pipeline.outputs if each.is_table is is_table]
+            if names:
+                terminal.print(f"  {kind} out: {', '.join(names)}")
         terminal.print(f"  feeds: {', '.join(pipeline.feeds)}")
         if pipeline.parameters:
             known = ", ".join(f"{key}={value}" for key, value in pipeline.parameters.items())

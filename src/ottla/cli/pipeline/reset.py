@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ottla.cli.pipeline.run import BROKER_DATA, REPORT, SPARK_LOG, Plan, brokers
 from ottla.cli.pipeline.steps import Steps
 from ottla.cli.terminal import Terminal
-from ottla.pipelines.execution import CHECKPOINTS, RunOptions
+from ottla.pipelines.execution import CHECKPOINTS, TABLES, RunOptions
 from ottla.pipelines.topics import delete_outputs
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def reset(pipeline: Pipeline, output: Path, servers: str | None, terminal: Termi
 def remove_results(pipeline: Pipeline, folder: Path) -> list[str]:
     """Remove what runs have left, and nothing else: the folder may be anybody's."""
     removed = []
-    for name in (CHECKPOINTS, *(section.name for section in pipeline.sections)):
+    for name in (CHECKPOINTS, TABLES, *(section.name for section in pipeline.sections)):
         if (folder / name).is_dir():
             shutil.rmtree(folder / name)
             removed.append(name)

@@ -272,10 +272,12 @@ def title_of(pipeline: Pipeline) -> str:
 
 def how_it_was_made(pipeline: Pipeline) -> str:
     inputs = ", ".join(each.topic for each in pipeline.inputs)
-    outputs = ", ".join(each.topic for each in pipeline.outputs)
+    outputs = ", ".join(
+        f"the table {each.topic}" if each.is_table else each.topic for each in pipeline.outputs
+    )
     return (
-        f"Spark streams read the topics {inputs} and wrote the topics {outputs}; the tables were "
-        "computed from the topics."
+        f"Spark streams read the topics {inputs} and wrote {outputs}; what is shown here was "
+        "computed from these."
     )
 
 

@@ -1,0 +1,60 @@
+"""From changes of rows, keyed by primary key, to the rows as they are.
+
+A record holds a row as it is after a change; one without a value says that the row is gone. That is
+all that a compacted topic keeps, so no more is needed to make the table of it, at any time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FIELDS = "name string, city string, balance bigint, changed_at timestamp"
+
+
+def changes(records: DataFrame) -> DataFrame:
+    """Each change with its key, its place in the topic, and whether it is the end of its row.
+
+    A record without a key, or whose value is no JSON object, changes nothing.
+    """
+    text = F.make_valid_utf8(F.col("value").cast("string"))
+    parsed = F.from_json(
+        text, f"{FIELDS}, _problem string", {"columnNameOfCorruptRecord": "_problem"}
+    )
+    rows = records.where("key IS NOT NULL").select(
+        F.make_valid_utf8(F.col("key").cast("string")).alias("id"),
+        parsed.alias("_row"),
+        F.col("value").isNull().alias("_deleted"),
+        F.col("offset").alias("_offset"),
+    )
+    whole = F.col("_row").isNotNull() & F.col("_row._problem").isNull()
+    kept = rows.where(F.col("_deleted") | whole)
+    return kept.select("id", "_row.*", "_deleted", "_offset").drop("_problem")
+
+
+def by_city(table: DataFrame) -> DataFrame:
+    """A report that a table answers and a topic does not."""
+    return (
+        table.groupBy("city")
+        .agg(F.count("*").alias("customers"), F.sum("balance").alias("balance"))
+        .orderBy(F.desc("balance"), "city")
+    )
+
+
+def differences(table: DataFrame, records: DataFrame) -> DataFrame:
+    """How the table compares with the newest change of each key in the topic: one row."""
+    last = F.max_by(F.struct("_offset", "_deleted"), F.col("_offset")).alias("last")
+    newest = changes(records).groupBy("id").agg(last).select("id", "last.*")
+    alive = newest.where(~F.col("_deleted")).select("id", F.col("_offset").alias("topic_offset"))
+    both = table.select("id", F.col("_offset").alias("table_offset")).join(alive, "id", "full")
+    return both.agg(
+        F.count("table_offset").alias("rows"),
+        F.count("topic_offset").alias("keys"),
+        F.count_if(F.col("table_offset").isNull()).alias("missing"),
+        F.count_if(F.col("topic_offset").isNull()).alias("surplus"),
+        F.count_if(F.col("topic_offset") != F.col("table_offset")).alias("outdated"),
+    )

@@ -1,0 +1,45 @@
+"""The pipeline change_capture: a table in step with a compacted topic, whatever is run twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.pipelines.execution import CHECKPOINTS, TABLES, Execution, RunOptions
+from ottla.pipelines.pipeline import Event, FeedRequest
+from ottla.pipelines.registry import load_pipeline
+from ottla.pipelines.topics import create_topics, publish
+from ottla.warehouse.places import Place
+from ottla.warehouse.queries import history
+
+pytestmark = pytest.mark.spark
+
+CHANGES, CUSTOMERS = "customer-changes", "customers"
+NEW = b'{"name": "Eve", "city": "Lima", "balance": 1, "changed_at": "2026-03-02T08:00:00Z"}'
+
+
+def test_table_is_what_the_newest_changes_say(spark, broker, tmp_path):
+    """Upserts and deletes over several batches, one of which Spark runs again."""
+    pipeline, servers = load_pipeline("change_capture"), broker.bootstrap_servers
+    create_topics(servers, pipeline)
+    options = RunOptions(max_offsets_per_trigger=400)
+
+    def run():
+        execution = Execution(spark, pipeline, servers, tmp_path, options)
+        execution.run_once(lambda at_s, batch: None)
+        return execution.write_tables(tmp_path / "report")
+
+    publish(servers, pipeline.feeds["sample"](FeedRequest(1_000, seed=1)))
+    before = run()["completeness"].rows[0]
+    commits = tmp_path / CHECKPOINTS / CUSTOMERS / "commits"
+    last = max(int(path.name) for path in commits.glob("[0-9]*"))
+    (commits / str(last)).unlink()
+    publish(servers, [Event(CHANGES, b"eve", NEW), Event(CHANGES, b"zoe", None)])
+    after = run()["completeness"].rows[0]
+
+    faults = dict.fromkeys(("missing", "surplus", "outdated"), 0)
+    assert before == {"rows": before["keys"], "keys": before["keys"], **faults}
+    assert after == {"rows": before["keys"] + 1, "keys": before["keys"] + 1, **faults}
+    found = history(Place.of(tmp_path / TABLES / CUSTOMERS), 20)
+    batches = [int(each["facts"]["ottla.batch"]) for each in found if each["facts"]]
+    assert batches == list(range(last + 1, -1, -1))
+    assert last >= 2
