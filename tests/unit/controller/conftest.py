@@ -10,9 +10,17 @@ import pytest
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
 from ottla.controller.controller import Controller
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
+from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.structs import BrokerEndPoints, EndPoint, PartitionState, TopicPartition
+from ottla.structs import (
+    NO_EPOCH,
+    BrokerEndPoints,
+    EndPoint,
+    LeaderAndIsr,
+    PartitionState,
+    TopicPartition,
+)
 from ottla.testing import mock_runtime
 
 
@@ -27,6 +35,8 @@ class RecordingChannel:
         self.brokers: list[BrokerEndPoints] = []
         self.deleted: list[str] = []
         self.offline: dict[int, set[TopicPartition]] = {}
+        self.silent: set[int] = set()
+        self.refused: dict[int, ErrorCode] = {}
 
     def add_broker(self, broker):
         self.added.append(broker.id)
@@ -40,7 +50,9 @@ class RecordingChannel:
 
     def stop_replica(self, controller_epoch, broker_id, partitions, on_answer):
         self.stopped += [(broker_id, each.topic_partition, each.delete) for each in partitions]
-        on_answer({each.topic_partition: ErrorCode.NONE for each in partitions})
+        if broker_id not in self.silent:
+            error = self.refused.get(broker_id, ErrorCode.NONE)
+            on_answer({each.topic_partition: error for each in partitions})
 
     def update_metadata(
         self, controller_epoch, broker_id, states, brokers, deleted_topics, is_full
@@ -94,6 +106,36 @@ class World:
 
     def create(self, *topics: Any, **options: Any) -> dict[str, Any]:
         return self.run(self.controller.create_topics(topics, **options))
+
+    def kill(self, broker_id: int) -> None:
+        """The broker's session has expired."""
+        self.run(self.registry.delete(paths.broker(broker_id)))
+        self.settle()
+
+    def come(self, broker_id: int) -> None:
+        """A broker registers, maybe again."""
+        end_point = EndPoint("PLAINTEXT", "PLAINTEXT", f"host-{broker_id}", 9092)
+        self.run(register_broker(self.registry, broker_id, [end_point], 0))
+        self.settle()
+
+    def write(self, path: str, data: bytes) -> None:
+        """A tool asks for something by making a node."""
+        self.run(self.registry.create(path, data))
+        self.settle()
+
+    def state(self, partition: TopicPartition) -> LeaderAndIsr:
+        state = self.controller.context.state(partition)
+        assert state is not None
+        return state
+
+    def report_in_sync(self, partition: TopicPartition, *isr: int) -> LeaderAndIsr | KafkaError:
+        """The leader says who is in sync; the controller's answer."""
+        wanted = self.state(partition)._replace(isr=isr)
+        outcomes = self.run(
+            self.controller.alter_partitions(wanted.leader, NO_EPOCH, {partition: wanted}, {})
+        )
+        self.settle()
+        return outcomes[partition]
 
     def data(self, path: str) -> bytes:
         data, _ = self.run(self.registry.get(path))

@@ -1,0 +1,113 @@
+"""Brokers come, go, return as new processes, shut down, or lose a log directory."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.controller.broker_registration import register_broker
+from ottla.controller.new_topic import NewTopic
+from ottla.errors import ErrorCode, KafkaError
+from ottla.registry import paths
+from ottla.registry.admin_znodes import encode_log_dir_event
+from ottla.structs import NO_LEADER, EndPoint, TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def world(make_world):
+    """Three brokers; one partition is on two of them, the other one on broker 1 alone."""
+    world = make_world(broker_count=3)
+    world.create(NewTopic("t", assignment={0: (1, 2)}))
+    world.create(NewTopic("alone", assignment={0: (1,)}))
+    return world
+
+
+def test_dead_leader_is_followed_by_a_replica_in_sync(world):
+    """In the next epoch, without the dead one; what it had alone has no leader."""
+    before = world.state(T0)
+    world.kill(1)
+
+    state = world.state(T0)
+    assert (state.leader, state.isr) == (2, (2,))
+    assert state.leader_epoch > before.leader_epoch
+    assert world.channel.added == [0, 2]
+    alone = world.state(TopicPartition("alone", 0))
+    assert (alone.leader, alone.isr) == (NO_LEADER, (1,))
+    assert world.channel.metadata[T0].leader == 2
+
+
+def test_broker_that_returns_follows(world):
+    """It is told so; only what it had alone it leads again."""
+    world.kill(1)
+    world.channel.leader_and_isr_calls.clear()
+    world.come(1)
+
+    assert world.state(T0).leader == 2
+    assert world.state(TopicPartition("alone", 0)).leader == 1
+    told = {
+        state.topic_partition for to, states in world.channel.leader_and_isr_calls if to == 1
+        for state in states
+    }  # fmt: skip
+    assert told == {T0, TopicPartition("alone", 0)}
+
+
+def test_process_that_was_replaced_unseen_is_dead_and_new(world):
+    """The registration has another epoch: the old process led, the new one does not (KIP-380)."""
+
+    async def bounce():
+        await world.registry.delete(paths.broker(1))
+        await register_broker(
+            world.registry, 1, [EndPoint("PLAINTEXT", "PLAINTEXT", "host-1", 9092)], 0
+        )
+
+    world.run(bounce())
+    world.settle()
+
+    assert world.state(T0).leader == 2
+    assert world.channel.added == [0, 2, 1]
+
+
+def test_shutdown_moves_leaders_away(world):
+    """What the broker has alone does not count: nobody else can lead it."""
+    epoch = world.controller.context.brokers[1].epoch
+    with pytest.raises(KafkaError) as stale:
+        world.run(world.controller.controlled_shutdown(1, epoch - 1))
+    remaining = world.run(world.controller.controlled_shutdown(1, epoch))
+
+    assert stale.value.error is ErrorCode.STALE_BROKER_EPOCH
+    assert remaining == []
+    assert (world.state(T0).leader, world.state(T0).isr) == (2, (2,))
+    assert world.state(TopicPartition("alone", 0)).leader == 1
+
+
+def test_shutdown_names_what_cannot_be_led_elsewhere(world):
+    """The other replica is not in sync."""
+    world.report_in_sync(T0, 1)
+    remaining = world.run(world.controller.controlled_shutdown(1, -1))
+
+    assert remaining == [T0]
+
+
+def test_failed_log_directory_is_told_by_a_node(world):
+    """The broker's answer to LeaderAndIsr says which partitions; the node goes."""
+    world.channel.offline[1] = {T0}
+    world.write(f"{paths.LOG_DIR_EVENTS}/log_dir_event_0000000007", encode_log_dir_event(1))
+    world.settle()
+
+    assert (world.state(T0).leader, world.state(T0).isr) == (2, (2,))
+    assert world.state(TopicPartition("alone", 0)).leader == 1
+    assert world.run(world.registry.children(paths.LOG_DIR_EVENTS)) == []
+
+
+def test_unclean_election_may_be_allowed_while_the_controller_runs(world):
+    """By the brokers' settings, for every topic without one of its own."""
+    world.report_in_sync(T0, 1)
+    world.kill(1)
+    leaderless = world.state(T0).leader
+    world.controller.update_config(BrokerConfig(unclean_leader_election_enable=True))
+    world.run(world.controller.on_unclean_election_allowed())
+
+    assert leaderless == NO_LEADER
+    assert (world.state(T0).leader, world.state(T0).isr) == (2, (2,))

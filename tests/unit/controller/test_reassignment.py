@@ -1,0 +1,102 @@
+"""Partitions move: old and new replicas together, until the new ones are in sync."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.controller.new_topic import NewTopic
+from ottla.errors import ErrorCode
+from ottla.registry import paths
+from ottla.registry.admin_znodes import encode_reassignments
+from ottla.registry.znodes import TopicNode
+from ottla.structs import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def world(make_world):
+    """Four brokers, and a partition on the first two."""
+    world = make_world(broker_count=4)
+    world.create(NewTopic("t", assignment={0: (0, 1)}))
+    return world
+
+
+def alter(world, target, partition=T0):
+    """What the controller answers to the request."""
+    results = world.run(world.controller.alter_partition_reassignments({partition: target}))
+    world.settle()
+    return results[partition]
+
+
+def node(world):
+    return TopicNode.decode("t", world.data(paths.topic("t")))
+
+
+def test_old_replicas_stay_until_the_new_ones_are_in_sync(world):
+    """Then a new one leads, and what the old ones have is deleted."""
+    assert alter(world, (2, 3)) is None
+    under_way = node(world)
+    epoch = world.state(T0).leader_epoch
+    world.report_in_sync(T0, 0, 1, 2)
+    assert world.state(T0).leader == 0
+    world.report_in_sync(T0, 0, 1, 2, 3)
+
+    assert set(under_way.assignment[0]) == {0, 1, 2, 3}
+    assert (set(under_way.adding[0]), set(under_way.removing[0])) == ({2, 3}, {0, 1})
+    assert node(world).assignment == {0: (2, 3)}
+    assert not node(world).adding.get(0)
+    state = world.state(T0)
+    assert (state.leader, set(state.isr)) == (2, {2, 3})
+    assert state.leader_epoch > epoch
+    assert {(broker, deleted) for broker, _, deleted in world.channel.stopped if deleted} == {
+        (0, True),
+        (1, True),
+    }
+    assert world.run(world.controller.list_partition_reassignments(None)) == {}
+
+
+def test_reassignment_is_taken_back(world):
+    """New replicas go, and the old ones are as before."""
+    alter(world, (2, 0))
+    assert alter(world, None) is None
+
+    assert node(world).assignment == {0: (0, 1)}
+    assert (2, T0, True) in world.channel.stopped
+    assert alter(world, None).error is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+@pytest.mark.parametrize("target", [(), (1, 1), (-1,), (2, 9)])
+def test_impossible_target_is_refused(world, target):
+    """Nothing is changed."""
+    assert alter(world, target).error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert node(world).assignment == {0: (0, 1)}
+
+
+def test_unknown_partition_is_refused(world):
+    """It is named in the answer."""
+    refusal = alter(world, (1,), TopicPartition("t", 7))
+
+    assert refusal.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "t-7" in refusal.message
+
+
+def test_older_tools_ask_by_a_node(world):
+    """It is there until the partition has moved; what cannot be moved is dropped from it."""
+    targets = {T0: (1, 3), TopicPartition("none", 0): (1,)}
+    world.write(paths.REASSIGN_PARTITIONS, encode_reassignments(targets))
+    during = world.data(paths.REASSIGN_PARTITIONS)
+    world.report_in_sync(T0, 0, 1, 3)
+
+    assert during == encode_reassignments({T0: (1, 3)})
+    assert world.run(world.registry.exists(paths.REASSIGN_PARTITIONS)) is None
+    assert node(world).assignment == {0: (1, 3)}
+
+
+def test_next_controller_goes_on(world):
+    """What is under way is in the registry."""
+    alter(world, (0, 2))
+    world.restart()
+    world.report_in_sync(T0, 0, 1, 2)
+
+    assert node(world).assignment == {0: (0, 2)}

@@ -1,0 +1,90 @@
+"""Topics go when all of their replicas have gone, those on dead brokers later."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.controller.new_topic import NewTopic
+from ottla.errors import ErrorCode
+from ottla.registry import paths
+from ottla.registry.admin_znodes import encode_reassignments
+from ottla.structs import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def world(make_world):
+    """Two brokers that have a partition each, and one together."""
+    world = make_world(broker_count=2)
+    world.create(NewTopic("t", assignment={0: (1, 0)}))
+    return world
+
+
+def delete(world):
+    return world.run(world.controller.delete_topics(["t"]))
+
+
+def marked(world):
+    return world.run(world.registry.children(paths.DELETE_TOPICS))
+
+
+def test_topic_waits_for_a_dead_broker(world):
+    """Whoever deletes it does not wait; the name is not free before."""
+    world.kill(1)
+    assert delete(world) == {"t": None}
+    again = world.create(NewTopic("t"))["t"]
+
+    assert marked(world) == ["t"]
+    assert (0, T0, True) in world.channel.stopped
+    assert "t" in world.channel.deleted
+    assert again.error is ErrorCode.TOPIC_ALREADY_EXISTS
+    world.come(1)
+    assert (1, T0, True) in world.channel.stopped
+    assert marked(world) == []
+    assert world.run(world.registry.children(paths.TOPICS)) == []
+
+
+def test_broker_that_dies_before_it_answers_is_waited_for(world):
+    """It may have deleted its replica or not."""
+    world.channel.silent.add(1)
+    task = world.runtime.scheduler.spawn(world.controller.delete_topics(["t"]), "delete")
+    world.runtime.advance(0)
+    assert not task.done()
+    world.kill(1)
+    assert task.done()
+    assert marked(world) == ["t"]
+    world.channel.silent.clear()
+    world.come(1)
+
+    assert marked(world) == []
+
+
+def test_replica_that_cannot_be_deleted_is_tried_again(world):
+    """Its log directory has failed; when the broker comes back it may be well."""
+    world.channel.refused[1] = ErrorCode.KAFKA_STORAGE_ERROR
+    delete(world)
+    assert marked(world) == ["t"]
+    world.channel.refused.clear()
+    world.kill(1)
+    world.come(1)
+
+    assert marked(world) == []
+
+
+def test_tools_mark_topics_by_a_node(world):
+    """A mark of what there is not is taken away."""
+    world.write(paths.delete_topic("none"), b"")
+    world.write(paths.delete_topic("t"), b"")
+
+    assert marked(world) == []
+    assert list(world.controller.context.topics) == []
+
+
+def test_deletion_ends_a_reassignment(world):
+    """The tool that waits for the end of it need not wait for ever."""
+    world.write(paths.REASSIGN_PARTITIONS, encode_reassignments({T0: (0,)}))
+    delete(world)
+    world.settle()
+
+    assert world.run(world.registry.exists(paths.REASSIGN_PARTITIONS)) is None
