@@ -101,6 +101,12 @@ class ReplicationConfig(ConfigTable, group=True):
         doc="How many bytes a second this broker fetches of the partitions that "
         "follower.replication.throttled.replicas names.",
     )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = config_key(
+        default=LONG_MAX,
+        type=LONG,
+        rule=at_least(1),
+        doc="How many bytes a second are copied when replicas move between log directories.",
+    )
     replication_quota_window_num: int = config_key(
         default=11,
         type=INT,

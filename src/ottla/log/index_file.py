@@ -58,6 +58,11 @@ class IndexFile:
         return self._count
 
     @property
+    def written_bytes(self) -> int:
+        """How much of it is in the file."""
+        return self._written
+
+    @property
     def is_full(self) -> bool:
         return self._count >= self.max_entries
 

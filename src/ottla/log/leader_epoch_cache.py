@@ -95,6 +95,11 @@ class LeaderEpochCache:
             current = EpochEntry(self.entries[index - 1].epoch, start_offset)
             self._set([current, *self.entries[index:]])
 
+    def relocate(self, path: str) -> None:
+        """Have the file elsewhere, from the next flush on."""
+        self.path = path
+        self.is_dirty = True
+
     def clear(self) -> None:
         """Forget all epochs."""
         if self.entries:

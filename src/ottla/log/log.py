@@ -21,7 +21,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.follower_append import append_as_follower
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.log_dir import LogDir
-from ottla.log.log_files import PARTITION_METADATA
+from ottla.log.log_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from ottla.log.log_flusher import FlushJob, LogFlusher
 from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
 from ottla.log.log_retention import delete_old_segments
@@ -35,7 +35,7 @@ from ottla.log.segments import Segments
 from ottla.log.time_index import NO_TIMESTAMP
 from ottla.log.txn_index import AbortedTxn
 from ottla.record.record_batch import RecordBatch, assign_offset
-from ottla.runtime import Buffer, Runtime
+from ottla.runtime import Buffer, File, Runtime
 from ottla.structs import NO_EPOCH, TopicPartition
 
 __all__ = ["FetchDataInfo", "Log", "LogAppendInfo"]
@@ -428,6 +428,15 @@ class Log:
     def lower_recovery_point(self, offset: int) -> None:
         """Take back that what lies behind an offset is on disk."""
         self._flusher.truncate(offset)
+
+    def relocate(self, log_dir: LogDir, directory: str, synced_offset: int) -> list[File]:
+        """Go on with equal files elsewhere; returns the old ones, which may still be read from."""
+        self.dir, self.log_dir = directory, log_dir
+        self.producer_state_manager.directory = directory
+        self.leader_epoch_cache.relocate(f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
+        self._flusher.relocate(synced_offset)
+        files = [segment.move_to(directory) for segment in self.segments]
+        return [file for file in files if file is not None]
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from an offset on; a batch that holds it goes as a whole."""

@@ -105,10 +105,15 @@ class LogDir:
 
     def acquire(self) -> None:
         """Make the directory and lock it; ConfigError when another broker uses it."""
-        if not self.disk.is_dir(self.path):
-            self.disk.make_dirs(self.path)
-            head, slash, _ = self.path.rpartition("/")
-            self.disk.fsync_dir(head or slash or ".")
+        above: list[str] = []
+        path = self.path
+        while not self.disk.is_dir(path):
+            head, slash, _ = path.rpartition("/")
+            path = head or slash or "."
+            above.append(path)
+        self.disk.make_dirs(self.path)
+        for path in above:
+            self.disk.fsync_dir(path)
         try:
             self._lock = self.disk.lock(self.file(LOCK_FILE))
         except BlockingIOError:

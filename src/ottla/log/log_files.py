@@ -28,6 +28,8 @@ FUTURE_DIR_SUFFIX: Final = "-future"
 
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+MOVE_MARK: Final = "replica-move"
+"""In a directory that was copied from another log directory, until the original is gone."""
 
 CLUSTER_METADATA_DIR: Final = "__cluster_metadata-0"
 """Where a KRaft broker keeps its metadata log: no partition, though it looks like one."""
@@ -36,6 +38,7 @@ MAX_NAME_BYTES: Final = 255
 MAX_TOPIC_LENGTH: Final = 249
 _LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_FUTURE_DIR: Final = re.compile(rf"(.+)\.[0-9a-f]{{32}}{FUTURE_DIR_SUFFIX}")
 _OFFSET_NAME: Final = re.compile(r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?")
 
 
@@ -61,11 +64,24 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
 
 
 def deleted_dir_name(topic_partition: TopicPartition, unique: str) -> str:
-    """The name that a partition's directory gets while it waits to be deleted.
+    """The name that a partition's directory gets while it waits to be deleted."""
+    return _passing_name(topic_partition, f"{unique}{DELETE_DIR_SUFFIX}")
 
-    A long topic is cut so that the name stays one that a file system takes.
-    """
-    ending = f"-{topic_partition.partition}.{unique}{DELETE_DIR_SUFFIX}"
+
+def future_dir_name(topic_partition: TopicPartition, unique: str) -> str:
+    """The name of a partition's directory as long as the partition is only about to move there."""
+    return _passing_name(topic_partition, f"{unique}{FUTURE_DIR_SUFFIX}")
+
+
+def parse_future_dir(name: str) -> TopicPartition | None:
+    """The partition that was about to move into a directory of this name; None if none was."""
+    match = _FUTURE_DIR.fullmatch(name)
+    return None if match is None else parse_partition_dir(match[1])
+
+
+def _passing_name(topic_partition: TopicPartition, ending: str) -> str:
+    """A long topic is cut so that the name stays one that a file system takes."""
+    ending = f"-{topic_partition.partition}.{ending}"
     return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending
 
 

@@ -13,6 +13,7 @@ from ottla.runtime import Disk, File, Runtime, Timer
 
 if TYPE_CHECKING:
     from ottla.log.log import Log
+    from ottla.log.log_dir import LogDir
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +153,14 @@ class LogFlusher:
         self.recovery_point = min(self.recovery_point, offset)
         self.closed_point = min(self.closed_point, offset)
 
+    def relocate(self, offset: int) -> None:
+        """The log has other files now, of which those before an offset are on disk."""
+        self._generation += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        self.closed_point = min(self.closed_point, offset)
+        self._unsynced_paths = []
+        self._has_new_names = True
+
     @property
     def is_needed(self) -> bool:
         """Whether there is anything that is not known to be on disk."""
@@ -193,6 +202,7 @@ class LogFlusher:
 
     def _begin(self) -> None:
         up_to, generation = self._wanted, self._generation
+        log_dir = self._log.log_dir
         segments = self._log.segments
         closed_point = segments.base_offsets[segments.index_of(up_to)]
 
@@ -206,25 +216,27 @@ class LogFlusher:
 
         def on_error(error: BaseException) -> None:
             self._is_busy = False
-            self._fail(error, job)
+            self._fail(error, job, log_dir)
 
         job = None
         try:
             job = self.job(up_to)
         except OSError as error:
-            self._fail(error, job)
+            self._fail(error, job, log_dir)
             return
         self._is_busy = True
         self._runtime.background.submit(job, on_done, on_error)
 
-    def _fail(self, error: BaseException, job: FlushJob | None) -> None:
+    def _fail(self, error: BaseException, job: FlushJob | None, log_dir: LogDir) -> None:
         """Nothing is believed to be on disk; a full disk may have room again at the next flush."""
         log = self._log
         if isinstance(error, OSError):
-            logger.warning("%s", log.log_dir.failed(error, f"flush of {log.topic_partition}"))
+            logger.warning("%s", log_dir.failed(error, f"flush of {log.topic_partition}"))
         else:
-            log.log_dir.fail(error)
+            log_dir.fail(error)
         self._has_new_names = log.leader_epoch_cache.is_dirty = True
-        if job is not None:
+        if log.log_dir is not log_dir:  # the log has moved meanwhile
+            self.flush(self._wanted)
+        elif job is not None:
             self._unsynced_paths += job.paths
         log.on_flushed()

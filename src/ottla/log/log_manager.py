@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
@@ -24,17 +23,11 @@ from ottla.config.topic_config import TopicConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir, MetaProperties
-from ottla.log.log_files import (
-    CLUSTER_METADATA_DIR,
-    DELETE_DIR_SUFFIX,
-    PARTITION_METADATA,
-    check_topic_name,
-    deleted_dir_name,
-    parse_partition_dir,
-)
+from ottla.log.log_files import MOVE_MARK, check_topic_name, deleted_dir_name
+from ottla.log.log_loading import DirContents, LogLoader
 from ottla.log.offset_checkpoint import OffsetCheckpoint
-from ottla.log.partition_metadata import read_topic_id
-from ottla.log.recovery import LoadedLog, LogSource, load_log
+from ottla.log.recovery import load_log
+from ottla.log.replica_moves import ReplicaMoves
 from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -42,11 +35,6 @@ if TYPE_CHECKING:
     from ottla.log.cleaner.log_cleaner import LogCleaner
 
 logger = logging.getLogger(__name__)
-
-# The embedded registry keeps its journal beside the logs, a KRaft broker its metadata.
-OTHER_DIRECTORIES: Final = frozenset({"registry", "lost+found", CLUSTER_METADATA_DIR})
-
-Loaded = tuple[LogSource, LoadedLog | KafkaError]
 
 
 class LogManager:
@@ -67,7 +55,10 @@ class LogManager:
         self._unusable: dict[TopicPartition, KafkaError] = {}
         self._timers: list[Timer] = []
         self._writes: dict[str, asyncio.Task[None]] = {}
+        self._loader = LogLoader(runtime, broker_config, topic_configs)
+        self.moves = ReplicaMoves(self)
         self._has_deleted = False
+        self.is_stopping = False
         self.cleaner: LogCleaner | None = None
 
     @property
@@ -110,7 +101,11 @@ class LogManager:
 
     async def startup(self) -> None:
         """Load every log, and begin to look after them."""
-        await asyncio.gather(*(self._load_dir(log_dir) for log_dir in self.live_dirs))
+        loaded = await asyncio.gather(*map(self._loader.load, self.live_dirs))
+        for contents in loaded:
+            self._take_loaded(contents)
+        if any(contents.logs and not contents.was_clean for contents in loaded):
+            self.checkpoint_recovery_points()
         if not self.live_dirs:
             raise ConfigError(f"log.dirs={','.join(self.config.log_dirs)}: none can be used")
         config, every = self.config, self.runtime.scheduler.call_every
@@ -135,85 +130,37 @@ class LogManager:
 
             self.cleaner = LogCleaner(self)
             self.cleaner.startup()
+        for contents in loaded:
+            self.moves.resume(contents.log_dir, contents.futures)
 
-    async def _load_dir(self, log_dir: LogDir) -> None:
+    def _take_loaded(self, contents: DirContents) -> None:
+        self._unusable |= contents.unusable
+        for path in contents.deleted:
+            self.remove_later(path)
+        for log in contents.logs:
+            other = self._logs.get(log.topic_partition)
+            self._logs[log.topic_partition] = log if other is None else self._choose(log, other)
+
+    def _choose(self, one: Log, other: Log) -> Log:
+        """Of two logs of a partition, the one that goes further; the other one is deleted.
+
+        There are two if the broker ended between the two renames that end a move from one
+        directory to another: then one was copied from the other, and says so.
+        """
+        disk = self.runtime.disk
+        both = sorted((one, other), key=lambda log: disk.exists(f"{log.dir}/{MOVE_MARK}"))
+        original, copy = both
+        if not disk.exists(f"{copy.dir}/{MOVE_MARK}") or disk.exists(f"{original.dir}/{MOVE_MARK}"):
+            raise ConfigError(f"log.dirs: {one.topic_partition} is in {one.dir} and {other.dir}")
+        kept, gone = sorted(both, key=_reach)[::-1]
+        if _reach(kept) == _reach(gone):
+            kept, gone = copy, original
+        logger.warning("%s had not ended its move; it is in %s now", one.topic_partition, kept.dir)
         try:
-            is_clean = log_dir.is_clean
-            sources = self._find_logs(log_dir, is_clean)
-            high_watermarks = log_dir.read_offsets(log_dir.high_watermarks)
-            count = min(self.config.num_recovery_threads_per_data_dir, len(sources)) or 1
-            shares = [sources[index::count] for index in range(count)]
-            loaded = await asyncio.gather(
-                *(self.runtime.background.run(partial(_load_logs, share)) for share in shares)
-            )
-            if not is_clean:
-                self.runtime.disk.fsync_dir(log_dir.path)  # the names of the logs' directories
-            log_dir.mark_in_use()
-        except OSError as error:
-            log_dir.fail(error)
-            return
-        for source, result in (entry for share in loaded for entry in share):
-            self._add_loaded(log_dir, source, result, high_watermarks)
-        if sources and not is_clean:
-            self.checkpoint_recovery_points()
-
-    def _find_logs(self, log_dir: LogDir, is_clean: bool) -> list[LogSource]:
-        recovery_points = log_dir.read_offsets(log_dir.recovery_points)
-        start_offsets = log_dir.read_offsets(log_dir.log_start_offsets)
-        cleaned_offsets = log_dir.read_offsets(log_dir.cleaned_offsets)
-        sources: list[LogSource] = []
-        for name in self.runtime.disk.list_dir(log_dir.path):
-            path = log_dir.file(name)
-            if not self.runtime.disk.is_dir(path) or name[0] == "." or name in OTHER_DIRECTORIES:
-                continue
-            topic_partition = parse_partition_dir(name)
-            if topic_partition is not None:
-                source = self._source(log_dir, topic_partition, is_clean)
-                source.recovery_point = recovery_points.get(topic_partition, 0)
-                source.log_start_offset = start_offsets.get(topic_partition, 0)
-                source.cleaned_offset = cleaned_offsets.get(topic_partition, 0)
-                sources.append(source)
-            elif name.endswith(DELETE_DIR_SUFFIX):
-                self._remove_later(path)
-            else:
-                logger.warning("%s is not the directory of a partition; it is left alone", path)
-        return sources
-
-    def _source(
-        self, log_dir: LogDir, topic_partition: TopicPartition, is_clean: bool
-    ) -> LogSource:
-        return LogSource(
-            self.runtime.disk,
-            log_dir.file(str(topic_partition)),
-            topic_partition,
-            self._topic_configs(topic_partition.topic),
-            self.runtime.clock.now_ms(),
-            self.config.producer_id_expiration_ms,
-            is_clean,
-        )
-
-    def _add_loaded(
-        self,
-        log_dir: LogDir,
-        source: LogSource,
-        result: LoadedLog | KafkaError,
-        high_watermarks: dict[TopicPartition, int],
-    ) -> None:
-        topic_partition = source.topic_partition
-        if isinstance(result, KafkaError):
-            logger.error("Cannot load %s: %s", source.directory, result)
-            self._unusable[topic_partition] = result
-            return
-        if topic_partition in self._logs:
-            raise ConfigError(
-                f"log.dirs: {topic_partition} is in {source.directory} "
-                f"and in {self._logs[topic_partition].dir}"
-            )
-        if result.repairs:
-            logger.warning("Recovered %s: %s", source.directory, "; ".join(result.repairs))
-        topic_id = read_topic_id(self.runtime.disk, f"{source.directory}/{PARTITION_METADATA}")
-        high_watermark = high_watermarks.get(topic_partition, 0)
-        self._logs[topic_partition] = Log(self.runtime, log_dir, result, topic_id, high_watermark)
+            self._delete_directory(gone)
+        except KafkaError as error:
+            logger.warning("%s stays: %s", gone.dir, error)
+        return kept
 
     # -- logs
 
@@ -257,9 +204,9 @@ class LogManager:
         check_topic_name(topic_partition.topic)
         if topic_partition in self._unusable:
             raise self._unusable[topic_partition]
-        log_dir = self._next_dir()
+        log_dir = self.moves.wanted_dir(topic_partition) or self._next_dir()
         try:
-            loaded = load_log(self._source(log_dir, topic_partition, is_clean=True))
+            loaded = load_log(self._loader.source(log_dir, topic_partition, is_clean=True))
         except OSError as error:
             raise log_dir.failed(error, f"creation of {topic_partition}") from error
         log = Log(self.runtime, log_dir, loaded, NO_UUID)
@@ -278,6 +225,7 @@ class LogManager:
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
         """Delete a partition: its directory gets another name now and goes a little later."""
+        self.moves.give_up(topic_partition)
         log = self._logs.pop(topic_partition, None)
         if log is None:
             return
@@ -285,16 +233,26 @@ class LogManager:
             log.is_deleted = True
             logger.warning("%s cannot be deleted: %s", log.dir, log.log_dir.offline_error())
             return
-        unique = f"{self.runtime.random.getrandbits(128):032x}"
-        log.delete(log.log_dir.file(deleted_dir_name(topic_partition, unique)))
+        self._delete_directory(log)
         logger.info("Deleted %s", log.dir)
         if not self._has_deleted:
             self._has_deleted = True
             self.runtime.scheduler.call_soon(self._forget_deleted)
 
+    def _delete_directory(self, log: Log) -> None:
+        log.delete(log.log_dir.file(deleted_dir_name(log.topic_partition, self.unique_name())))
+
+    def unique_name(self) -> str:
+        """32 hexadecimal digits that no directory has in its name."""
+        return f"{self.runtime.random.getrandbits(128):032x}"
+
     def _forget_deleted(self) -> None:
         """Take deleted logs out of the checkpoints: they would be believed of new ones."""
         self._has_deleted = False
+        self.checkpoint_all()
+
+    def checkpoint_all(self) -> None:
+        """Write down all that is kept of each log beside it."""
         self.checkpoint_recovery_points()
         self.checkpoint_log_start_offsets()
         self.checkpoint_high_watermarks()
@@ -330,7 +288,7 @@ class LogManager:
         await asyncio.shield(self._writes[log.log_dir.recovery_points.path])
         log.check_available()
 
-    def _remove_later(self, path: str) -> None:
+    def remove_later(self, path: str) -> None:
         """Finish a deletion that was under way when the broker stopped."""
         runtime = self.runtime
         runtime.scheduler.call_later(
@@ -381,7 +339,7 @@ class LogManager:
         for log_dir, logs in self._logs_by_dir():
             offsets = {
                 log.topic_partition: log.log_start_offset
-                for log in logs
+                for log in [*logs, *self.moves.logs_into(log_dir)]
                 if log.log_start_offset > log.segments.first.base_offset
             }
             self._write_later(log_dir, log_dir.log_start_offsets, offsets)
@@ -389,12 +347,14 @@ class LogManager:
     def checkpoint_high_watermarks(self) -> None:
         """Write down how far each log is committed."""
         for log_dir, logs in self._logs_by_dir():
+            logs += self.moves.logs_into(log_dir)
             offsets = {log.topic_partition: log.high_watermark for log in logs}
             self._write_later(log_dir, log_dir.high_watermarks, offsets)
 
     def checkpoint_cleaned_offsets(self) -> None:
         """Write down how far each log is compacted."""
         for log_dir, logs in self._logs_by_dir():
+            logs += self.moves.logs_into(log_dir)
             offsets = {
                 log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset
             }
@@ -406,6 +366,10 @@ class LogManager:
             if log.log_dir in by_dir:
                 by_dir[log.log_dir].append(log)
         return list(by_dir.items())
+
+    async def checkpoints_written(self) -> None:
+        """Wait for the checkpoints that are being written, or about to be."""
+        await asyncio.shield(asyncio.gather(*self._writes.values()))
 
     def _write_later(
         self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int]
@@ -430,6 +394,8 @@ class LogManager:
         """Flush every log and mark the directories as clean; they can be used by another then."""
         for timer in self._timers:
             timer.cancel()
+        self.is_stopping = True
+        await self.moves.shutdown()
         if self.cleaner is not None:
             await self.cleaner.shutdown()
         for _, logs in self._logs_by_dir():
@@ -462,12 +428,6 @@ class LogManager:
         log_dir.release()
 
 
-def _load_logs(sources: list[LogSource]) -> list[Loaded]:
-    """Load some logs, in the background; one that cannot be read does not keep the others back."""
-    loaded: list[Loaded] = []
-    for source in sources:
-        try:
-            loaded.append((source, load_log(source)))
-        except KafkaError as error:
-            loaded.append((source, error))
-    return loaded
+def _reach(log: Log) -> tuple[int, int]:
+    """How far a log goes: the last epoch, and the end."""
+    return log.leader_epoch_cache.latest_epoch, log.log_end_offset

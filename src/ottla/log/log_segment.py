@@ -39,6 +39,7 @@ class LogSegment:
     """A file of batches with its indexes. Invariant: `size` ends with the last whole batch.
 
     `max_timestamp_ms` and `offset_of_max_timestamp` are of the batch with the largest timestamp.
+    `revision` grows when the files are changed otherwise than at their ends.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class LogSegment:
         "offset_index",
         "offset_of_max_timestamp",
         "recent",
+        "revision",
         "roll_jitter_ms",
         "size",
         "suffix",
@@ -79,6 +81,7 @@ class LogSegment:
         self.index_interval_bytes = config.index_interval_bytes
         self.created_ms = now_ms
         self.roll_jitter_ms = 0
+        self.revision = 0
         limit = config.segment_index_bytes
         self.offset_index = OffsetIndex(disk, path(INDEX_SUFFIX), base_offset, limit)
         self.time_index = TimeIndex(disk, path(TIME_INDEX_SUFFIX), base_offset, limit)
@@ -184,6 +187,7 @@ class LogSegment:
 
     def truncate_bytes(self, size: int) -> None:
         """Cut the file; the indexes are left for the caller to mend."""
+        self.revision += 1
         self.file.truncate(size)
         self.size = size
         self.recent.truncate(size)
@@ -226,6 +230,7 @@ class LogSegment:
 
     def reset(self) -> None:
         """Forget everything but the file, whose batches are about to be added again."""
+        self.revision += 1
         self.size = 0
         self.recent.truncate(0)
         self._hints.clear()
@@ -420,6 +425,18 @@ class LogSegment:
         self.become_inactive()
 
     # -- leaving
+
+    def move_to(self, directory: str) -> File | None:
+        """Have the same files in another directory from now on; the file that was open, if any."""
+        self.directory = directory
+        for index, kind in (
+            (self.offset_index, INDEX_SUFFIX),
+            (self.time_index, TIME_INDEX_SUFFIX),
+            (self.txn_index, TXN_INDEX_SUFFIX),
+        ):
+            index.path = segment_path(directory, self.base_offset, kind)
+        file, self._file = self._file, None
+        return file
 
     def files(self) -> list[str]:
         """The files of the segment that exist."""

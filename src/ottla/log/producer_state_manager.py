@@ -274,6 +274,11 @@ class ProducerStateManager:
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
     @property
+    def snapshot_offsets(self) -> tuple[int, ...]:
+        """The offsets at which the state was written down."""
+        return tuple(self._snapshot_offsets)
+
+    @property
     def latest_snapshot_offset(self) -> int | None:
         return self._snapshot_offsets[-1] if self._snapshot_offsets else None
 

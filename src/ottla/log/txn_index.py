@@ -60,6 +60,13 @@ class TransactionIndex:
         entries = self.entries()
         return entries[bisect_left(entries, offset, key=attrgetter("last_offset")) :]
 
+    def written_bytes(self) -> int:
+        """How large the file is."""
+        try:
+            return self._disk.file_size(self.path)
+        except FileNotFoundError:
+            return 0
+
     def release(self) -> None:
         """Give back the memory of what can be read again."""
         self._entries = None

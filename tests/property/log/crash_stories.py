@@ -14,6 +14,7 @@ from unittest.mock import patch
 from cleaner_world import CleanerWorld
 from crash_notes import Notes, at_now, recording_runtime
 from log_story import LogStory, check_producers
+from move_story import MoveStory
 
 from ottla.errors import KafkaError
 from ottla.registry.embedded import EmbeddedRegistry
@@ -158,13 +159,14 @@ class RegistryStory:
         run(registry.close())
 
 
-Story = LogStory | CompactionStory | RegistryStory
+Story = LogStory | CompactionStory | MoveStory | RegistryStory
 
 
 def stories(seeds: range) -> dict[str, Story]:
-    """One life for each seed, one of compaction, and one of the registry."""
+    """One life for each seed, one of compaction, one of moves, and one of the registry."""
     found: dict[str, Story] = {f"log {seed}": LogStory(seed, steps=80) for seed in seeds}
-    return found | {"compaction": CompactionStory(), "registry": RegistryStory(1, steps=60)}
+    found |= {"compaction": CompactionStory(), "moves": MoveStory()}
+    return found | {"registry": RegistryStory(1, steps=60)}
 
 
 @dataclass

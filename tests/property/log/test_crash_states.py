@@ -9,7 +9,9 @@ STATES_PER_STORY = 40
 SEEDS = range(3)
 
 
-@pytest.mark.parametrize("name", [*(f"log {seed}" for seed in SEEDS), "compaction", "registry"])
+@pytest.mark.parametrize(
+    "name", [*(f"log {seed}" for seed in SEEDS), "compaction", "moves", "registry"]
+)
 def test_crash_states_are_recovered(name):
     """Whatever was not synced is kept, lost or torn: nothing promised is lost, nothing is wrong."""
     story = stories(SEEDS)[name]

@@ -19,10 +19,10 @@ from ottla.log.cleaner.cleaner_metrics import CleanerMetrics
 from ottla.log.cleaner.cleaning import Cleaning, CleaningPlan, SourceSegment, Steps
 from ottla.log.cleaner.segment_swap import CleaningAbortedError, SegmentSwap
 from ottla.log.cleaner.selection import LogToClean, candidates, filthiest
-from ottla.log.cleaner.throttler import Throttler
 from ottla.log.log import Log
 from ottla.log.log_flusher import FlushJob, FsyncError
 from ottla.log.log_manager import LogManager
+from ottla.log.throttler import Pace
 from ottla.record.plain_compaction import SECRET_BYTES
 from ottla.runtime import Timer
 from ottla.structs import TopicPartition
@@ -37,12 +37,12 @@ class LogCleaner:
         self._logs = log_manager
         self._runtime = log_manager.runtime
         self._config: BrokerConfig = log_manager.config
-        self._throttler = Throttler(self._config.log_cleaner_io_max_bytes_per_second)
+        self._pace = Pace(self._runtime, self._config.log_cleaner_io_max_bytes_per_second)
         self._under_way: dict[TopicPartition, asyncio.Task[bool]] = {}
         self._horizons: dict[Log, int] = {}
         self._timer: Timer | None = None
-        self._sleepers: set[asyncio.Future[None]] = set()
         self._is_stopping = False
+        self._paused: set[TopicPartition] = set()
         self.uncleanable: dict[Log, str] = {}
         self.metrics = CleanerMetrics()
 
@@ -62,9 +62,18 @@ class LogCleaner:
         if self._timer is not None:
             self._timer.cancel()
         self._is_stopping = True
-        for sleeper in self._sleepers:
-            _wake(sleeper)
+        self._pace.wake()
         await self.finish()
+
+    async def pause(self, topic_partition: TopicPartition) -> None:
+        """Begin no round of a log until `resume`, and end the one that is under way."""
+        self._paused.add(topic_partition)
+        round_under_way = self._under_way.get(topic_partition)
+        if round_under_way is not None:
+            await asyncio.wait([round_under_way])
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        self._paused.discard(topic_partition)
 
     # -- choosing
 
@@ -75,7 +84,8 @@ class LogCleaner:
         free = self._config.log_cleaner_threads - len(self._under_way)
         if free <= 0 or self._is_stopping:
             return
-        logs = [log for log in logs if log.topic_partition not in self._under_way]
+        busy = self._under_way.keys() | self._paused
+        logs = [log for log in logs if log.topic_partition not in busy]
         found = candidates(logs, self.uncleanable, self._runtime.clock.now_ms(), self._horizons)
         self.metrics.note_candidates(found)
         while found and free:
@@ -146,7 +156,7 @@ class LogCleaner:
         try:
             while (step := await runtime.background.run(partial(next, steps, None))) is not None:
                 if isinstance(step, int):
-                    await self._throttle(step)
+                    await self._pace.keep(step)
                     self._check_going_on(log)
                 else:
                     await swap.run(step, cleaning.stats.end_offset)
@@ -179,22 +189,10 @@ class LogCleaner:
     def _check_going_on(self, log: Log) -> None:
         if self._is_stopping:
             raise CleaningAbortedError("the broker stops")
+        if log.topic_partition in self._paused:
+            raise CleaningAbortedError(f"{log.topic_partition} moves to another directory")
         if not log.is_available:
             raise CleaningAbortedError(f"{log.topic_partition} is gone")
-
-    async def _throttle(self, byte_count: int) -> None:
-        runtime = self._runtime
-        delay_ms = self._throttler.delay_ms(byte_count, runtime.clock.monotonic_ms())
-        if delay_ms <= 0:
-            return
-        sleeper = asyncio.get_running_loop().create_future()
-        timer = runtime.scheduler.call_later(delay_ms, partial(_wake, sleeper))
-        self._sleepers.add(sleeper)
-        try:
-            await sleeper
-        finally:
-            timer.cancel()
-            self._sleepers.discard(sleeper)
 
     def _plan(self, to_clean: LogToClean) -> CleaningPlan:
         log, config, runtime = to_clean.log, self._config, self._runtime
@@ -214,11 +212,6 @@ class LogCleaner:
             load_factor=config.log_cleaner_io_buffer_load_factor,
             buffer_bytes=config.log_cleaner_io_buffer_size // threads // 2,
         )
-
-
-def _wake(sleeper: asyncio.Future[None]) -> None:
-    if not sleeper.done():
-        sleeper.set_result(None)
 
 
 def _sources(to_clean: LogToClean) -> list[SourceSegment]:

@@ -1,6 +1,6 @@
 """The bound on the disk traffic of compaction."""
 
-from ottla.log.cleaner.throttler import Throttler
+from ottla.log.throttler import Throttler
 
 
 def test_throttler_makes_up_for_what_was_moved():

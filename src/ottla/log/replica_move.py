@@ -1,0 +1,330 @@
+"""One replica that moves from a log directory to another of the same broker, while it is used.
+
+    1. its files are copied into `<topic>-<partition>.<32 digits>-future`, in the background
+    2. what is there is synced, and so are the offsets that the target's checkpoints have of it
+    3. what little was written meanwhile is copied on the loop's thread, the directory gets the
+       partition's name, and the log goes on in it
+    4. that is synced: from now on nothing is lost if the original is
+    5. the original is renamed to `-delete`, and removed later
+
+A crash before 3 is at disk leaves the original as the only one of that name, and the copy is begun
+anew. Between 3 and 5 there are two, of which the copy has a mark: the one that goes further stays.
+What is acknowledged as flushed between 3 and 4 has also had the new name synced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from ottla.log.log import Log
+from ottla.log.log_dir import LogDir
+from ottla.log.log_files import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    MOVE_MARK,
+    PARTITION_METADATA,
+    SNAPSHOT_SUFFIX,
+    deleted_dir_name,
+    future_dir_name,
+    segment_path,
+)
+from ottla.log.log_flusher import FlushJob, FsyncError
+from ottla.log.partition_metadata import write_topic_id
+from ottla.log.segment_copy import CopyError, Paths, Piece, SegmentCopy, blaming, piece_of
+from ottla.log.segment_deletion import delete_directory
+from ottla.runtime import File
+from ottla.structs import NO_UUID, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.log.log_manager import LogManager
+    from ottla.log.throttler import Pace
+
+logger = logging.getLogger(__name__)
+
+PIECE_BYTES: Final = 1024 * 1024
+# So much is copied on the loop's thread when the log changes over: a fraction of a millisecond.
+LAST_PIECE_BYTES: Final = 128 * 1024
+
+
+class MoveGivenUpError(Exception):
+    """The partition is to be deleted or to move elsewhere, its directory failed, or all ends."""
+
+
+class ReplicaMove:
+    """The way of one log into another directory.
+
+    Invariant: until `has_swapped` the log is where it was, and what was copied can be thrown away.
+    """
+
+    def __init__(self, manager: LogManager, log: Log, target: LogDir, pace: Pace) -> None:
+        self.log = log
+        self.target = target
+        self.source = log.log_dir
+        self.has_swapped = False
+        self._manager = manager
+        self._runtime = manager.runtime
+        self._pace = pace
+        self._is_given_up = False
+        self._original = log.dir
+        self._directory = target.file(future_dir_name(log.topic_partition, manager.unique_name()))
+        self._copies: dict[int, SegmentCopy] = {}
+        self._small_files: tuple[UUID, tuple[int, ...]] | None = None
+        self._is_synced = False
+        self._synced_offset = 0
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.log.topic_partition
+
+    @property
+    def size_in_bytes(self) -> int:
+        """How much of the log is there already."""
+        return sum(copy.size_in_bytes for copy in self._copies.values())
+
+    @property
+    def end_offset(self) -> int:
+        """Before this offset everything has been copied."""
+        segments = self.log.segments
+        for index, segment in enumerate(segments):
+            copy = self._copies.get(segment.base_offset)
+            if copy is None or copy.segment is not segment:
+                return segment.base_offset
+            following = segments.end_offset(index, self.log.log_end_offset)
+            if copy.size_in_bytes < segment.size:
+                return copy.end_offset(following)
+        return self.log.log_end_offset
+
+    def give_up(self) -> None:
+        """Throw away what was copied, unless the log is there already."""
+        self._is_given_up = True
+        self._pace.wake()
+
+    async def run(self) -> None:
+        """Move; whatever goes wrong is logged, and blamed on the directory that it is due to."""
+        name = f"{self.topic_partition} from {self.source.path} to {self.target.path}"
+        logger.info("Moving %s", name)
+        try:
+            await self._copy_all()
+            files = self._swap()
+            await self._sync_swapped()
+            await self._delete_original(files)
+        except MoveGivenUpError as error:
+            logger.info("%s is not moved: %s", name, error)
+        except FsyncError as error:
+            self.target.fail(error)
+        except CopyError as error:
+            logger.warning("%s is not moved: %s", name, error)
+            error.log_dir.failed(error.cause, str(error))
+        else:
+            logger.info("Moved %s", name)
+        if not self.has_swapped:
+            await self._throw_away()
+
+    # -- copying
+
+    async def _copy_all(self) -> None:
+        self._check()
+        self._original = self.log.dir
+        manager, cleaner = self._manager, self._manager.cleaner
+        if cleaner is not None:
+            await cleaner.pause(self.topic_partition)
+        await self._in_background(self._prepare)
+        await self._catch_up(PIECE_BYTES)
+        while not self._is_synced:
+            self._is_synced = True
+            self._synced_offset = self.end_offset
+            await self._sync_copies()
+            manager.checkpoint_all()
+            await manager.checkpoints_written()
+            await self._catch_up(LAST_PIECE_BYTES)
+
+    def _prepare(self) -> None:
+        """Make the directory. An older mark of the original's has no meaning any more."""
+        disk = self.target.disk
+        with blaming(self.target, f"making {self._directory}"):
+            disk.make_dirs(self._directory)
+            disk.replace(f"{self._directory}/{MOVE_MARK}", f"{self.log.dir}\n".encode())
+        with blaming(self.source, f"preparing {self.log.dir}"):
+            if disk.exists(f"{self.log.dir}/{MOVE_MARK}"):
+                disk.unlink(f"{self.log.dir}/{MOVE_MARK}")
+                disk.fsync_dir(self.log.dir)
+
+    async def _catch_up(self, last_bytes: int) -> None:
+        """Copy until no more than so many bytes are missing, all of them of the newest segment."""
+        log = self.log
+        while True:
+            self._check()
+            stale = self._stale()
+            small_files = log.topic_id, log.producer_state_manager.snapshot_offsets
+            copy = self._first_incomplete()
+            if stale:
+                await self._in_background(partial(self._remove_copies, stale))
+            elif small_files != self._small_files:
+                await self._in_background(partial(self._copy_small_files, *small_files))
+                self._small_files = small_files
+            elif copy is None:
+                return
+            else:
+                missing = copy.missing()
+                is_last = copy.segment is log.segments.active
+                if is_last and sum(missing.values()) <= last_bytes:
+                    return
+                await self._copy_piece(copy, missing)
+
+    def _stale(self) -> list[SegmentCopy]:
+        """Forget the copies of segments that are gone, or were cut; their files are to go."""
+        present = {id(segment) for segment in self.log.segments}
+        stale = [
+            copy
+            for copy in self._copies.values()
+            if id(copy.segment) not in present or not copy.is_current
+        ]
+        for copy in stale:
+            del self._copies[copy.segment.base_offset]
+            # Leader epochs and producers may have been cut as well.
+            self._is_synced, self._small_files = False, None
+        return stale
+
+    def _remove_copies(self, copies: list[SegmentCopy]) -> None:
+        for copy in copies:
+            for suffix in copy.copied:
+                path = segment_path(self._directory, copy.segment.base_offset, suffix)
+                with blaming(self.target, f"removing {path}"):
+                    self.target.disk.unlink(path)
+
+    def _first_incomplete(self) -> SegmentCopy | None:
+        """The copy to go on with; one that is up to date is complete if its segment is closed."""
+        for segment in self.log.segments:
+            copy = self._copies.get(segment.base_offset)
+            if copy is None:
+                copy = self._copies[segment.base_offset] = SegmentCopy(segment)
+            if copy.is_complete:
+                continue
+            with blaming(self.source, f"reading {segment.path}"):
+                missing = copy.missing()
+            if missing:
+                return copy
+            copy.is_complete = segment is not self.log.segments.active
+        return None
+
+    async def _copy_piece(self, copy: SegmentCopy, missing: dict[str, int]) -> None:
+        """Copy some of the first file that is not complete: that of the batches comes last."""
+        suffix = min(missing, key=lambda each: each == LOG_SUFFIX)
+        rate = self._pace.throttler.bytes_per_second
+        length = min(missing[suffix], PIECE_BYTES, max(1, int(rate)))
+        piece = piece_of(copy, suffix, length, (self.source, self.target, self._directory))
+        try:
+            await self._in_background(piece)
+        except FileNotFoundError as error:
+            if copy.is_current and copy.segment in self.log.segments:
+                raise CopyError(self.source, error, f"reading {piece.paths.source}") from error
+            return  # it was deleted meanwhile
+        copy.copied[suffix] = piece.position + length
+        await self._pace.keep(length)
+
+    def _copy_small_files(self, topic_id: UUID, snapshot_offsets: tuple[int, ...]) -> None:
+        """Copy the topic id and just these snapshots of producers; in the background."""
+        disk, directory = self.target.disk, self._directory
+        with blaming(self.target, f"writing to {directory}"):
+            if topic_id != NO_UUID:
+                write_topic_id(disk, f"{directory}/{PARTITION_METADATA}", topic_id)
+            for name in disk.list_dir(directory):
+                if name.endswith(SNAPSHOT_SUFFIX):
+                    disk.unlink(f"{directory}/{name}")
+        for offset in snapshot_offsets:
+            source = segment_path(self._original, offset, SNAPSHOT_SUFFIX)
+            target = segment_path(directory, offset, SNAPSHOT_SUFFIX)
+            if disk.exists(source):
+                paths = Paths(self.source, source, self.target, target)
+                with suppress(FileNotFoundError):  # it was deleted meanwhile
+                    Piece(paths, 0, disk.file_size(source))()
+
+    async def _sync_copies(self) -> None:
+        """Have on disk what was copied, for which there is no hurry."""
+        epochs = self.log.leader_epoch_cache.contents()
+        await self._in_background(partial(self._sync_files, epochs))
+
+    def _sync_files(self, epochs: bytes) -> None:
+        disk, directory = self.target.disk, self._directory
+        with blaming(self.target, f"syncing {directory}"):
+            disk.replace(f"{directory}/{LEADER_EPOCH_CHECKPOINT}", epochs)
+            paths = [f"{directory}/{name}" for name in disk.list_dir(directory)]
+            FlushJob(disk, [], [], paths, [directory, self.target.path])()
+
+    # -- changing over
+
+    def _swap(self) -> list[File]:
+        """Copy the rest and have the log go on there, within one turn of the loop."""
+        log = self.log
+        self._check()
+        copy = self._copies[log.segments.active.base_offset]
+        with blaming(self.source, f"writing the indexes of {log.dir}"):
+            missing = copy.missing()
+            for suffix, length in missing.items():
+                piece_of(copy, suffix, length, (self.source, self.target, self._directory))()
+        directory = self.target.file(str(self.topic_partition))
+        with blaming(self.target, f"renaming {self._directory}"):
+            self.target.disk.rename(self._directory, directory)
+        self.has_swapped = True
+        self._directory = directory
+        return log.relocate(self.target, directory, self._synced_offset)
+
+    async def _sync_swapped(self) -> None:
+        """Have the last pieces and the new name on disk."""
+        log = self.log
+        segments = log.segments.since(log.recovery_point)
+        paths = [path for segment in segments for path in segment.files()]
+        job = FlushJob(self.target.disk, [], [], paths, [log.dir, self.target.path])
+        with blaming(self.target, f"syncing {log.dir}"):
+            await self._runtime.background.run(job)
+        log.flush()
+
+    async def _delete_original(self, files: list[File]) -> None:
+        """Rename it now and remove it when no read can be under way any more."""
+        manager, directory = self._manager, self._original
+        name = deleted_dir_name(self.topic_partition, manager.unique_name())
+
+        def close() -> None:
+            for file in files:
+                file.close()
+
+        with blaming(self.source, f"deleting {directory}"):
+            delay_ms = self.log.config.file_delete_delay_ms
+            delete_directory(self._runtime, directory, self.source.file(name), delay_ms, close)
+            await self._runtime.background.run(
+                partial(self.source.disk.fsync_dir, self.source.path)
+            )
+        manager.checkpoint_all()
+        await manager.checkpoints_written()
+        if len(manager.live_dirs) == len(manager.dirs) and self.log.is_available:
+            with blaming(self.target, f"unmarking {self.log.dir}"):
+                self.target.disk.unlink(f"{self.log.dir}/{MOVE_MARK}")
+
+    # -- ending
+
+    def _check(self) -> None:
+        if self._is_given_up:
+            raise MoveGivenUpError("it is not wanted any more")
+        if not self.log.is_available or self.log.log_dir is not self.source:
+            raise MoveGivenUpError(f"it is not in {self.source.path} any more")
+        if self.target.is_offline:
+            raise MoveGivenUpError(str(self.target.offline_error()))
+
+    async def _in_background(self, job: Callable[[], None]) -> None:
+        await self._runtime.background.run(job)
+
+    async def _throw_away(self) -> None:
+        """Remove the copy, unless only a start can tell whether it is to go on."""
+        if self.target.is_offline or self.source.is_offline or self._manager.is_stopping:
+            return
+        disk, directory = self.target.disk, self._directory
+        try:
+            if disk.exists(directory):
+                await self._runtime.background.run(partial(disk.remove_tree, directory))
+        except OSError as error:
+            self.target.failed(error, f"removing {directory}")

@@ -1,0 +1,159 @@
+"""Which replicas move to another log directory of the broker, and which are to begin in one.
+
+A move goes on after a restart, from its beginning: that its directory is there says that it was
+wanted (KIP-113). Of a partition that is not here yet the directory is remembered until the broker
+stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log import Log
+from ottla.log.log_dir import LogDir
+from ottla.log.replica_move import ReplicaMove
+from ottla.log.throttler import Pace
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.log.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaMoves:
+    """The moves between the directories of one broker, as many at a time as it has directories."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self._moves: dict[TopicPartition, ReplicaMove] = {}
+        self._tasks: dict[ReplicaMove, asyncio.Task[None]] = {}
+        self._wanted: dict[TopicPartition, LogDir] = {}
+        self._turns = asyncio.Semaphore(max(1, len(manager.config.log_dirs)))
+        self._pace = Pace(
+            manager.runtime, manager.config.replica_alter_log_dirs_io_max_bytes_per_second
+        )
+
+    def update_rate(self, bytes_per_second: int) -> None:
+        """Follow a changed limit."""
+        if bytes_per_second != self._pace.throttler.bytes_per_second:
+            self._pace.change(bytes_per_second)
+
+    def alter(self, topic_partition: TopicPartition, path: str) -> None:
+        """Have a replica move to a log directory, or stay in it, whatever was wanted before.
+
+        REPLICA_NOT_AVAILABLE if it is not on this broker: then it will begin there.
+        """
+        target = self._find(path)
+        log = self._manager.get_log(topic_partition)
+        if log is None:
+            self._wanted[topic_partition] = target
+            raise KafkaError.of(
+                ErrorCode.REPLICA_NOT_AVAILABLE,
+                f"{topic_partition} is not on this broker; it will be made in {target.path}",
+            )
+        log.check_available()
+        move = self._moves.get(topic_partition)
+        if move is not None and move.target is target:
+            return
+        self.give_up(topic_partition)
+        if log.log_dir is not target:
+            self._begin(log, target)
+
+    def _find(self, path: str) -> LogDir:
+        wanted = path.rstrip("/") or "/"
+        for log_dir in self._manager.dirs:
+            if log_dir.path == wanted:
+                if log_dir.is_offline:
+                    raise log_dir.offline_error()
+                return log_dir
+        raise KafkaError.of(
+            ErrorCode.LOG_DIR_NOT_FOUND,
+            f"{path} is none of log.dirs={','.join(self._manager.config.log_dirs)}",
+        )
+
+    def wanted_dir(self, topic_partition: TopicPartition) -> LogDir | None:
+        """Where a new replica was asked to be; KAFKA_STORAGE_ERROR if that has failed."""
+        log_dir = self._wanted.pop(topic_partition, None)
+        if log_dir is not None and log_dir.is_offline:
+            raise log_dir.offline_error()
+        return log_dir
+
+    # -- what is under way
+
+    def into(self, log_dir: LogDir) -> list[ReplicaMove]:
+        """The replicas that are about to be in a directory."""
+        return [
+            move for move in self._moves.values() if move.target is log_dir and not move.has_swapped
+        ]
+
+    def logs_into(self, log_dir: LogDir) -> list[Log]:
+        return [move.log for move in self.into(log_dir)]
+
+    def give_up(self, topic_partition: TopicPartition) -> None:
+        """Move a replica no further; if it is there already the move comes to its end."""
+        move = self._moves.pop(topic_partition, None)
+        if move is not None:
+            move.give_up()
+
+    def _begin(self, log: Log, target: LogDir) -> None:
+        move = ReplicaMove(self._manager, log, target, self._pace)
+        before = [
+            task
+            for each, task in self._tasks.items()
+            if each.topic_partition == log.topic_partition
+        ]
+        self._moves[log.topic_partition] = move
+        task = self._manager.runtime.scheduler.spawn(
+            self._run(move, before), f"moving {log.topic_partition}"
+        )
+        self._tasks[move] = task
+        task.add_done_callback(partial(self._ended, move))
+
+    async def _run(self, move: ReplicaMove, before: list[asyncio.Task[None]]) -> None:
+        """Move once the move before has ended, wherever that one has left the log."""
+        if before:
+            await asyncio.wait(before)
+        async with self._turns:
+            move.source = move.log.log_dir
+            if move.source is not move.target:
+                await move.run()
+
+    def _ended(self, move: ReplicaMove, task: asyncio.Task[None]) -> None:
+        del self._tasks[move]
+        topic_partition = move.topic_partition
+        if self._moves.get(topic_partition) is move:
+            del self._moves[topic_partition]
+        cleaner = self._manager.cleaner
+        if cleaner is not None and topic_partition not in self._moves:
+            cleaner.resume(topic_partition)
+        if not self._manager.is_stopping:
+            self._manager.checkpoint_all()  # those of the target may know the log
+
+    # -- the broker's life
+
+    def resume(self, log_dir: LogDir, futures: Mapping[str, TopicPartition]) -> None:
+        """Go on with the moves that a stop or a crash has ended, and remove what they left."""
+        manager = self._manager
+        for path, topic_partition in futures.items():
+            log = manager.get_log(topic_partition)
+            if log is None and len(manager.live_dirs) < len(manager.dirs):
+                logger.warning("%s stays: the original may be in a failed directory", path)
+                continue
+            manager.remove_later(path)
+            if log is None or log.log_dir is log_dir:
+                logger.info("Removing %s, a copy that is not needed", path)
+            elif topic_partition not in self._moves:
+                self._begin(log, log_dir)
+
+    async def shutdown(self) -> None:
+        """Leave the moves where they are; they go on after the next start."""
+        for move in self._tasks:
+            move.give_up()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))

@@ -1,0 +1,65 @@
+"""A bound on the disk traffic of background work, kept by waiting between its steps."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from ottla.runtime import Runtime
+
+
+class Throttler:
+    """Says how long to wait so that no more than so many bytes a second are moved on average."""
+
+    __slots__ = ("_free_ms", "bytes_per_second")
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self.bytes_per_second = bytes_per_second
+        self._free_ms = 0.0
+
+    def delay_ms(self, byte_count: int, now_ms: int) -> int:
+        """How long whoever has just moved so many bytes has to wait before it goes on."""
+        cost_ms = 1000.0 * byte_count / self.bytes_per_second
+        self._free_ms = max(self._free_ms, float(now_ms)) + cost_ms
+        return int(self._free_ms - now_ms)
+
+
+class Pace:
+    """Has workers wait as a throttler says, until they are woken because something has changed."""
+
+    __slots__ = ("_runtime", "_sleepers", "throttler")
+
+    def __init__(self, runtime: Runtime, bytes_per_second: float) -> None:
+        self._runtime = runtime
+        self._sleepers: set[asyncio.Future[None]] = set()
+        self.throttler = Throttler(bytes_per_second)
+
+    async def keep(self, byte_count: int) -> None:
+        """Wait for as long as so many bytes take."""
+        runtime = self._runtime
+        delay_ms = self.throttler.delay_ms(byte_count, runtime.clock.monotonic_ms())
+        if delay_ms <= 0:
+            return
+        sleeper = asyncio.get_running_loop().create_future()
+        timer = runtime.scheduler.call_later(delay_ms, partial(_wake, sleeper))
+        self._sleepers.add(sleeper)
+        try:
+            await sleeper
+        finally:
+            timer.cancel()
+            self._sleepers.discard(sleeper)
+
+    def change(self, bytes_per_second: float) -> None:
+        """Follow another limit from now on, without a debt."""
+        self.throttler = Throttler(bytes_per_second)
+        self.wake()
+
+    def wake(self) -> None:
+        """End all waits now; what they were for is still made up for later."""
+        for sleeper in self._sleepers:
+            _wake(sleeper)
+
+
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)

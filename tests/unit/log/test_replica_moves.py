@@ -1,0 +1,355 @@
+"""Replicas that move from one log directory to another while they are written and read."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from uuid import UUID
+
+import pytest
+from log_world import PARTITION, LogWorld, numbers, read_all, values
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.offset_checkpoint import OffsetCheckpoint
+from ottla.structs import NO_UUID, TopicPartition
+
+A, B, C = "/data/a", "/data/b", "/data/c"
+SLOW = {"replica.alter.log.dirs.io.max.bytes.per.second": "1000"}
+TOPIC_ID = UUID("01234567-89ab-cdef-0123-456789abcdef")
+
+
+def two_dirs(**settings: str) -> LogWorld:
+    """Partition 0 in the first of two directories."""
+    world = LogWorld(**{"log.dirs": f"{A},{B}", **settings})
+    assert world.log().dir == f"{A}/topic-0"
+    return world
+
+
+def move(world: LogWorld, path: str) -> None:
+    world.manager.moves.alter(PARTITION, path)
+
+
+def settle(world: LogWorld) -> None:
+    """Let everything come to its end that needs no time."""
+    world.runtime.scheduler.run_ready()
+
+
+def held(world: LogWorld, *paths: str) -> list[list[str]]:
+    """The directories of partitions, by the log directory that they are in."""
+    names = [world.disk.list_dir(path) for path in paths]
+    return [[name for name in each if name.startswith("topic-")] for each in names]
+
+
+def refusal(world: LogWorld, path: str, partition: TopicPartition = PARTITION) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        world.manager.moves.alter(partition, path)
+    return caught.value.error
+
+
+def start_slowly(count: int = 100) -> LogWorld:
+    """A move that has begun, has copied something, and waits."""
+    world = two_dirs(**SLOW)
+    world.append_many(count)
+    move(world, B)
+    world.runtime.advance(2000)
+    assert 0 < world.manager.moves.into(world.manager.dirs[1])[0].end_offset < count
+    return world
+
+
+def test_log_moves_with_all_that_belongs_to_it():
+    """Records, indexes, producers, epochs, topic id and offsets; the original goes later."""
+    world = two_dirs()
+    world.manager.get_or_create_log(PARTITION, TOPIC_ID)
+    for number in range(60):
+        header = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number}
+        world.append(b"%d" % number, epoch=number // 20, **header)
+    log = world.log()
+    log.maybe_increment_log_start_offset(5)
+    epochs = list(log.leader_epoch_cache.entries)
+    move(world, B)
+    settle(world)
+
+    assert (world.log(), log.dir, log.log_dir.path) == (log, f"{B}/topic-0", B)
+    assert log.recovery_point == 60
+    assert not world.disk.exists(f"{B}/topic-0/replica-move")
+    assert [name.endswith("-delete") for name in held(world, A)[0]] == [True]
+    world.runtime.advance(2000)
+    assert held(world, A, B) == [[], ["topic-0"]]
+    world.append_many(10)
+    world.stop()
+    world.disk.crash()
+    world.start()
+    log = world.log()
+    assert values(read_all(log)) == numbers(5, 70)
+    assert (log.topic_id, log.leader_epoch_cache.entries[:3]) == (TOPIC_ID, epochs)
+    assert log.producer_state_manager.producers[7].last_sequence == 59
+
+
+def test_reads_that_are_under_way_end_on_the_old_files():
+    """The bytes of a region stay what they were until the files are removed."""
+    world = two_dirs()
+    world.append_many(30)
+    region = world.log().read(0, 400, max_offset=30, min_one_message=True).records
+    before = region.read()
+    move(world, B)
+    settle(world)
+
+    assert region.read() == before
+    world.runtime.advance(2000)
+    with pytest.raises(OSError, match="closed"):
+        region.read()
+
+
+def test_log_is_used_while_it_moves():
+    """Appended to, rolled, shortened and cut: what arrives is what the log is by then."""
+    world = start_slowly()
+    log = world.log()
+    log.maybe_increment_log_start_offset(30)
+    log.delete_old_segments(world.runtime.clock.now_ms())
+    world.append_many(40)
+    world.runtime.advance(3000)
+    world.runtime.scheduler.run(world.manager.truncate(log, 90))
+    world.append(b"other", epoch=3)
+    assert log.dir == f"{A}/topic-0"
+    world.runtime.advance(1000)
+    world.append_many(20)
+    world.runtime.advance(60_000)
+
+    assert log.dir == f"{B}/topic-0"
+    expected = [*numbers(30, 90), b"other", *numbers(91, 111)]
+    assert values(read_all(log)) == expected
+    log = world.restart()
+    assert values(read_all(log)) == expected
+    assert log.leader_epoch_cache.end_offset_for(0, 111) == (0, 90)
+
+
+def test_log_that_was_dropped_as_a_whole_moves_empty():
+    """A follower that begins anew at a later offset."""
+    world = start_slowly()
+    log = world.log()
+    world.runtime.scheduler.run(world.manager.truncate_fully_and_start_at(log, 500))
+    world.runtime.advance(60_000)
+
+    assert log.dir == f"{B}/topic-0"
+    assert world.restart().log_end_offset == 500
+
+
+def test_move_is_throttled_and_described():
+    """The copy is shown with its size and its end; a higher limit is heeded at once."""
+    world = start_slowly()
+    (future,) = world.manager.moves.into(world.manager.dirs[1])
+    size, end = future.size_in_bytes, future.end_offset
+    assert size <= 4000
+    world.runtime.advance(1000)
+    assert future.size_in_bytes > size
+    assert future.end_offset >= end
+    world.manager.moves.update_rate(1 << 40)
+    settle(world)
+
+    assert world.log().dir == f"{B}/topic-0"
+    assert world.manager.moves.into(world.manager.dirs[1]) == []
+
+
+def test_flush_that_is_waited_for_is_made_in_the_new_place():
+    """A record that waits for its flush when the log changes over is acknowledged after it."""
+    world = two_dirs()
+    world.configure(flush_messages=1)
+    world.append_many(20)
+
+    async def append_until_it_has_moved() -> None:
+        while world.log().log_dir.path == A:
+            world.append(b"%d" % world.log().log_end_offset)
+            await asyncio.sleep(0)
+
+    move(world, B)
+    world.runtime.scheduler.run(append_until_it_has_moved())
+    settle(world)
+
+    log = world.log()
+    assert log.log_end_offset > 25
+    assert log.recovery_point == log.safe_end_offset == log.log_end_offset
+    world.disk.crash()
+    world.kill()
+    world.start()
+    assert world.log().log_end_offset == log.log_end_offset
+
+
+def test_move_back_gives_the_copy_up():
+    """Nothing is left of it, and the same move can be asked for again."""
+    world = start_slowly()
+    move(world, A)
+    settle(world)
+
+    assert held(world, A, B) == [["topic-0"], []]
+    assert OffsetCheckpoint(world.disk, f"{B}/replication-offset-checkpoint").read() == {}
+    move(world, B)
+    world.runtime.advance(60_000)
+    assert world.log().dir == f"{B}/topic-0"
+
+
+def test_move_to_a_third_directory_takes_the_place_of_the_first():
+    """Whatever was copied to the second is removed."""
+    world = LogWorld(**{"log.dirs": f"{A},{B},{C}", **SLOW})
+    world.append_many(100)
+    move(world, B)
+    world.runtime.advance(2000)
+    move(world, C)
+    world.runtime.advance(60_000)
+
+    assert held(world, A, B, C) == [[], [], ["topic-0"]]
+    move(world, C)
+    assert world.manager.moves.into(world.manager.dirs[2]) == []
+
+
+def test_deleted_partition_does_not_arrive():
+    """Neither the log nor its copy is left."""
+    world = start_slowly()
+    world.manager.delete_log(PARTITION)
+    world.runtime.advance(60_000)
+
+    assert held(world, A, B) == [[], []]
+    world.log()
+    assert world.manager.moves.into(world.manager.dirs[1]) == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_move_goes_on_after_a_restart(clean):
+    """From its beginning, with what is in the log by then."""
+    world = start_slowly()
+    if clean:
+        world.stop()
+    else:
+        world.kill()
+        world.disk.end_process()
+    world.start()
+    assert world.log().dir == f"{A}/topic-0"
+    world.append_many(10)
+    world.runtime.advance(200_000)
+
+    assert held(world, A, B) == [[], ["topic-0"]]
+    assert values(read_all(world.log())) == numbers(0, 110)
+
+
+def test_copy_without_an_original_is_removed():
+    """It was not complete, and the partition is gone."""
+    world = two_dirs()
+    world.disk.make_dirs(f"{B}/topic-7.0123456789abcdef0123456789abcdef-future")
+    world.restart(clean=True)
+    world.runtime.advance(60_000)
+
+    assert held(world, A, B) == [["topic-0"], []]
+
+
+def test_copy_stays_while_the_original_may_be_in_a_failed_directory(caplog):
+    """At the next start with all of them it goes on."""
+    world = start_slowly()
+    world.stop()
+    fault = world.disk.fail("lock", f"{A}/*", times=1)
+    fault = world.disk.fail("exists", f"{A}/*", times=1)
+    world.start()
+    assert world.manager.dirs[0].is_offline
+    assert [len(names) for names in held(world, B)] == [1]
+    assert "the original may be in a failed directory" in caplog.text
+    world.stop()
+    fault.times = 0
+    world.start()
+    world.runtime.advance(200_000)
+
+    assert values(read_all(world.log())) == numbers(0, 100)
+    assert world.log().dir == f"{B}/topic-0"
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_target_that_fails_does_not_harm_the_original(error):
+    """The log stays where it is; only a broken disk takes the directory offline."""
+    world = start_slowly()
+    world.disk.fail("pwrite", f"{B}/*-future/*", error=error)
+    world.runtime.advance(60_000)
+
+    assert world.log().dir == f"{A}/topic-0"
+    assert world.manager.dirs[1].is_offline == (error == errno.EIO)
+    assert values(read_all(world.log())) == numbers(0, 100)
+    if error == errno.ENOSPC:
+        assert held(world, B) == [[]]
+        move(world, B)
+        world.runtime.advance(60_000)
+        assert world.log().dir == f"{B}/topic-0"
+
+
+def test_source_that_fails_leaves_the_copy_for_later():
+    """Its partitions are offline; the target lives, and a start after the repair goes on."""
+    world = start_slowly()
+    fault = world.disk.fail("pread", f"{A}/topic-0/*", times=100)
+    world.runtime.advance(60_000)
+    assert [log_dir.is_offline for log_dir in world.manager.dirs] == [True, False]
+    fault.times = 0
+    world.restart()
+    world.runtime.advance(200_000)
+
+    assert world.log().dir == f"{B}/topic-0"
+    assert values(read_all(world.log())) == numbers(0, 100)
+
+
+def test_original_that_cannot_be_renamed_is_not_taken_for_the_log(caplog):
+    """The log has moved; the next start with the old directory sees which one goes further."""
+    world = two_dirs()
+    world.append_many(40)
+    world.disk.fail("rename", f"{A}/topic-0")
+    move(world, B)
+    settle(world)
+    assert [log_dir.is_offline for log_dir in world.manager.dirs] == [True, False]
+    world.append_many(5)
+    assert held(world, A, B) == [["topic-0"], ["topic-0"]]
+    world.stop()
+    world.start()
+
+    assert values(read_all(world.log())) == numbers(0, 45)
+    assert f"had not ended its move; it is in {B}/topic-0 now" in caplog.text
+    world.runtime.advance(60_000)
+    assert held(world, A, B) == [[], ["topic-0"]]
+
+
+def test_refusals_name_the_rule():
+    """No such directory, a failed one, and a partition that is not here."""
+    world = two_dirs()
+    assert refusal(world, "/elsewhere") is ErrorCode.LOG_DIR_NOT_FOUND
+    assert refusal(world, B, TopicPartition("topic", 9)) is ErrorCode.REPLICA_NOT_AVAILABLE
+    world.manager.dirs[1].fail(OSError("gone"))
+    assert refusal(world, B) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_partition_begins_where_it_was_asked_to():
+    """Once: when it is made again, the emptiest directory is taken."""
+    world = two_dirs()
+    partition = TopicPartition("topic", 1)
+    for other in (5, 6):
+        world.log(other)
+    assert refusal(world, A + "/", partition) is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert world.log(1).dir == f"{A}/topic-1"
+    world.log(8)
+    world.manager.delete_log(partition)
+
+    assert world.manager.get_or_create_log(partition, NO_UUID).dir == f"{A}/topic-1"
+    refusal(world, B, TopicPartition("topic", 9))
+    world.manager.dirs[1].fail(OSError("gone"))
+    with pytest.raises(KafkaError, match="offline"):
+        world.log(9)
+
+
+def test_moving_log_is_not_compacted_meanwhile():
+    """The cleaner passes it over until it has arrived."""
+    world = two_dirs(**SLOW)
+    world.configure(cleanup_policy="compact", min_cleanable_dirty_ratio="0.0")
+    world.append_many(100)
+    world.log().roll()
+    settle(world)
+    move(world, B)
+    settle(world)
+    world.manager.cleaner.clean_filthiest()
+    world.runtime.advance(3000)
+    assert world.log().cleaned_offset == 0
+    world.runtime.advance(100_000)
+
+    assert world.log().dir == f"{B}/topic-0"
+    assert world.log().cleaned_offset == 100
+    assert values(read_all(world.log())) == [b"99"]
