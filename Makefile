@@ -7,7 +7,8 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 KERNEL := $(wildcard src/ottla/record/native_*.py src/ottla/record/native_*.pxd)
 
-.PHONY: help demo test lint types tidy unit property system peers bench soak lock clean
+.PHONY: help demo test suites lint types tidy unit property simulation simulate system spark peers \
+        bench soak chaos lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1|/' | column -t -s '|'
@@ -24,7 +25,10 @@ $(READY): requirements.lock pyproject.toml $(wildcard setup.py) $(KERNEL)
 demo: $(READY)  ## the main job: a broker, a topic of web-site events, a Spark pipeline, a report (LOG=access.log replays a real log)
 	@$(PY) -m ottla demo $(if $(LOG),--log "$(LOG)") $(DEMO_ARGS)
 
-test: lint types tidy unit property system  ## every default test
+test: lint types tidy suites  ## every default test
+
+suites: $(READY)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target unit spark system property simulation
 
 lint: $(READY)  ## ruff: style and format
 	$(VENV)/bin/ruff check src tests benchmarks setup.py
@@ -42,8 +46,17 @@ unit: $(READY)  ## one room at a time
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(VENV)/bin/pytest tests/property tests/wire
 
-system: $(READY)  ## real clients, real processes, real Spark, the README as written
-	$(VENV)/bin/pytest tests/clients tests/system
+simulation: $(READY)  ## 500 clusters, each in a simulated world with faults of its own; planted bugs
+	$(VENV)/bin/pytest tests/simulation
+
+simulate: $(READY)  ## one of them again, exactly: what broke, and what came of it (SEED=42)
+	@$(PY) -m ottla.testing.simulation $(or $(SEED),1)
+
+system: $(READY)  ## real clients, real processes, real ZooKeeper, the README as written
+	$(VENV)/bin/pytest tests/clients tests/system -m "not spark"
+
+spark: $(READY)  ## real Spark: source, sink, pipelines, tables
+	$(VENV)/bin/pytest tests/system -m spark
 
 peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)
 	$(VENV)/bin/pytest tests/peers -rs
@@ -53,8 +66,11 @@ peers: $(READY)  ## Kafka's own tools, and clients and brokers of other language
 bench: $(READY)  ## every benchmark beside its peer or the machine's own limit
 	$(PY) -m benchmarks
 
-soak: $(READY)  ## every crash state of the disk, and a load with random kills (SOAK_SECONDS=600)
+soak: $(READY)  ## every crash state of the disk, a load with random kills, 10,000 seeds, killed drivers (SOAK_SECONDS=600)
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(VENV)/bin/pytest tests/soak -s
+
+chaos: $(READY)  ## three brokers on ZooKeeper under load: kills, hangs, cuts, elections, moves; the counts of each (SEED=1)
+	CHAOS_SEED=$(or $(SEED),1) $(VENV)/bin/pytest tests/chaos -s
 
 lock: $(READY)  ## rewrite requirements.lock from pyproject.toml
 	$(VENV)/bin/pip install --quiet uv

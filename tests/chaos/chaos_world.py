@@ -1,0 +1,175 @@
+"""Three brokers on a ZooKeeper server, with a network in between that can be cut."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from cluster_load import until
+from cut_network import CutNetwork
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.zookeeper_process import ZooKeeperProcess
+
+ZOOKEEPER = "zookeeper"
+BROKERS = (1, 2, 3)
+SESSION_S = 2.0
+SETTINGS = {
+    "listener.security.protocol.map": "REPLICATION:PLAINTEXT,CLIENTS:PLAINTEXT",
+    "inter.broker.listener.name": "REPLICATION",
+    "replica.lag.time.max.ms": "3000",
+    "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
+}
+JAVA_LCG, JAVA_INCREMENT, JAVA_MASK = 0x5DEECE66D, 0xB, (1 << 48) - 1
+PASSWORD_SECRET = 0xB3415C00
+PASSWORD_LENGTH = 16
+
+
+def end(broker_id: int) -> str:
+    """The name of a broker as an end of the network."""
+    return f"broker-{broker_id}"
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+class ChaosWorld(ClusterProcess):
+    """A cluster whose state is read from ZooKeeper itself, past all cuts."""
+
+    def __init__(self, data_dir: Path, zookeeper: ZooKeeperProcess, chroot: str) -> None:
+        self.network = CutNetwork()
+        self.network.pids = self._ends
+        self._registry_ports: dict[int, int] = {}
+        super().__init__(data_dir, 0, zookeeper=zookeeper, chroot=chroot)
+        self.settings |= SETTINGS
+        for broker_id in BROKERS:
+            self.add(broker_id)
+        self.client = KazooClient(zookeeper.connect, timeout=10)
+        self.client.start(10)
+
+    def add(self, broker_id: int, **overrides: str | int) -> BrokerProcess:
+        """One more broker; others and clients reach it through proxies, and so it ZooKeeper."""
+        own, clients = free_port(), free_port()
+        name = end(broker_id)
+        proxies = [self.network.proxy(name, lambda port=port: port) for port in (own, clients)]
+        self._registry_ports[broker_id] = self.network.proxy(
+            ZOOKEEPER, lambda: self.zookeeper.port, name
+        )
+        listeners = "REPLICATION://127.0.0.1:{},CLIENTS://127.0.0.1:{}"
+        return super().add(
+            broker_id,
+            listeners=listeners.format(own, clients),
+            advertised_listeners=listeners.format(*proxies),
+            **overrides,
+        )
+
+    def start_broker(self, broker_id: int) -> BrokerProcess:
+        port = self._registry_ports[broker_id]
+        broker = self.brokers[broker_id]
+        broker.overrides["zookeeper.connect"] = f"127.0.0.1:{port}{self.chroot}"
+        return broker.start()
+
+    def _ends(self) -> dict[int, str]:
+        return {self.brokers[each].pid: end(each) for each in self.live_brokers}
+
+    def recover(self) -> None:
+        """Whatever was done to it: everything runs again, and all can reach each other."""
+        self.network.heal()
+        if self.zookeeper.process is None:
+            self.zookeeper.start()
+        self.zookeeper.resume()
+        for broker_id in self.brokers:
+            if broker_id in self.live_brokers:
+                self.resume_broker(broker_id)
+            else:
+                self.start_broker(broker_id)
+
+    def close(self) -> None:
+        """Nothing runs any more but ZooKeeper."""
+        with contextlib.suppress(Exception):
+            self.client.stop()
+            self.client.close()
+        self.stop()
+        self.network.close()
+
+    def znode(self, path: str) -> Any:
+        """The JSON of a node; None where there is none."""
+        try:
+            data, _ = self.client.retry(self.client.get, self.chroot + path)
+        except NoNodeError:
+            return None
+        return json.loads(data)
+
+    def state(self, topic: str, partition: int = 0) -> dict[str, Any]:
+        """Who leads a partition, and who is in sync."""
+        found: dict[str, Any] | None = self.znode(
+            f"/brokers/topics/{topic}/partitions/{partition}/state"
+        )
+        return found or {"leader": -1, "isr": [], "leader_epoch": -1, "controller_epoch": -1}
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        return int(self.state(topic, partition)["leader"])
+
+    def in_sync(self, topic: str, partition: int = 0) -> set[int]:
+        return set(self.state(topic, partition)["isr"])
+
+    @property
+    def controller(self) -> int:
+        """The controller's id; -1 while there is none."""
+        found = self.znode("/controller")
+        return -1 if found is None else int(found["brokerid"])
+
+    def registration(self, broker_id: int) -> int:
+        """The number of a broker's registration, its epoch; 0 where it is not registered."""
+        stat = self.client.retry(self.client.exists, f"{self.chroot}/brokers/ids/{broker_id}")
+        return 0 if stat is None else int(stat.czxid)
+
+    def until_registered(self) -> None:
+        until(lambda: all(map(self.registration, self.live_brokers)), "all are registered")
+
+    def expire(self, broker_id: int) -> None:
+        """End a broker's session from beside: another client takes it over and closes it."""
+        path = f"{self.chroot}/brokers/ids/{broker_id}"
+        _, stat = self.client.retry(self.client.get, path)
+        session = stat.ephemeralOwner
+
+        def has_ended() -> bool:
+            found = self.client.retry(self.client.exists, path)
+            if found is None or found.ephemeralOwner != session:
+                return True
+            self._close_session(session)
+            return False
+
+        until(has_ended, f"session {session:#x} has ended")
+
+    def _close_session(self, session: int) -> None:
+        """It may fail: the broker takes its session back as soon as it can."""
+        identity = session, session_password(session)
+        twin = KazooClient(self.zookeeper.connect, timeout=10, client_id=identity)
+        twin.start(10)
+        twin.stop()
+        twin.close()
+
+    def log_bytes(self, broker_id: int, topic: str, partition: int) -> bytes:
+        """All record batches of a replica, wherever its segments begin."""
+        folder = self.brokers[broker_id].data_dir / f"{topic}-{partition}"
+        return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+def session_password(session: int) -> bytes:
+    """The password that ZooKeeper derives from a session's id: 16 bytes of Java's Random."""
+    seed = ((session ^ PASSWORD_SECRET) ^ JAVA_LCG) & JAVA_MASK
+    password = b""
+    while len(password) < PASSWORD_LENGTH:
+        seed = (seed * JAVA_LCG + JAVA_INCREMENT) & JAVA_MASK
+        password += (seed >> 16).to_bytes(4, "little")
+    return password

@@ -1,0 +1,53 @@
+"""Real processes and everything that can befall them: run by `make chaos`, all told in minutes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "system" / "cluster"))
+
+from chaos_story import Story
+from chaos_world import ChaosWorld
+
+from ottla.testing.zookeeper_process import ZooKeeperProcess
+
+HERE = Path(__file__).parent
+SEED = int(os.environ.get("CHAOS_SEED", "1"))
+STORY_LIMIT_S = 400
+
+
+@pytest.fixture(scope="session")
+def running_world(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosWorld]:
+    """One cluster for all stories; each leaves it whole."""
+    folder = tmp_path_factory.mktemp("chaos")
+    zookeeper = ZooKeeperProcess(folder / "zookeeper").start()
+    world = ChaosWorld(folder / "brokers", zookeeper, "/chaos")
+    world.start()
+    yield world
+    world.close()
+    zookeeper.stop()
+
+
+@pytest.fixture
+def world(running_world: ChaosWorld) -> Iterator[ChaosWorld]:
+    """The cluster; what failed in the middle is brought back."""
+    yield running_world
+    running_world.recover()
+
+
+@pytest.fixture
+def story(world: ChaosWorld) -> Callable[..., Story]:
+    """Begins a story of the seed that was asked for."""
+    return lambda name, **settings: Story(world, name, SEED, **settings)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(STORY_LIMIT_S))

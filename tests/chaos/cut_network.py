@@ -1,0 +1,177 @@
+"""A network between processes of this machine that can be cut, in one direction or in both.
+
+Every server is reached through a proxy. The proxy finds out which process has called by its socket,
+so that what goes from A to B can be held while C still reaches B. What is held goes on when the cut
+is healed, as TCP would send it again; `reset` ends connections instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+Answer = TypeVar("Answer")
+
+CLIENT = "client"
+CHUNK = 1 << 16
+LIMIT_S = 10
+SOCKET = re.compile(r"socket:\[(\d+)\]")
+
+
+class CutNetwork:
+    """Proxies on a thread of their own, and the cuts between named ends, each (from, to)."""
+
+    def __init__(self) -> None:
+        self.pids: Callable[[], dict[int, str]] = dict
+        """The processes that are no clients, and their names as ends."""
+        self._cuts: set[tuple[str, str]] = set()
+        self._healed = asyncio.Event()
+        self._links: set[tuple[str, str, asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def proxy(self, name: str, target: Callable[[], int], caller: str | None = None) -> int:
+        """A new port that leads to the end `name` at the target's port of the moment."""
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            port = writer.get_extra_info("peername")[1]
+            await self._connect(caller or self._caller(port), name, target(), reader, writer)
+
+        async def listen() -> int:
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+            self._servers.append(server)
+            return int(server.sockets[0].getsockname()[1])
+
+        return self._call(listen())
+
+    def cut(self, *pairs: tuple[str, str]) -> None:
+        """Hold whatever goes from the first to the second of a pair."""
+
+        async def change() -> None:
+            self._cuts |= set(pairs)
+
+        self._call(change())
+
+    def isolate(self, name: str, *others: str) -> None:
+        """Cut both ways between one end and the others."""
+        self.cut(*((name, other) for other in others), *((other, name) for other in others))
+
+    def heal(self) -> None:
+        """No cuts any more: what was held goes on."""
+
+        async def change() -> None:
+            self._cuts.clear()
+            self._healed.set()
+            self._healed = asyncio.Event()
+
+        self._call(change())
+
+    def reset(self, one: str, other: str) -> None:
+        """End the connections between two ends; what was held is gone."""
+
+        async def end() -> None:
+            for source, target, reading, writing in list(self._links):
+                if {source, target} == {one, other}:
+                    for writer in (reading, writing):
+                        writer.transport.abort()
+
+        self._call(end())
+
+    def close(self) -> None:
+        """The proxies are gone."""
+
+        async def end() -> None:
+            for server in self._servers:
+                server.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.sleep(0)  # the transports get to close their sockets
+
+        self._call(end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(LIMIT_S)
+        self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(LIMIT_S)
+
+    def _caller(self, port: int) -> str:
+        """Whose socket it is that has this local port."""
+        inode = socket_inode(port)
+        for pid, name in self.pids().items():
+            if inode in socket_inodes(pid):
+                return name
+        return CLIENT
+
+    async def _connect(
+        self,
+        caller: str,
+        name: str,
+        port: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            answers, target = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            writer.transport.abort()
+            return
+        link = (caller, name, writer, target)
+        self._links.add(link)
+        try:
+            await asyncio.gather(
+                self._pump(caller, name, reader, target), self._pump(name, caller, answers, writer)
+            )
+        finally:
+            self._links.discard(link)
+            writer.transport.abort()
+            target.transport.abort()
+
+    async def _pump(
+        self, source: str, target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(CHUNK):
+                while (source, target) in self._cuts:
+                    await self._healed.wait()
+                writer.write(data)
+                await writer.drain()
+        # The news of the end must get through the cut as well.
+        while (source, target) in self._cuts:
+            await self._healed.wait()
+        writer.close()
+
+
+def socket_inode(port: int) -> str:
+    """The inode of the established connection with this local port; empty if there is none."""
+    end = f"0100007F:{port:04X}"
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1] == end:
+            return fields[9]
+    return ""
+
+
+def socket_inodes(pid: int) -> set[str]:
+    """The inodes of all sockets of a process."""
+    found = set()
+    with contextlib.suppress(FileNotFoundError):
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if match := SOCKET.match(os.readlink(path)):
+                    found.add(match[1])
+    return found

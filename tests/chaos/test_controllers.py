@@ -1,0 +1,127 @@
+"""Controllers that die in the middle of something, or sleep and wake up as zombies (F28, F29)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from chaos_world import BROKERS, ChaosWorld
+from cluster_load import until
+
+from ottla import Admin, KafkaError, NewTopic
+from ottla.structs import TopicPartition
+
+COUNT = 30
+
+
+@contextlib.contextmanager
+def underway(world: ChaosWorld, ask: Callable[[Admin], object]) -> Iterator[None]:
+    """Somebody asks the cluster for something, and may never hear an answer."""
+
+    def run() -> None:
+        admin = Admin(world.bootstrap_servers, request_timeout_ms=5000)
+        with admin, contextlib.suppress(KafkaError):
+            ask(admin)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    yield
+    thread.join(90)
+    assert not thread.is_alive(), "the request has no end"
+
+
+def kill_controller(world: ChaosWorld) -> None:
+    """The controller dies; returns when there is another one."""
+    controller = world.controller
+    world.kill_broker(controller)
+    until(lambda: world.controller not in (controller, -1), "there is another controller")
+
+
+def test_controller_dies(story, world):
+    """The next one takes over all that there is (F28)."""
+    with story("F28 killed controller") as told:
+        kill_controller(world)
+        told.load.until_more()
+
+
+def test_controller_dies_while_topics_are_made(story, world):
+    """Each topic is there whole, or can still be made (F28)."""
+    with story("F28 killed while creating") as told:
+        names = [f"{told.topic}-new-{number}" for number in range(3)]
+        topics = [NewTopic(name, COUNT, 3) for name in names]
+        with underway(world, lambda admin: admin.create_topics(topics)):
+            told.last(0, 0.2)
+            kill_controller(world)
+        with Admin(world.bootstrap_servers) as admin:
+            for topic in topics:
+                with contextlib.suppress(KafkaError):  # it is there already
+                    admin.create_topics([topic])
+        for name in names:
+            until(
+                lambda name=name: all(world.leader(name, p) != -1 for p in range(COUNT)),
+                f"all partitions of {name} have leaders",
+            )
+
+
+def test_controller_dies_while_topics_are_deleted(story, world):
+    """They are gone in the end, and can be made again (F28)."""
+    with story("F28 killed while deleting") as told:
+        name = f"{told.topic}-old"
+        with Admin(world.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic(name, COUNT, 3)])
+        until(lambda: all(world.leader(name, p) != -1 for p in range(COUNT)), "it has leaders")
+        with underway(world, lambda admin: admin.delete_topics([name])):
+            told.last(0, 0.2)
+            dead = world.controller
+            kill_controller(world)
+        told.load.until_more()
+        world.start_broker(dead)
+        if world.znode(f"/brokers/topics/{name}") is not None:
+            with Admin(world.bootstrap_servers) as admin, contextlib.suppress(KafkaError):
+                admin.delete_topics([name])
+        until(lambda: world.znode(f"/brokers/topics/{name}") is None, f"{name} is gone")
+        with Admin(world.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic(name, 1, 3)])
+        until(lambda: world.leader(name) != -1, f"{name} is there again")
+
+
+def test_controller_dies_while_partitions_move(story, world):
+    """The next controller finishes what was begun (F28)."""
+    with story("F28 killed while reassigning") as told:
+        name = f"{told.topic}-moved"
+        with Admin(world.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic(name, replica_assignment={p: [1] for p in range(9)})])
+        target = [2, 3]
+        moves = {TopicPartition(name, p): target for p in range(9)}
+        with underway(world, lambda admin: admin.alter_partition_reassignments(moves)):
+            told.last(0, 0.2)
+            dead = world.controller
+            kill_controller(world)
+        world.start_broker(dead)
+        with Admin(world.bootstrap_servers) as admin:
+            admin.alter_partition_reassignments(moves)
+        until(
+            lambda: all(world.in_sync(name, p) == set(target) for p in range(9)),
+            "all partitions have moved",
+        )
+        until(lambda: not world.znode(f"/brokers/topics/{name}")["adding_replicas"], "it is over")
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_zombie_controller(story, world, leads):
+    """One that slept past its session gives no orders: its epoch is over (F29)."""
+    controller = world.controller
+    others = [each for each in BROKERS if each != controller]
+    replicas = [controller, *others] if leads else [*others, controller]
+    name = f"F29 zombie controller{' and leader' if leads else ''}"
+    with story(name, assignment=dict.fromkeys(range(3), replicas)) as told:
+        epoch = world.znode("/controller_epoch")
+        world.pause_broker(controller)
+        until(lambda: world.controller not in (controller, -1), "there is another controller")
+        told.last(1, 4)
+        world.resume_broker(controller)
+        told.until_in_sync()
+        assert world.controller != controller
+        assert world.znode("/controller_epoch") == epoch + 1

@@ -1,0 +1,124 @@
+"""Elections of replicas that are not in sync, and partitions that move under load (F30-F32)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+from chaos_world import BROKERS
+from cluster_load import until
+
+from ottla import Admin, NewTopic, Producer
+from ottla.structs import TopicPartition
+
+MEGABYTE = 1_000_000
+ORDER = [1, 2, 3]
+ONE_LEADER = dict.fromkeys(range(3), ORDER)
+
+
+def leave_one_in_sync(told, world) -> int:
+    """The followers die, one after the other, the leader goes on alone; then it dies as well."""
+    leader = told.leader
+    for follower in told.followers:
+        world.kill_broker(follower)
+    until(lambda: told.in_sync() == {leader}, "the leader is in sync alone")
+    told.load.until_more(300)
+    world.kill_broker(leader)
+    return leader
+
+
+def test_only_those_out_of_sync_are_alive(story, world):
+    """Nobody leads until the last one that was in sync is back (F30)."""
+    with story("F30 unclean election off", assignment=ONE_LEADER, min_insync_replicas="1") as told:
+        leader = leave_one_in_sync(told, world)
+        others = [each for each in BROKERS if each != leader]
+        for broker_id in others:
+            world.start_broker(broker_id)
+        until(lambda: told.leader == -1, "nobody leads")
+        told.last(3)
+        assert told.leader == -1
+        world.start_broker(leader)
+        until(lambda: told.leader == leader, "the last one in sync leads")
+
+
+def test_unclean_election(story, world):
+    """It costs what only the dead leader had, and no more; all replicas are equal after it (F31).
+
+    Its producer numbers nothing: it would be told that numbers are missing, and stop.
+    """
+    told = story(
+        "F31 unclean election on",
+        assignment=ONE_LEADER,
+        min_insync_replicas="1",
+        unclean_leader_election_enable="true",
+    )
+    told.producer_settings = {
+        "enable.idempotence": False,
+        "max.in.flight.requests.per.connection": 1,
+    }
+    with told:
+        leader = told.leader
+        world.kill_broker(told.followers[0])
+        world.kill_broker(told.followers[0 if told.leader != leader else 1])
+        replicated = told.load.count
+        until(lambda: told.in_sync() == {leader}, "the leader is in sync alone")
+        told.load.until_more(300)
+        world.kill_broker(leader)
+        told.may_lose = told.load.count - replicated + 100
+        for broker_id in BROKERS:
+            if broker_id != leader:
+                world.start_broker(broker_id)
+        told.until_leader_is_not(leader)
+        told.load.until_more()
+
+
+def test_partitions_move_under_load(story, world):
+    """To a new broker, while others are bounced (F32)."""
+    world.add(4)
+    world.start_broker(4)
+    try:
+        with story("F32 reassignment", assignment=ONE_LEADER) as told:
+            moves = {TopicPartition(told.topic, p): [2, 3, 4] for p in range(3)}
+            with Admin(world.bootstrap_servers) as admin:
+                admin.alter_partition_reassignments(moves)
+            world.kill_broker(2)
+            told.last(0, 2)
+            world.start_broker(2)
+            until(lambda: all(told.in_sync(p) >= {3, 4} for p in range(3)), "they have moved")
+            told.brokers = {2, 3, 4}
+            told.load.until_more()
+    finally:
+        with Admin(world.bootstrap_servers) as admin:
+            admin.delete_topics([told.topic])
+        until(lambda: world.znode(f"/brokers/topics/{told.topic}") is None, "the topic is gone")
+        world.stop_broker(4)
+        del world.brokers[4]
+
+
+def test_throttled_move_takes_its_time(story, world, tmp_path):
+    """Between 0.9 and 2 times what the throttle says (F32)."""
+    size, rate = 12 * MEGABYTE, MEGABYTE
+    with story("F32 throttle") as told:
+        name = f"{told.topic}-moved"
+        plan = tmp_path / "plan.json"
+        plan.write_text(
+            json.dumps(
+                {"version": 1, "partitions": [{"topic": name, "partition": 0, "replicas": [2]}]}
+            )
+        )
+        with Admin(world.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic(name, replica_assignment={0: [1]})])
+        with Producer(world.bootstrap_servers) as producer:
+            for _ in range(size // 10_000):
+                producer.send(name, bytes(10_000))
+        began_s = time.monotonic()
+        command = [sys.executable, "-m", "ottla", "reassign-partitions", "--bootstrap-server"]
+        command += [world.bootstrap_servers, "--reassignment-json-file", str(plan)]
+        subprocess.run([*command, "--execute", "--throttle", str(rate)], check=True, timeout=60)
+        until(lambda: world.in_sync(name) == {2}, f"{name} has moved", 60)
+        took_s = time.monotonic() - began_s
+        print(f"{size} bytes at {rate} bytes/s took {took_s:.1f} s")
+        subprocess.run([*command, "--verify"], check=True, timeout=60)
+    assert 0.9 * size / rate <= took_s <= 2 * size / rate

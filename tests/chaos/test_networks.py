@@ -1,0 +1,90 @@
+"""Cuts between brokers, one-way and both ways, and between brokers and ZooKeeper (F21-F24)."""
+
+from __future__ import annotations
+
+import pytest
+from chaos_world import BROKERS, SESSION_S, ZOOKEEPER, end
+from cluster_load import until
+
+QUIET_S = 2.0
+
+
+def led_by(broker_id: int) -> dict[int, list[int]]:
+    """Every partition is led by this broker, and followed by the others."""
+    others = [each for each in BROKERS if each != broker_id]
+    return {partition: [broker_id, *others] for partition in range(3)}
+
+
+def test_leader_cut_from_its_followers(story, world):
+    """It is in sync alone and takes nothing that two must have (F21).
+
+    The leader is the controller: another one could not be asked to take followers out.
+    """
+    leader = world.controller
+    with story("F21 leader without followers", assignment=led_by(leader)) as told:
+        others = [end(each) for each in told.followers]
+        world.network.isolate(end(leader), *others)
+        until(lambda: told.in_sync() == {leader}, "the leader is in sync alone")
+        before = told.load.count
+        told.last(QUIET_S)
+        assert told.load.count == before
+        world.network.heal()
+        told.until_in_sync()
+        told.load.until_more()
+
+
+@pytest.mark.parametrize("is_controller", [False, True])
+def test_leader_cut_from_zookeeper(story, world, is_controller):
+    """Others lead once its session is over; what it acknowledged alone is nothing (F22)."""
+    controller = world.controller
+    others = [each for each in BROKERS if each != controller]
+    leader = controller if is_controller else others[0]
+    name = f"F22 {'controller' if is_controller else 'leader'} without ZooKeeper"
+    with story(name, assignment=led_by(leader)) as told:
+        world.network.isolate(end(leader), ZOOKEEPER)
+        told.until_leader_is_not(leader)
+        told.load.until_more()
+        told.last(SESSION_S, 3 * SESSION_S)
+        world.network.heal()
+        told.until_in_sync()
+
+
+@pytest.mark.parametrize("to_leader", [False, True])
+def test_one_way_cut(story, world, to_leader):
+    """A follower that does not hear the leader, or is not heard, leaves and comes back (F23)."""
+    leader = world.controller
+    name = f"F23 one way {'to' if to_leader else 'from'} the leader"
+    with story(name, assignment=led_by(leader)) as told:
+        follower = told.chance.choice(told.followers)
+        way = (end(follower), end(leader)) if to_leader else (end(leader), end(follower))
+        world.network.cut(way)
+        until(lambda: follower not in told.in_sync(), "the follower is out of sync")
+        told.load.until_more()
+        world.network.heal()
+        told.until_in_sync()
+
+
+@pytest.mark.parametrize("to_leader", [False, True])
+def test_one_way_cut_from_the_controller(story, world, to_leader):
+    """The controller cannot be asked to take itself out: nothing is acknowledged or lost (F23)."""
+    controller = world.controller
+    leader = next(each for each in BROKERS if each != controller)
+    name = f"F23 one way {'to' if to_leader else 'from'} a leader"
+    with story(name, assignment=led_by(leader)) as told:
+        way = (end(controller), end(leader)) if to_leader else (end(leader), end(controller))
+        world.network.cut(way)
+        told.last(4, 8)
+        world.network.heal()
+        told.until_in_sync()
+
+
+def test_ring(story, world):
+    """Two brokers do not see each other, the third one sees both (F24)."""
+    with story("F24 ring") as told:
+        leader = told.leader
+        epoch = world.znode("/controller_epoch")
+        world.network.isolate(end(leader), end(told.chance.choice(told.followers)))
+        told.last(4, 8)
+        assert world.znode("/controller_epoch") == epoch
+        world.network.heal()
+        told.until_in_sync()
