@@ -6,7 +6,7 @@ DescribeTransactions (65), ListTransactions (66).
 from __future__ import annotations
 
 from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import Array, Boolean, Int16, Int32, Int64, String, field
+from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, field
 
 
 class InitProducerIdRequest(Request, api_key=22, versions="0-5", flexible="2+"):
@@ -161,10 +161,14 @@ class WritableTxnMarker(Struct):
     transaction_result: bool = field(Boolean)
     topics: list[WritableTxnMarkerTopic] = field(Array(WritableTxnMarkerTopic))
     coordinator_epoch: int = field(Int32)
+    transaction_version: int = field(Int8, versions="2+", ignorable=True)
 
 
-class WriteTxnMarkersRequest(Request, api_key=27, versions="0-1", flexible="1+"):
-    """A coordinator has the ends of transactions written into the logs. v1 flexible."""
+class WriteTxnMarkersRequest(Request, api_key=27, versions="0-2", flexible="1+"):
+    """A coordinator has the ends of transactions written into the logs.
+
+    v1 flexible · v2 whether the end has raised the producer's epoch (KIP-1228).
+    """
 
     markers: list[WritableTxnMarker] = field(Array(WritableTxnMarker))
 
@@ -192,7 +196,7 @@ class WritableTxnMarkerResult(Struct):
     topics: list[WritableTxnMarkerTopicResult] = field(Array(WritableTxnMarkerTopicResult))
 
 
-class WriteTxnMarkersResponse(Response, api_key=27, versions="0-1", flexible="1+"):
+class WriteTxnMarkersResponse(Response, api_key=27, versions="0-2", flexible="1+"):
     """One result for each partition of each marker. v1 flexible."""
 
     markers: list[WritableTxnMarkerResult] = field(Array(WritableTxnMarkerResult))

@@ -255,6 +255,7 @@ def writable(marker: TxnMarker, partitions: Collection[TopicPartition]) -> Writa
             for name, indexes in by_topic(partitions).items()
         ],
         coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
     )
 
 

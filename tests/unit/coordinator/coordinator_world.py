@@ -34,6 +34,7 @@ class Channel:
         self.errors: dict[TopicPartition, ErrorCode] = {}
         self.hold = False
         self.written: list[tuple[TopicPartition, int, int, bool]] = []
+        self.versions: list[int] = []
         self.attempts = 0
 
     def exists(self, topic_partition):
@@ -41,6 +42,7 @@ class Channel:
 
     def write_markers(self, marker, partitions, on_written):
         self.attempts += 1
+        self.versions.append(marker.transaction_version)
         if self.hold:
             return
         results = {tp: self.errors.get(tp, ErrorCode.NONE) for tp in partitions}

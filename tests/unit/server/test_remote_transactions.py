@@ -24,7 +24,7 @@ from ottla.protocol.transactions import (
 from ottla.server.remote_transactions import ClusterMarkerChannel, ClusterVerification
 from ottla.structs import TRANSACTIONS_TOPIC, LeaderAndIsr, PartitionState, TopicPartition
 
-MARKER = TxnMarker(7, 3, True, 2)
+MARKER = TxnMarker(7, 3, True, 2, 1)
 OWN, OTHERS, NOBODYS = (TopicPartition("t", index) for index in range(3))
 
 
@@ -118,6 +118,7 @@ def test_markers_go_to_whoever_leads(world):
     (marker,) = body.markers
     assert (broker_id, marker.producer_id, marker.producer_epoch) == (2, 7, 3)
     assert (marker.transaction_result, marker.coordinator_epoch) == (True, 2)
+    assert marker.transaction_version == 1
 
 
 def test_markers_that_wait_travel_together(world):

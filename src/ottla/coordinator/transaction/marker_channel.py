@@ -12,12 +12,17 @@ OnWritten = Callable[[Mapping[TopicPartition, ErrorCode]], object]
 
 
 class TxnMarker(NamedTuple):
-    """How a producer's transaction has ended, as decided in an epoch of its coordinator."""
+    """How a producer's transaction has ended, as decided in an epoch of its coordinator.
+
+    From `transaction_version` 2 on the end has raised the producer's epoch: the marker has the
+    epoch in which the producer goes on, and batches of this epoch are not the marker's.
+    """
 
     producer_id: int
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
+    transaction_version: int = 0
 
 
 class MarkerChannel(Protocol):

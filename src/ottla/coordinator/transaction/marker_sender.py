@@ -51,6 +51,7 @@ class MarkerSender:
             transaction.producer_epoch,
             transaction.is_commit,
             self._manager.coordinator_epoch(metadata),
+            transaction.client_version,
         )
         self._send(metadata, marker, transaction.partitions)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Final
 
 from ottla.coordinator.transaction.marker_channel import OnWritten, TxnMarker
+from ottla.coordinator.transaction.transaction_metadata import EPOCH_BUMP
+from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.control_record import (
     ControlRecordType,
@@ -36,7 +39,11 @@ class MarkerWriter:
     def write(
         self, marker: TxnMarker, partitions: Collection[TopicPartition], on_written: OnWritten
     ) -> None:
-        """Append the marker to each partition; answered once all in-sync replicas have it."""
+        """Append the marker to each partition; answered once all in-sync replicas have it.
+
+        A marker may come again, by a connection that its sender has given up, when the next
+        transaction is open. Where that one has the marker's epoch it must not be ended (KIP-1228).
+        """
         type_ = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
         batch = build_end_transaction_marker(
             EndTransactionMarker(type_, marker.coordinator_epoch),
@@ -45,17 +52,29 @@ class MarkerWriter:
             marker.producer_epoch,
         )
 
+        late = frozenset(filter(partial(self._is_late, marker), partitions))
+
         def respond(results: Mapping[TopicPartition, PartitionAppendResult]) -> None:
             for topic_partition, result in results.items():
                 if topic_partition.topic == OFFSETS_TOPIC and not result.error:
                     partition = topic_partition.partition
                     self._on_offsets_ended(partition, marker.producer_id, marker.is_commit)
-            on_written({tp: result.error for tp, result in results.items()})
+            refused = dict.fromkeys(late, ErrorCode.INVALID_PRODUCER_EPOCH)
+            on_written(refused | {tp: result.error for tp, result in results.items()})
 
         self._replica_manager.append_records(
             APPEND_TIMEOUT_MS,
             ACKS_ALL,
-            {tp: memoryview(bytearray(batch)) for tp in partitions},
+            {tp: memoryview(bytearray(batch)) for tp in partitions if tp not in late},
             respond,
             origin=AppendOrigin.COORDINATOR,
+        )
+
+    def _is_late(self, marker: TxnMarker, topic_partition: TopicPartition) -> bool:
+        """Whether the marker's own transaction has ended here, and another is open."""
+        if marker.transaction_version < EPOCH_BUMP:
+            return False
+        partition = self._replica_manager.partitions.get(topic_partition)
+        return partition is not None and partition.has_open_txn(
+            marker.producer_id, marker.producer_epoch
         )

@@ -240,6 +240,7 @@ class TransactionHandlers:
                 marker.producer_epoch,
                 marker.transaction_result,
                 marker.coordinator_epoch,
+                marker.transaction_version,
             ),
             partitions,
             on_written,

@@ -37,6 +37,7 @@ def test_end_raises_the_epoch_and_the_markers_have_it(world, commit):
     assert world.bump(producer, commit) == (NONE, 100, 1)
 
     assert world.channel.written == [(T0, 100, 1, commit), (T1, 100, 1, commit)]
+    assert world.channel.versions == [EPOCH_BUMP]
     assert world.add(producer, T0) is FENCED
     assert world.end(producer, commit) is FENCED
     assert world.add(TxnProducer("x", 100, 1), T0) is NONE

@@ -221,7 +221,7 @@ def test_answer_of_the_coordinator_may_come_later(broker, producer):
     assert values(broker.fetch(isolation=UNCOMMITTED)) == [b"v0"]
 
 
-def write_marker(broker, producer, commit=True, coordinator_epoch=0, version=1):
+def write_marker(broker, producer, commit=True, coordinator_epoch=0, version=1, **fields):
     """The error code of a marker for T0."""
     marker = WritableTxnMarker(
         producer_id=producer[0],
@@ -229,6 +229,7 @@ def write_marker(broker, producer, commit=True, coordinator_epoch=0, version=1):
         transaction_result=commit,
         topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
         coordinator_epoch=coordinator_epoch,
+        **fields,
     )
     (result,) = broker.call(WriteTxnMarkersRequest(markers=[marker]), version).markers
     return result.topics[0].partitions[0].error_code
@@ -246,6 +247,25 @@ def test_hanging_transaction_can_be_ended_by_hand(broker, producer, version):
     assert write_marker(broker, old) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert write_marker(broker, producer) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert broker.call(WriteTxnMarkersRequest(), 1).markers == []
+
+
+@pytest.mark.parametrize("outcome", [True, False])
+def test_marker_that_comes_again_does_not_end_the_next_transaction(broker, producer, outcome):
+    """Where ends raise epochs, its epoch is that of the transaction that is open now (KIP-1228)."""
+    broker.add(producer, 0)
+    broker.produce(producer, 0, b"first")
+    broker.end(producer, version=5)
+    following = producer[0], producer[1] + 1
+    repeated = {"commit": outcome, "version": 2, "transaction_version": 2}
+    assert write_marker(broker, following, **repeated) == ErrorCode.NONE
+    broker.add(following, 0)
+    broker.produce(following, 0, b"open")
+
+    assert write_marker(broker, following, **repeated) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert broker.fetch().last_stable_offset < broker.fetch().high_watermark
+    broker.produce(following, 1, b"open still")
+    broker.end(following, version=5)
+    assert values(broker.fetch(2)) == [b"open", b"open still"]
 
 
 def test_offsets_in_an_open_transaction_are_unstable(broker, producer):
