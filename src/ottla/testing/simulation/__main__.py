@@ -13,6 +13,7 @@ from ottla.testing.simulation.story import Outcome, tell
 
 HASH_SEED = "PYTHONHASHSEED"
 SHOWN = 6
+SILENT = logging.CRITICAL + 1
 
 
 def seeds_of(text: str) -> range:
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at work")
     parser.add_argument("--verbose", action="store_true", help="show what the brokers log")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL)
+    logging.basicConfig(level=logging.INFO if options.verbose else SILENT)
     if len(options.seeds) > 1:
         return min(1, run(options.seeds, options.jobs))
     outcome = tell(options.seeds[0])

@@ -104,15 +104,15 @@ class Story:
         if not self.world.run_until(self._is_whole, PEACE_LIMIT_MS):
             self.history.violations.append(f"no peace after {PEACE_LIMIT_MS} ms: {self._state()}")
             return
-        self._read_everything()
+        self._read_everything({tp: self._end_of(tp) for tp in self.partitions})
         self.history.violations += check_in_the_end(self.cluster, self.history, TOPIC)
 
-    def _read_everything(self) -> None:
+    def _read_everything(self, ends: dict[TopicPartition, int]) -> None:
         last = Reader(self.cluster, "last-reader", self.history)
         last.process.spawn(last.run(self.partitions), "read everything")
 
         def has_read_all() -> bool:
-            return all(last.next_offsets.get(tp, 0) >= self._end_of(tp) for tp in self.partitions)
+            return all(last.next_offsets.get(tp, 0) >= end for tp, end in ends.items())
 
         if not self.world.run_until(has_read_all, PEACE_LIMIT_MS):
             self.history.violations.append(f"not everything can be read: {last.next_offsets}")
