@@ -99,7 +99,7 @@ def test_partitions_move_under_load(story, world):
 
 def test_throttled_move_takes_its_time(story, world, tmp_path):
     """Between 0.9 and 2 times what the throttle says (F32)."""
-    size, rate = 12 * MEGABYTE, MEGABYTE
+    size, rate = 24 * MEGABYTE, 2 * MEGABYTE
     with story("F32 throttle") as told:
         name = f"{told.topic}-moved"
         plan = tmp_path / "plan.json"
@@ -109,10 +109,11 @@ def test_throttled_move_takes_its_time(story, world, tmp_path):
             )
         )
         with Admin(world.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic(name, replica_assignment={0: [1]})])
+            config = {"min.insync.replicas": "1"}
+            admin.create_topics([NewTopic(name, replica_assignment={0: [1]}, configs=config)])
         with Producer(world.bootstrap_servers) as producer:
-            for _ in range(size // 10_000):
-                producer.send(name, bytes(10_000))
+            sent = [producer.send(name, bytes(10_000)) for _ in range(size // 10_000)]
+        assert sent[-1].result().offset == len(sent) - 1
         began_s = time.monotonic()
         command = [sys.executable, "-m", "ottla", "reassign-partitions", "--bootstrap-server"]
         command += [world.bootstrap_servers, "--reassignment-json-file", str(plan)]

@@ -27,7 +27,8 @@ class ReplicationQuota:
         self._broker_id = broker_id
         self._window_count = window_count
         self._window_size_ms = window_size_ms
-        self._samples: deque[tuple[int, int]] = deque()
+        self._samples: deque[tuple[int, int, int]] = deque()
+        """Window, when it got its first bytes, and how many it got."""
 
     def applies(self, throttled_replicas: Sequence[str], partition: int) -> bool:
         """Whether this broker's replica of a partition is among those that a topic throttles."""
@@ -42,10 +43,12 @@ class ReplicationQuota:
         """So many bytes of a throttled replica were sent or received."""
         if self.bytes_per_second >= LONG_MAX:
             return
-        window = self._clock.monotonic_ms() // self._window_size_ms
+        began_ms = self._clock.monotonic_ms()
+        window = began_ms // self._window_size_ms
         if self._samples and self._samples[-1][0] == window:
-            size += self._samples.pop()[1]
-        self._samples.append((window, size))
+            _, began_ms, before = self._samples.pop()
+            size += before
+        self._samples.append((window, began_ms, size))
 
     @property
     def is_exceeded(self) -> bool:
@@ -59,8 +62,8 @@ class ReplicationQuota:
             samples.popleft()
         if not samples:
             return False
-        total = sum(size for _, size in samples)
+        total = sum(size for _, _, size in samples)
         # Since the first sample, not over all windows: or a move would begin with a burst of all
         # that was not sent before it.
-        elapsed_ms = max(now_ms - samples[0][0] * self._window_size_ms, self._window_size_ms)
+        elapsed_ms = max(now_ms - samples[0][1], self._window_size_ms)
         return total * 1000 / elapsed_ms > self.bytes_per_second
