@@ -13,6 +13,7 @@ for folder in (
     "unit/log/cleaner",
     "system/spark_sink",
     "system/warehouse",
+    "soak",
 ):
     sys.path.insert(0, str(TESTS / folder))
 

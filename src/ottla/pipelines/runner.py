@@ -1,4 +1,4 @@
-"""Starts Spark for pipelines: on this machine, quiet, and quick to be ready."""
+"""Starts Spark for pipelines, quiet and quick to be ready: on this machine, or on a cluster."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
-    # As many shuffle partitions as cores: each one is a task of some 30 ms, however little it does.
-    "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     # Sizing each row costs more than sending it where rows have headers (SPARK-51316).
     "spark.sql.execution.arrow.maxBytesPerBatch": NO_LIMIT,
@@ -36,6 +34,11 @@ SETTINGS = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+# What holds where driver and tasks are one process; a cluster has its own settings.
+LOCAL_SETTINGS = {
+    # As many shuffle partitions as cores: each one is a task of some 30 ms, however little it does.
+    "spark.sql.shuffle.partitions": "2",
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -56,7 +59,8 @@ def spark_session(
     short_run: bool = False,
     log_path: Path | None = None,
 ) -> SparkSession:
-    """A session on this machine; raises JavaMissingError where Spark cannot run.
+    """A session, on this machine unless the master says otherwise; raises JavaMissingError where
+    Spark cannot run.
 
     `short_run` has the JVM compile for a quick start and not for speed in the long run. With
     `log_path` whatever the JVM and its Python workers say goes to that file.
@@ -67,11 +71,14 @@ def spark_session(
     # Workers run the Python that the driver runs, whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    is_local = master.startswith("local")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    own = {**SETTINGS, **LOCAL_SETTINGS} if is_local else SETTINGS
     flags = (*JVM_FLAGS, *SHORT_RUN_FLAGS) if short_run else JVM_FLAGS
     builder = SparkSession.builder.appName(app_name).master(master)
     builder = builder.config("spark.driver.extraJavaOptions", " ".join(flags))
-    for name, value in {**SETTINGS, **(settings or {})}.items():
+    for name, value in {**own, **(settings or {})}.items():
         builder = builder.config(name, value)
     with nullcontext() if log_path is None else _stderr_to(log_path), _signals_deferred():
         return builder.getOrCreate()
