@@ -1,4 +1,4 @@
-"""A broker with two log directories, one of which fails: the other one lives on."""
+"""A broker with two log directories: one fails, and replicas move from one to the other."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaAdminClient
+from kafka.structs import TopicPartitionReplica
+
+from ottla import Admin
+from ottla.clients.admin.log_dirs import TopicPartitionReplica as Replica
+from ottla.errors import ErrorCode
+from ottla.structs import TopicPartition as Partition
 
 LIMIT_SECONDS = 20
 TOPIC = "spread"
@@ -55,8 +62,8 @@ def produce(process, topic, partitions):
 
 
 def held(folder):
-    """The topic's partitions in a directory."""
-    return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob(f"{TOPIC}-*"))
+    """The topic's partitions in a directory, without what is to be deleted or to come."""
+    return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob(f"{TOPIC}-[0-9]"))
 
 
 def destroy(process, folder):
@@ -166,3 +173,102 @@ def test_the_directories_are_described(broker, dirs):
         "error": "KAFKA_STORAGE_ERROR",
         "partitions": [],
     }
+
+
+@pytest.fixture
+def reassign(broker, tmp_path):
+    """Run `ottla reassign-partitions` with a plan that has partition 0 in a directory."""
+
+    def run(log_dir, *words):
+        row = {"topic": TOPIC, "partition": 0, "replicas": [0], "log_dirs": [str(log_dir)]}
+        path = tmp_path / "plan.json"
+        path.write_text(json.dumps({"version": 1, "partitions": [row]}))
+        command = [sys.executable, "-m", "ottla", "reassign-partitions", "--bootstrap-server"]
+        command += [broker.bootstrap_servers, "--reassignment-json-file", str(path), *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    return run
+
+
+def test_replica_moves_by_the_admin_of_kafka_python_while_it_is_written(broker, dirs):
+    """Every record that was acknowledged meanwhile is there after it and after a kill."""
+    home, target = dirs if 0 in held(dirs[0]) else dirs[::-1]
+    big = b"." * 100_000
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
+    failed = []
+
+    def write():
+        producer.produce(TOPIC, big, partition=0, on_delivery=lambda e, _: e and failed.append(e))
+        producer.poll(0.01)
+
+    for _ in range(100):
+        write()
+    producer.flush(LIMIT_SECONDS)
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    admin.alter_replica_log_dirs({TopicPartitionReplica(TOPIC, 0, 0): str(target)})
+    admin.close()
+    count = 100
+
+    def has_moved():
+        nonlocal count
+        write()
+        count += 1
+        return 0 in held(target) and 0 not in held(home)
+
+    until(has_moved)
+    producer.flush(LIMIT_SECONDS)
+    broker.kill()
+    broker.start()
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"})
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), LIMIT_SECONDS)
+    consumer.close()
+    assert (low, high, failed) == (0, count + 1, [])
+    assert (0 in held(home), 0 in held(target)) == (False, True)
+
+
+def test_replica_moves_by_the_tool_with_a_throttle(broker, dirs, reassign):
+    """It is shown as future while it moves, and --verify takes the throttle away in the end."""
+    home, target = dirs if 0 in held(dirs[0]) else dirs[::-1]
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for _ in range(20):
+        producer.produce(TOPIC, b"." * 100_000, partition=0)
+    producer.flush(LIMIT_SECONDS)
+    limit = ("--replica-alter-log-dirs-throttle", "100000")
+    printed = reassign(target, "--execute", *limit)
+    assert f'"log_dirs":["{home}"]' in printed
+    assert printed.endswith(
+        "The replica-alter-dir throttle limit was set to 100000 B/s\n"
+        "Successfully started reassignment of partitions.\n"
+        f"Successfully started log directory moves for: {TOPIC}-0-0\n"
+    )
+    assert f"Reassignment of replica {TOPIC}-0-0 is still in progress" in reassign(
+        target, "--verify"
+    )
+    with Admin(broker.bootstrap_servers) as admin:
+        replica = admin.describe_log_dirs([0])[0][str(target)].replicas[Partition(TOPIC, 0)]
+    assert replica.is_future
+    assert replica.offset_lag > 0
+
+    assert "log directory moves" in reassign(
+        target, "--execute", "--replica-alter-log-dirs-throttle", "1000000000"
+    )
+    until(lambda: "replica" in (done := reassign(target, "--verify")) and "Throttle" in done)
+    assert 0 in held(target)
+    assert 0 not in held(home)
+
+
+def test_directories_that_do_not_exist_are_refused(broker):
+    """And a partition that is to come begins where it was asked to."""
+    with Admin(broker.bootstrap_servers) as admin:
+        path = sorted(admin.describe_log_dirs([0])[0])[1]
+        unknown, later = Replica(TOPIC, 0, 0), Replica("later", 0, 0)
+        outcomes = admin.alter_replica_log_dirs({unknown: "/nowhere", later: path})
+        create(broker, "later", 1)
+        assert Partition("later", 0) in admin.describe_log_dirs([0])[0][path].replicas
+
+    assert [error.error for error in outcomes.values()] == [
+        ErrorCode.LOG_DIR_NOT_FOUND,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+    ]

@@ -12,6 +12,7 @@ from ottla.cli.command import CommandError
 from ottla.structs import TopicPartition
 
 Replicas = tuple[int, ...]
+ANY_DIR = "any"
 
 
 def read_document(path: str) -> Any:
@@ -33,8 +34,6 @@ def read_assignment(path: str) -> dict[TopicPartition, Replicas]:
     """`{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}`."""
     found = {}
     for partition, row in _rows(path).items():
-        if any(log_dir != "any" for log_dir in row.get("log_dirs", ())):
-            raise CommandError(f"{path}: log_dirs of {partition}: only 'any' is supported")
         try:
             replicas = tuple(int(broker) for broker in row["replicas"])
         except (KeyError, TypeError, ValueError):
@@ -42,6 +41,27 @@ def read_assignment(path: str) -> dict[TopicPartition, Replicas]:
         if not replicas or len(set(replicas)) != len(replicas):
             raise CommandError(f"{path}: the replicas of {partition} must be some, each once")
         found[partition] = replicas
+    return found
+
+
+def read_log_dirs(path: str) -> dict[tuple[TopicPartition, int], str]:
+    """The directories that a file of assignments names for replicas; "any" names none."""
+    found = {}
+    for partition, row in _rows(path).items():
+        if "log_dirs" not in row:
+            continue
+        log_dirs, replicas = row["log_dirs"], row["replicas"]
+        if not isinstance(log_dirs, list) or len(log_dirs) != len(replicas):
+            raise CommandError(f"{path}: {partition} needs as many log_dirs as replicas")
+        for broker, log_dir in zip(replicas, log_dirs, strict=True):
+            if log_dir == ANY_DIR:
+                continue
+            if not isinstance(log_dir, str) or not log_dir.startswith("/"):
+                raise CommandError(
+                    f"{path}: log_dirs of {partition}: {log_dir!r} is not an absolute path "
+                    f"and not {ANY_DIR!r}"
+                )
+            found[partition, int(broker)] = log_dir
     return found
 
 
@@ -53,14 +73,21 @@ def read_topics(path: str) -> list[str]:
         raise CommandError(f"{path} is not a list of topics to move") from None
 
 
-def assignment_json(assignment: Mapping[TopicPartition, Iterable[int]]) -> str:
+def assignment_json(
+    assignment: Mapping[TopicPartition, Iterable[int]],
+    log_dirs: Mapping[tuple[TopicPartition, int], str] | None = None,
+) -> str:
     """The line that --generate and --execute print, and --reassignment-json-file reads."""
+    known = log_dirs or {}
     rows = [
         {
             "topic": topic,
             "partition": partition,
             "replicas": list(replicas),
-            "log_dirs": ["any"] * len(list(replicas)),
+            "log_dirs": [
+                known.get((TopicPartition(topic, partition), broker), ANY_DIR)
+                for broker in replicas
+            ],
         }
         for (topic, partition), replicas in sorted(assignment.items())
     ]

@@ -18,8 +18,15 @@ from ottla.cli.options import (
     only_with,
     require,
 )
-from ottla.cli.partition_files import Replicas, assignment_json, read_assignment, read_topics
+from ottla.cli.partition_files import (
+    Replicas,
+    assignment_json,
+    read_assignment,
+    read_log_dirs,
+    read_topics,
+)
 from ottla.cli.properties import command_settings
+from ottla.cli.replica_dirs import IN_PROGRESS, ReplicaDirs, Wanted
 from ottla.cli.terminal import Terminal
 from ottla.cli.throttle import Throttle
 from ottla.structs import TopicPartition
@@ -76,7 +83,9 @@ class ReassignPartitionsCommand(Command):
         parser.add_argument(
             "--reassignment-json-file",
             metavar="FILE",
-            help='{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}',
+            help='{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1], '
+            '"log_dirs": ["any"]}]}; log_dirs may be left out, and may name a directory of each '
+            "broker.",
         )
         parser.add_argument(
             "--topics-to-move-json-file",
@@ -96,6 +105,13 @@ class ReassignPartitionsCommand(Command):
             help="For --execute: the most bytes per second that a broker may move.",
         )
         parser.add_argument(
+            "--replica-alter-log-dirs-throttle",
+            metavar="BYTES",
+            type=int,
+            help="For --execute: the most bytes per second that a broker may copy between its own "
+            "log directories.",
+        )
+        parser.add_argument(
             "--preserve-throttles",
             action="store_true",
             help="For --verify and --cancel: leave the throttle as it is.",
@@ -108,7 +124,7 @@ class ReassignPartitionsCommand(Command):
             forbid_with(arguments, "--generate", ("--reassignment-json-file", "--throttle"))
         elif action != "--list":
             require(arguments, "--reassignment-json-file")
-            only_with(arguments, ("--throttle",), "--execute")
+            only_with(arguments, ("--throttle", "--replica-alter-log-dirs-throttle"), "--execute")
             only_with(arguments, ("--disable-rack-aware",), "--generate")
         settings = command_settings(arguments)
         servers = bootstrap_server_or_zookeeper(arguments, settings)
@@ -118,13 +134,14 @@ class ReassignPartitionsCommand(Command):
             elif action == "--list":
                 list_under_way(admin, terminal)
             else:
-                wanted = read_assignment(arguments.reassignment_json_file)
+                path, keep = arguments.reassignment_json_file, arguments.preserve_throttles
+                wanted, dirs = read_assignment(path), read_log_dirs(path)
                 if action == "--execute":
-                    execute(admin, wanted, arguments.throttle, terminal)
+                    execute(admin, wanted, dirs, arguments, terminal)
                 elif action == "--verify":
-                    verify(admin, wanted, terminal, keep_throttle=arguments.preserve_throttles)
+                    verify(admin, wanted, dirs, terminal, keep_throttle=keep)
                 else:
-                    cancel(admin, wanted, terminal, keep_throttle=arguments.preserve_throttles)
+                    cancel(admin, wanted, terminal, keep_throttle=keep)
         return 0
 
 
@@ -151,42 +168,60 @@ def generate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     terminal.print(f"Proposed partition reassignment configuration\n{assignment_json(proposed)}")
 
 
-def execute(admin: Admin, wanted: Assignment, throttle: int | None, terminal: Terminal) -> None:
+def execute(
+    admin: Admin, wanted: Assignment, dirs: Wanted, arguments: Namespace, terminal: Terminal
+) -> None:
     """Begin; what was before is printed, for the way back."""
     current = current_assignment(admin, topics_of(wanted))
     missing = [str(each) for each in wanted if each not in current]
     if missing:
         raise CommandError(f"there are no partitions {', '.join(missing)}")
     before = {each: current[each] for each in wanted}
+    replica_dirs = ReplicaDirs(admin)
+    dirs_before = replica_dirs.current(dirs) if dirs else {}
     terminal.print(
-        f"Current partition replica assignment\n\n{assignment_json(before)}\n\n"
+        f"Current partition replica assignment\n\n{assignment_json(before, dirs_before)}\n\n"
         "Save this to use as the --reassignment-json-file option during rollback"
     )
-    if throttle is not None:
+    throttle, dir_throttle = arguments.throttle, arguments.replica_alter_log_dirs_throttle
+    if throttle is not None or dir_throttle is not None:
         terminal.print(
             "Warning: You must run Verify periodically, until the reassignment completes, to "
             "ensure the throttle is removed."
         )
+    if throttle is not None:
         Throttle(admin).limit(throttle, before, wanted)
         terminal.print(f"The inter-broker throttle limit was set to {throttle} B/s")
+    if dir_throttle is not None:
+        Throttle(admin).limit_log_dirs(dir_throttle, {broker for _, broker in dirs})
+        terminal.print(f"The replica-alter-dir throttle limit was set to {dir_throttle} B/s")
+    # First the directories: a replica that is to come is made where it belongs.
+    moving = replica_dirs.move(dirs) if dirs else []
     admin.alter_partition_reassignments(wanted)
     terminal.print("Successfully started reassignment of partitions.")
+    if moving:
+        terminal.print(f"Successfully started log directory moves for: {','.join(moving)}")
 
 
-def verify(admin: Admin, wanted: Assignment, terminal: Terminal, *, keep_throttle: bool) -> None:
-    """Say of each partition how far it is."""
+def verify(
+    admin: Admin, wanted: Assignment, dirs: Wanted, terminal: Terminal, *, keep_throttle: bool
+) -> None:
+    """Say of each partition how far it is, and of each replica that has a directory to go to."""
     under_way = admin.list_partition_reassignments()
     current = current_assignment(admin, topics_of(wanted))
     terminal.print("Status of partition reassignment:")
     for partition, replicas in sorted(wanted.items()):
         if partition in under_way:
-            status = "is still in progress"
+            status = IN_PROGRESS
         elif current.get(partition) == replicas:
             status = "completed successfully"
         else:
             status = "failed"
         terminal.print(f"Reassignment of partition {partition} {status}")
-    is_done = not any(partition in under_way for partition in wanted)
+    statuses = ReplicaDirs(admin).statuses(dirs) if dirs else {}
+    for replica, status in statuses.items():
+        terminal.print(f"Reassignment of replica {replica} {status}")
+    is_done = IN_PROGRESS not in statuses.values() and not under_way.keys() & wanted.keys()
     if is_done and not keep_throttle and Throttle(admin).remove(topics_of(wanted)):
         terminal.print("Throttle was removed.")
 

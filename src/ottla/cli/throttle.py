@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LOG_DIR_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 LEADERS = "leader.replication.throttled.replicas"
 FOLLOWERS = "follower.replication.throttled.replicas"
 
@@ -47,13 +48,24 @@ class Throttle:
             ]
         self.admin.incremental_alter_configs(changes)
 
+    def limit_log_dirs(self, bytes_per_s: int, brokers: Iterable[int]) -> None:
+        """Let these brokers copy so much between their log directories and no more."""
+        from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
+
+        change = [AlterConfigOp(LOG_DIR_RATE, str(bytes_per_s))]
+        changes = {ConfigResource.broker(broker): change for broker in brokers}
+        if changes:
+            self.admin.incremental_alter_configs(changes)
+
     def remove(self, topics: Iterable[str]) -> bool:
         """Take the limit away, from these topics and all brokers; whether there was one."""
         from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
         from ottla.protocol.configs import ConfigOperation
 
         existing = self.admin.list_topics()
-        names: dict[ConfigResource, tuple[str, ...]] = dict.fromkeys(self._brokers(), RATES)
+        keys_of_brokers = (*RATES, LOG_DIR_RATE)
+        names: dict[ConfigResource, tuple[str, ...]]
+        names = dict.fromkeys(self._brokers(), keys_of_brokers)
         for topic in topics:
             if topic in existing:
                 names[ConfigResource.topic(topic)] = (LEADERS, FOLLOWERS)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
@@ -39,8 +40,9 @@ class ReplicaMoves:
             manager.runtime, manager.config.replica_alter_log_dirs_io_max_bytes_per_second
         )
 
-    def update_rate(self, bytes_per_second: int) -> None:
+    def update_rate(self, config: BrokerConfig) -> None:
         """Follow a changed limit."""
+        bytes_per_second = config.replica_alter_log_dirs_io_max_bytes_per_second
         if bytes_per_second != self._pace.throttler.bytes_per_second:
             self._pace.change(bytes_per_second)
 

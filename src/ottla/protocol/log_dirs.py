@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35): the log directories of a broker and what they hold."""
+"""The log directories of a broker (KIP-113): DescribeLogDirs (35), AlterReplicaLogDirs (34)."""
 
 from __future__ import annotations
 
@@ -55,3 +55,46 @@ class DescribeLogDirsResponse(Response, api_key=35, versions="0-4", flexible="2+
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16, versions="3+", ignorable=True)
     results: list[DescribeLogDirsResult] = field(Array(DescribeLogDirsResult))
+
+
+class AlterReplicaLogDirTopic(Struct):
+    """Partitions of a topic that are to be in a directory."""
+
+    name: str = field(String)
+    partitions: list[int] = field(Array(Int32))
+
+
+class AlterReplicaLogDir(Struct):
+    """A directory, and what is to be in it."""
+
+    path: str = field(String)
+    topics: list[AlterReplicaLogDirTopic] = field(Array(AlterReplicaLogDirTopic))
+
+
+class AlterReplicaLogDirsRequest(Request, api_key=34, versions="1-2", flexible="2+"):
+    """Have replicas of a broker move to other directories of it. v2 flexible."""
+
+    dirs: list[AlterReplicaLogDir] = field(Array(AlterReplicaLogDir))
+
+
+class AlterReplicaLogDirPartitionResult(Struct):
+    """Whether the replica moves, or is there."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+
+
+class AlterReplicaLogDirTopicResult(Struct):
+    """The replicas of a topic."""
+
+    topic_name: str = field(String)
+    partitions: list[AlterReplicaLogDirPartitionResult] = field(
+        Array(AlterReplicaLogDirPartitionResult)
+    )
+
+
+class AlterReplicaLogDirsResponse(Response, api_key=34, versions="1-2", flexible="2+"):
+    """An answer for each replica; that it has arrived is for DescribeLogDirs to tell."""
+
+    throttle_time_ms: int = field(Int32)
+    results: list[AlterReplicaLogDirTopicResult] = field(Array(AlterReplicaLogDirTopicResult))

@@ -196,6 +196,8 @@ class Broker:
         dynamic.on_topic_change(self._on_topic_settings)
         dynamic.on_broker_change(self.log_manager.update_all_configs)
         dynamic.on_broker_change(lambda: self.replica_manager.update_rates(dynamic.broker_config))
+        self.log_manager.moves.update_rate(dynamic.broker_config)  # of an override from before
+        dynamic.on_broker_change(lambda: self.log_manager.moves.update_rate(dynamic.broker_config))
         dynamic.on_broker_change(self._on_default_settings)
         self.controller.update_config(dynamic.broker_config)
 
@@ -238,7 +240,7 @@ class Broker:
             ReassignmentsHandler(controller),
             TopicsHandler(runtime, controller, replica_manager, self.dynamic_config),
             ConfigsHandler(self.dynamic_config, cache),
-            LogDirsHandler(self.log_manager),
+            LogDirsHandler(self.log_manager, replica_manager),
             *self.coordinators.families(create_topic),
         )
 

@@ -25,7 +25,11 @@ logger = logging.getLogger(__name__)
 
 DYNAMIC_BROKER_KEYS: Final = frozenset(
     row.broker_keys[0] for row in TopicConfig.keys.values() if row.broker_keys
-) | {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
+) | {
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
 """The broker's settings that can change while it runs: defaults of topics, rates of replication."""
 
 UNCLEAN_ELECTION_KEY: Final = "unclean.leader.election.enable"

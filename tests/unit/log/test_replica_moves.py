@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from log_world import PARTITION, LogWorld, numbers, read_all, values
 
+from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.structs import NO_UUID, TopicPartition
@@ -143,7 +144,7 @@ def test_move_is_throttled_and_described():
     world.runtime.advance(1000)
     assert future.size_in_bytes > size
     assert future.end_offset >= end
-    world.manager.moves.update_rate(1 << 40)
+    world.manager.moves.update_rate(BrokerConfig.parse({}))
     settle(world)
 
     assert world.log().dir == f"{B}/topic-0"

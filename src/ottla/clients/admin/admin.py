@@ -20,7 +20,7 @@ from ottla.clients.admin.descriptions import (
 )
 from ottla.clients.admin.features import FeatureAdmin, FeatureDescription
 from ottla.clients.admin.groups import GroupAdmin
-from ottla.clients.admin.log_dirs import LogDirAdmin, LogDirs
+from ottla.clients.admin.log_dirs import LogDirAdmin, LogDirs, TopicPartitionReplica
 from ottla.clients.admin.offsets import OffsetAdmin
 from ottla.clients.admin.reassignments import (
     ElectionType,
@@ -131,6 +131,16 @@ class Admin(ClosedOnExit):
     def describe_log_dirs(self, broker_ids: Iterable[int]) -> dict[int, LogDirs]:
         """The log directories of brokers by their paths, and the replicas in them."""
         return checked(self._run(self._log_dirs.describe_log_dirs(list(broker_ids))))
+
+    def alter_replica_log_dirs(
+        self, targets: Mapping[TopicPartitionReplica, str]
+    ) -> dict[TopicPartitionReplica, KafkaError | None]:
+        """Have replicas move to other log directories of their brokers; None where it began.
+
+        REPLICA_NOT_AVAILABLE is an outcome as good as others: the broker has no such replica yet,
+        and will make it there. `describe_log_dirs` tells how far a move is.
+        """
+        return self._run(self._log_dirs.alter_replica_log_dirs(targets))
 
     # Leaders and replicas
 

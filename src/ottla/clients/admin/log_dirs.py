@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.clients.admin.admin_client import AdminClient
+from ottla.clients.network_client import response_error
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.log_dirs import (
     UNKNOWN_BYTES,
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
@@ -36,6 +41,20 @@ class LogDirDescription(NamedTuple):
 LogDirs = dict[str, LogDirDescription]
 
 
+class TopicPartitionReplica(NamedTuple):
+    """The replica of a partition that a broker has, written `topic-3-1`."""
+
+    topic: str
+    partition: int
+    broker_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}-{self.broker_id}"
+
+
+Outcomes = dict[TopicPartitionReplica, KafkaError | None]
+
+
 class LogDirAdmin:
     """Requests about log directories; each goes to the broker that has them."""
 
@@ -54,6 +73,54 @@ class LogDirAdmin:
             return {each: described(await admin.client.send(each, request)) for each in pending}
 
         return await admin.for_each(broker_ids, attempt)
+
+    async def alter_replica_log_dirs(
+        self, targets: Mapping[TopicPartitionReplica, str]
+    ) -> Outcomes:
+        admin = self._admin
+        brokers = {replica.broker_id for replica in targets}
+
+        async def attempt(deadline: Deadline) -> Outcomes:
+            if not brokers <= set(admin.client.node_ids):
+                await admin.metadata.update(deadline)
+            outcomes: Outcomes = {}
+            for broker_id in sorted(brokers):
+                mine = {each: path for each, path in targets.items() if each.broker_id == broker_id}
+                response = await admin.client.send(broker_id, alteration(mine))
+                outcomes |= outcomes_of(broker_id, response)
+            return outcomes
+
+        return await admin.until_done(attempt)
+
+
+def alteration(targets: Mapping[TopicPartitionReplica, str]) -> AlterReplicaLogDirsRequest:
+    """What to ask of the broker that has these replicas."""
+    dirs: dict[str, dict[str, list[int]]] = {}
+    for (topic, partition, _), path in targets.items():
+        dirs.setdefault(path, {}).setdefault(topic, []).append(partition)
+    return AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=path,
+                topics=[
+                    AlterReplicaLogDirTopic(name=name, partitions=partitions)
+                    for name, partitions in topics.items()
+                ],
+            )
+            for path, topics in dirs.items()
+        ]
+    )
+
+
+def outcomes_of(broker_id: int, response: AlterReplicaLogDirsResponse) -> Outcomes:
+    """The errors of the broker's replicas, None where it was well."""
+    return {
+        (replica := TopicPartitionReplica(topic.topic_name, row.partition_index, broker_id)): (
+            response_error(row.error_code, str(replica))
+        )
+        for topic in response.results
+        for row in topic.partitions
+    }
 
 
 def described(response: DescribeLogDirsResponse) -> LogDirs | KafkaError:

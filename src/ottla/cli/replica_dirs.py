@@ -1,0 +1,77 @@
+"""Replicas on their way between the log directories of their brokers, for `reassign-partitions`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.cli.command import CommandError
+from ottla.errors import ErrorCode
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla import Admin
+    from ottla.clients.admin.log_dirs import LogDirs
+
+Replica = tuple[TopicPartition, int]
+Wanted = Mapping[Replica, str]
+
+
+class ReplicaDirs:
+    """Where the replicas of a plan are, and where they are on their way to."""
+
+    def __init__(self, admin: Admin) -> None:
+        self.admin = admin
+
+    def move(self, wanted: Wanted) -> list[str]:
+        """Begin; the names of the replicas that move. Those that are to come are to begin there."""
+        from ottla.clients.admin.log_dirs import TopicPartitionReplica
+
+        targets = {
+            TopicPartitionReplica(partition.topic, partition.partition, broker): path
+            for (partition, broker), path in wanted.items()
+        }
+        outcomes = self.admin.alter_replica_log_dirs(targets)
+        for replica, error in outcomes.items():
+            if error is not None and error.error is not ErrorCode.REPLICA_NOT_AVAILABLE:
+                raise CommandError(f"{replica} cannot move to {targets[replica]}: {error}")
+        return sorted(str(replica) for replica, error in outcomes.items() if error is None)
+
+    def current(self, replicas: Iterable[Replica]) -> dict[Replica, str]:
+        """The directories that replicas are in now, of those that can be found."""
+        wanted = set(replicas)
+        return {
+            (partition, broker): path
+            for broker, log_dirs in self._described(wanted).items()
+            for path, log_dir in log_dirs.items()
+            for partition, replica in log_dir.replicas.items()
+            if not replica.is_future and (partition, broker) in wanted
+        }
+
+    def statuses(self, wanted: Wanted) -> dict[str, str]:
+        """How far each replica of a plan is, by its name."""
+        described = self._described(wanted)
+        return {
+            f"{partition}-{broker}": _status(described.get(broker, {}), partition, path)
+            for (partition, broker), path in sorted(wanted.items())
+        }
+
+    def _described(self, replicas: Iterable[Replica]) -> dict[int, LogDirs]:
+        alive = {node.id for node in self.admin.describe_cluster().nodes}
+        brokers = {broker for _, broker in replicas} & alive
+        return self.admin.describe_log_dirs(sorted(brokers)) if brokers else {}
+
+
+IN_PROGRESS = "is still in progress"
+
+
+def _status(log_dirs: LogDirs, partition: TopicPartition, path: str) -> str:
+    found = {
+        each: described.replicas[partition]
+        for each, described in log_dirs.items()
+        if partition in described.replicas
+    }
+    wanted = path.rstrip("/") or "/"
+    if wanted in found:
+        return IN_PROGRESS if found[wanted].is_future else "completed successfully"
+    return "failed"
