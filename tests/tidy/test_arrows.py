@@ -32,8 +32,10 @@ ARROWS = {
     "spark": USES_CLIENTS,
     "warehouse": USES_CLIENTS | {"spark"},
     "pipelines": USES_CLIENTS | {"spark", "warehouse"},
+    "streams": USES_CLIENTS | {"spark", "pipelines"},
     "testing": BROKER_SIDE | {"log", "registry", "network", "replication", "server", "clients"},
-    "cli": USES_CLIENTS | {"log", "server", "spark", "warehouse", "pipelines", "testing"},
+    "cli": USES_CLIENTS
+    | {"log", "server", "spark", "warehouse", "pipelines", "streams", "testing"},
     "__init__": USES_CLIENTS,
     "__main__": {"cli"},
 }

@@ -40,6 +40,7 @@ COMMANDS: Final[dict[str, str]] = {
     "demo": "ottla.cli.demo:DemoCommand",
     "pipeline": "ottla.cli.pipeline.command:PipelineCommand",
     "warehouse": "ottla.cli.warehouse.command:WarehouseCommand",
+    "streams": "ottla.cli.streams:StreamsCommand",
     "version": "ottla.cli.version:VersionCommand",
 }
 

@@ -1,0 +1,84 @@
+"""`ottla streams reset`: an application of the stream API begins anew."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.cli.command import Command, CommandError
+from ottla.cli.options import add_bootstrap_server, add_command_config, bootstrap_server, require
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Terminal
+from ottla.streams.naming import STATE_DIR
+
+if TYPE_CHECKING:
+    from ottla.streams.reset import Reset
+
+ACTIONS = ("reset",)
+
+
+class StreamsCommand(Command):
+    """Has an application that is not running forget what it has read, counted and written."""
+
+    name = "streams"
+    help = "Reset an application of the stream API, so that it begins anew."
+    examples = (
+        "ottla streams reset --bootstrap-server localhost:9092 --application-id word-count",
+        "ottla streams reset --bootstrap-server localhost:9092 --application-id word-count "
+        "--intermediate-topics words --dry-run",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("action", metavar="ACTION", choices=ACTIONS, help="`reset`.")
+        add_bootstrap_server(parser)
+        add_command_config(parser)
+        parser.add_argument(
+            "--application-id", metavar="ID", help="Required. The application; it must not run."
+        )
+        parser.add_argument(
+            "--state-dir",
+            metavar="DIR",
+            default=STATE_DIR,
+            help=f"Its folder for checkpoints and state. Default: {STATE_DIR}.",
+        )
+        parser.add_argument(
+            "--intermediate-topics",
+            metavar="TOPIC,...",
+            help="Topics that it goes through and that are no others' business: all their records "
+            "are deleted.",
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="Say what would be deleted, and delete nothing."
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.streams.reset import Reset
+
+        require(arguments, "--application-id")
+        servers = bootstrap_server(arguments)
+        names = (arguments.intermediate_topics or "").split(",")
+        intermediate = [name.strip() for name in names if name.strip()]
+        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+            try:
+                reset = Reset.plan(
+                    admin, arguments.application_id, Path(arguments.state_dir), intermediate
+                )
+            except ValueError as error:
+                raise CommandError(str(error)) from None
+            if not arguments.dry_run:
+                reset.carry_out(admin)
+        _show(reset, "would delete" if arguments.dry_run else "deleted", terminal)
+        return 0
+
+
+def _show(reset: Reset, verb: str, terminal: Terminal) -> None:
+    lines = [f"the topic {name}" for name in reset.topics]
+    lines += [f"the records of {name}" for name in reset.emptied_topics]
+    lines += [f"the group {name}" for name in reset.groups]
+    if reset.folder is not None:
+        lines.append(str(reset.folder))
+    for line in lines:
+        terminal.print(f"{verb} {line}")
+    if not lines:
+        terminal.print("there is nothing to delete")

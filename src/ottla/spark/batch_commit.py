@@ -1,0 +1,52 @@
+"""A micro-batch that Spark hands to `foreachBatch`, written exactly once.
+
+Spark lets no sink in Python take a query in mode `update`; this writes its batches by the protocol
+of the sink for streams: tasks leave transactions open, the driver decides and commits.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.spark import connections
+from ottla.spark.exactly_once import Prepared, write_prepared
+from ottla.spark.sink_options import SinkOptions, check_schema
+from ottla.spark.task_attempt import TaskAttempt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class ExactlyOnceBatches:
+    """What to give to `foreachBatch`: `query.foreachBatch(ExactlyOnceBatches(options).write)`.
+
+    A batch that comes again, after a crash, is not written again. One query, one of these, and one
+    checkpoint belong together, as with the sink.
+    """
+
+    options: SinkOptions
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Write and commit a batch; runs in the driver."""
+        check_schema(batch.schema, self.options)
+        messages = batch.mapInArrow(self._write_task, "message binary").collect()
+        prepared: list[Prepared] = [pickle.loads(bytes(row[0])) for row in messages]
+        if not prepared:
+            return  # a batch without tasks has no rows
+        committer = connections.batch_committer(prepared[0].sink_id, self.options.client)
+        try:
+            committer.commit(batch_id, prepared)
+        except BaseException:
+            committer.abort(batch_id, prepared)
+            raise
+
+    def _write_task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        done = write_prepared(self.options, TaskAttempt.current(), batches)
+        yield pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], ["message"])

@@ -1,0 +1,237 @@
+"""An application: the queries of a topology, which run in this process and its Spark workers.
+
+Each topic that is written is one query, with its checkpoint and state in
+`<state_dir>/<application_id>/<topic>`. An application that is started again goes on where it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.clients.admin.admin import Admin
+from ottla.clients.admin.descriptions import NewTopic
+from ottla.pipelines.execution import Start, stop_between_batches
+from ottla.streams.builder import Sink, StreamsBuilder
+from ottla.streams.naming import STATE_DIR
+from ottla.streams.records import written
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+EXACTLY_ONCE = "exactly_once_v2"
+AT_LEAST_ONCE = "at_least_once"
+POLL_S = 1
+
+
+@dataclass
+class Streams(StreamsBuilder):
+    """A topology with the brokers, the Spark and the folder it runs with.
+
+    `offset_reset` says where an application without a checkpoint begins: earliest, latest, or a
+    time. `client` has settings for all its clients under Kafka's names, `spark_settings` those of
+    the session, which is the active one if there is one. `trigger` is how often a micro-batch
+    begins; as soon as the one before has ended, unless it is given.
+    """
+
+    bootstrap_servers: str
+    master: str = field(default="local[2]", kw_only=True)
+    state_dir: str | Path = field(default=STATE_DIR, kw_only=True)
+    offset_reset: str = field(default="earliest", kw_only=True)
+    processing_guarantee: str = field(default=EXACTLY_ONCE, kw_only=True)
+    trigger: str | None = field(default=None, kw_only=True)
+    client: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    spark_settings: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.processing_guarantee not in (EXACTLY_ONCE, AT_LEAST_ONCE):
+            raise ValueError(
+                f"processing_guarantee {self.processing_guarantee}: must be {EXACTLY_ONCE} or "
+                f"{AT_LEAST_ONCE}"
+            )
+        self._start = Start.parse(self.offset_reset)
+        self._queries: list[StreamingQuery] = []
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; columns such as `F.col("value")` need that there is one."""
+        from pyspark.sql import SparkSession
+
+        from ottla.pipelines.runner import spark_session
+
+        active = SparkSession.getActiveSession()
+        if active is not None:
+            return active
+        return spark_session(self.application_id, master=self.master, settings=self.spark_settings)
+
+    @property
+    def folder(self) -> Path:
+        """Where the state is; absolute, as the JVM need not be in the folder that Python is in."""
+        return Path(self.state_dir).absolute() / self.application_id
+
+    def run(self) -> None:
+        """Run until Ctrl-C or `stop`; raises what a query fails with."""
+        self.start()
+        try:
+            self.await_termination()
+        except KeyboardInterrupt:
+            pass  # which is how such a run ends
+        finally:
+            self.stop()
+
+    def run_once(self) -> None:
+        """Process what is in the topics now, stage after stage; returns when all is written."""
+        self._prepare()
+        for stage in self._stages():
+            queries = [self._query(each).trigger(availableNow=True).start() for each in stage]
+            self._queries = queries
+            try:
+                for query in queries:
+                    query.awaitTermination()
+            finally:
+                self.stop()
+
+    def start(self) -> None:
+        """Begin, and return."""
+        if any(query.isActive for query in self._queries):
+            raise ValueError(f"{self.application_id} is running")
+        self._prepare()
+        self._queries = []
+        try:
+            for sink in self.sinks:
+                query = self._query(sink)
+                if self.trigger is not None:
+                    query = query.trigger(processingTime=self.trigger)
+                self._queries.append(query.start())
+        except BaseException:
+            self.stop()
+            raise
+
+    def await_termination(self, timeout_s: int | None = None) -> bool:
+        """Wait until all queries have ended, or one has failed: that is raised, others go on.
+
+        Returns whether they have ended within the time.
+        """
+        left_s = timeout_s
+        while True:
+            running = [query for query in self._queries if not _has_ended(query)]
+            if not running or (left_s is not None and left_s <= 0):
+                return not running
+            running[0].awaitTermination(POLL_S)
+            left_s = None if left_s is None else left_s - POLL_S
+
+    def stop(self) -> None:
+        """End the queries between two micro-batches. Stopping twice does nothing."""
+        for query in self._queries:
+            stop_between_batches(query)
+
+    def _prepare(self) -> None:
+        """Create the topics that are written and do not exist, with the broker's defaults."""
+        if not self.sinks:
+            raise ValueError(f"{self.application_id} writes no topic: end a stream with to(topic)")
+        settings = {"bootstrap.servers": self.bootstrap_servers, **self.client}
+        with Admin(settings) as admin:
+            there = admin.list_topics()
+            missing = dict.fromkeys(each.topic for each in self.sinks if each.topic not in there)
+            admin.create_topics([NewTopic(name) for name in missing])
+
+    def _stages(self) -> list[list[Sink]]:
+        """The sinks, those first that read nothing which another of them is still to write."""
+        reads = {sink.name: self._topics_read(sink) for sink in self.sinks}
+        stages, left = [], list(self.sinks)
+        while left:
+            to_come = {each.topic for each in left}
+            stage = [each for each in left if not reads[each.name] & to_come]
+            stage = stage or left  # a circle has no first
+            stages.append(stage)
+            left = [each for each in left if each not in stage]
+        return stages
+
+    def _topics_read(self, sink: Sink) -> set[str]:
+        inputs = TopicInputs(self)
+        sink.build(inputs)
+        return inputs.topics
+
+    def _query(self, sink: Sink) -> DataStreamWriter:
+        records = sink.build(TopicInputs(self))
+        query = (
+            written(records)
+            .writeStream.option("checkpointLocation", str(self.folder / sink.name))
+            .queryName(f"{self.application_id}: {sink.name}")
+            .outputMode(records.mode)
+        )
+        is_exact = self.processing_guarantee == EXACTLY_ONCE
+        options = {
+            **self.client_options,
+            "topic": sink.topic,
+            "transactionalIdPrefix": self.application_id,
+            "exactlyOnce": str(is_exact).lower(),
+        }
+        if records.mode == "append":
+            return query.format("ottla").options(**options)
+        return _with_updates(query, options)
+
+    @property
+    def client_options(self) -> dict[str, str]:
+        """The settings of clients as options of the source and the sink."""
+        settings = {"bootstrap.servers": self.bootstrap_servers, **self.client}
+        return {f"kafka.{key}": value for key, value in settings.items()}
+
+    @property
+    def start_options(self) -> Mapping[str, str]:
+        """Where a query begins that has no checkpoint, as options of the source."""
+        return self._start.options
+
+
+class TopicInputs:
+    """The topics on the brokers; `topics` are those that were asked for."""
+
+    is_streaming = True
+
+    def __init__(self, application: Streams) -> None:
+        self._application = application
+        self.topics: set[str] = set()
+
+    def stream(self, topic: str) -> DataFrame:
+        """The records of a topic that are committed, as they come in."""
+        self.topics.add(topic)
+        reader = self._application.spark.readStream.format("ottla")
+        options = {**self._options(topic), **self._application.start_options}
+        return reader.options(**options).load()
+
+    def table(self, topic: str) -> DataFrame:
+        """The records of a topic that are committed when a micro-batch begins."""
+        self.topics.add(topic)
+        reader = self._application.spark.read.format("ottla")
+        return reader.options(**self._options(topic)).load()
+
+    def _options(self, topic: str) -> dict[str, str]:
+        isolation = {"kafka.isolation.level": "read_committed"}
+        return {**self._application.client_options, **isolation, "subscribe": topic}
+
+
+def _with_updates(query: DataStreamWriter, options: Mapping[str, str]) -> DataStreamWriter:
+    """Batch by batch: Spark lets no sink in Python take updates."""
+    from ottla.spark.batch_commit import ExactlyOnceBatches
+    from ottla.spark.sink_options import SinkOptions
+
+    if options["exactlyOnce"] == "true":
+        return query.foreachBatch(ExactlyOnceBatches(SinkOptions.for_stream(options)).write)
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch.write.format("ottla").options(**options).mode("append").save()
+
+    return query.foreachBatch(write)
+
+
+def _has_ended(query: StreamingQuery) -> bool:
+    """Whether it has; raises what it failed with."""
+    if query.isActive:
+        return False
+    query.awaitTermination()
+    return True

@@ -1,0 +1,127 @@
+"""The records of a stream or table in Spark: typed columns, and the serdes that read and write.
+
+Columns are `key`, `value`, `timestamp` and `_order`, the offset in the partition that a record
+came from: records of one key are in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+
+from ottla.streams.serdes import Serde
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ORDER = "_order"
+COLUMNS = ("key", "value", "timestamp", ORDER)
+Mode = Literal["append", "update"]
+
+
+@dataclass(frozen=True)
+class Records:
+    """A frame of COLUMNS. In mode `update` a row takes the place of the row before of its key."""
+
+    frame: DataFrame
+    key: Serde
+    value: Serde
+    mode: Mode = "append"
+
+    def but(
+        self, frame: DataFrame, key: Serde | None = None, value: Serde | None = None
+    ) -> Records:
+        """The same kind of records with other columns."""
+        return replace(
+            self, frame=frame.select(*COLUMNS), key=key or self.key, value=value or self.value
+        )
+
+    def require_append(self, operation: str) -> None:
+        """Refuse what Spark cannot do after a table that it updates."""
+        if self.mode == "update":
+            raise ValueError(
+                f"{operation}: Spark has no {operation} after a table that is updated; put "
+                "through(topic) before it, or suppress() if it has windows"
+            )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A topic that is read, and how."""
+
+    topic: str
+    key: Serde
+    value: Serde
+    timestamp: str | None = None
+    skip_malformed: bool = False
+
+    def records(self, topic: DataFrame) -> Records:
+        """The typed records of the rows of a topic."""
+        typed = topic.select(
+            "*",
+            self.key.decode(F.col("key")).alias("_key"),
+            self.value.decode(F.col("value")).alias("_value"),
+        )
+        rows = typed.where(self._is_right("key", self.key) & self._is_right("value", self.value))
+        rows = rows.select(
+            F.col("_key").alias("key"),
+            F.col("_value").alias("value"),
+            F.col("timestamp"),
+            F.col("offset").alias(ORDER),
+        )
+        if self.timestamp is not None:
+            rows = rows.withColumn("timestamp", F.expr(self.timestamp).cast("timestamp"))
+        return Records(rows.select(*COLUMNS), self.key, self.value)
+
+    def newest(self, topic: DataFrame) -> Records:
+        """The newest record of each key, tombstones included."""
+        record = F.struct("value", "timestamp", "partition", "offset")
+        newest = (
+            topic.where("key is not null")
+            .groupBy("key")
+            .agg(F.max_by(record, F.col("offset")).alias("newest"))
+        )
+        return self.records(newest.select("key", "newest.*"))
+
+    def _is_right(self, name: str, serde: Serde) -> Column:
+        """Whether bytes are what they should be; fails the query over others, unless skipped."""
+        is_right = F.col(name).isNull() | F.col(f"_{name}").isNotNull()
+        if self.skip_malformed:
+            return is_right
+        place = F.concat_ws(
+            "",
+            F.lit(f"{self.topic}: the {name} is no {serde.name}: partition "),
+            "partition",
+            F.lit(", offset "),
+            "offset",
+        )
+        return F.when(is_right, True).otherwise(F.raise_error(place).cast("boolean"))
+
+
+class Inputs(Protocol):
+    """Where the topics of an application come from: brokers, or a test."""
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether topics are read as streams."""
+
+    def stream(self, topic: str) -> DataFrame:
+        """The rows of a topic as they come in; key, value, partition, offset and timestamp."""
+
+    def table(self, topic: str) -> DataFrame:
+        """The rows of a topic that are there when a micro-batch begins."""
+
+
+def written(records: Records, *others: str) -> DataFrame:
+    """Key and value as bytes, and other columns as they are."""
+    return records.frame.select(
+        records.key.encode(F.col("key")).alias("key"),
+        records.value.encode(F.col("value")).alias("value"),
+        *others,
+    )
+
+
+Build = Callable[[Inputs], Records]

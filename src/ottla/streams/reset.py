@@ -1,0 +1,70 @@
+"""Makes an application forget what it has done, so that its next start begins anew.
+
+It has state in three places: its folder, topics of its own, and the groups in which its sinks keep
+their decisions. Output topics stay as they are. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla.clients.admin.admin import Admin
+from ottla.clients.topic_offsets import OffsetSpec
+from ottla.streams.naming import check_application_id, is_group_of, is_internal
+from ottla.structs import TopicPartition
+
+
+@dataclass(frozen=True)
+class Reset:
+    """What is to be deleted: whole topics, all records of others, groups, and a folder."""
+
+    topics: Sequence[str]
+    emptied_topics: Sequence[str]
+    groups: Sequence[str]
+    folder: Path | None
+
+    @classmethod
+    def plan(
+        cls, admin: Admin, application_id: str, state_dir: Path, intermediate: Sequence[str] = ()
+    ) -> Reset:
+        """What there is of an application; raises ValueError for a topic that is not there."""
+        check_application_id(application_id)
+        there = admin.list_topics()
+        for topic in intermediate:
+            if topic not in there:
+                raise ValueError(f"there is no topic {topic}")
+        folder = state_dir / application_id
+        return cls(
+            topics=sorted(each for each in there if is_internal(each, application_id)),
+            emptied_topics=list(intermediate),
+            groups=sorted(
+                each.group_id
+                for each in admin.list_groups()
+                if is_group_of(each.group_id, application_id)
+            ),
+            folder=folder if folder.is_dir() else None,
+        )
+
+    def carry_out(self, admin: Admin) -> None:
+        """Delete it; the folder last, so that a reset that fails can be done again."""
+        if self.groups:
+            admin.delete_groups(self.groups)  # before topics, which take groups with them
+        if self.topics:
+            admin.delete_topics(self.topics)
+        if self.emptied_topics:
+            admin.delete_records(_ends(admin, self.emptied_topics))
+        if self.folder is not None:
+            shutil.rmtree(self.folder)
+
+
+def _ends(admin: Admin, topics: Sequence[str]) -> dict[TopicPartition, int]:
+    partitions = [
+        TopicPartition(name, each.partition)
+        for name, description in admin.describe_topics(topics).items()
+        for each in description.partitions
+    ]
+    found = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    return {where: result.offset for where, result in found.items()}

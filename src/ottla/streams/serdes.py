@@ -1,0 +1,264 @@
+"""Serdes: how the bytes of a record become a typed column, or a Python object, and bytes again.
+
+A serde knows three forms of a thing: bytes, as Kafka's own serdes write them to topics; a column of
+`type` in Spark; and an object, which is what Python functions see. What goes to Python functions
+and back travels as bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    NumericType,
+    StringType,
+    StructType,
+    _parse_datatype_string,
+)
+
+from ottla.streams.schemas import constructed, plain, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+class Carried(ABC):
+    """What a Python function may return: how its objects get back into a column."""
+
+    @property
+    @abstractmethod
+    def carrier(self) -> DataType:
+        """The type of the column that comes from Python."""
+
+    @abstractmethod
+    def from_object(self, thing: Any) -> Any:
+        """What the column of carriers holds for this object."""
+
+    @abstractmethod
+    def incoming(self, column: Column) -> Column:
+        """The typed column for a column of carriers."""
+
+
+class Serde(Carried):
+    """Keys or values of one kind. Serdes are immutable, and go to workers."""
+
+    name = "serde"
+
+    @property
+    @abstractmethod
+    def type(self) -> DataType:
+        """The type of the column."""
+
+    @abstractmethod
+    def decode(self, column: Column) -> Column:
+        """The typed column for a column of bytes; null where bytes are no such thing."""
+
+    @abstractmethod
+    def encode(self, column: Column) -> Column:
+        """The bytes for a typed column."""
+
+    @abstractmethod
+    def to_bytes(self, thing: Any) -> bytes | None:
+        """The bytes for an object."""
+
+    @abstractmethod
+    def from_bytes(self, data: bytes | None) -> Any:
+        """The object for bytes."""
+
+    @property
+    def carrier(self) -> DataType:
+        return BinaryType()
+
+    def from_object(self, thing: Any) -> Any:
+        return self.to_bytes(thing)
+
+    def incoming(self, column: Column) -> Column:
+        typed = self.decode(column)
+        problem = F.raise_error(F.concat(F.lit(f"no {self.name}: "), column.cast("string")))
+        return F.when(column.isNotNull() & typed.isNull(), problem).otherwise(typed)
+
+
+class BytesSerde(Serde):
+    """Bytes as they are."""
+
+    name = "bytes"
+    type = BinaryType()
+
+    def decode(self, column: Column) -> Column:
+        return column
+
+    def encode(self, column: Column) -> Column:
+        return column
+
+    def to_bytes(self, thing: Any) -> bytes | None:
+        return None if thing is None else bytes(thing)
+
+    def from_bytes(self, data: bytes | None) -> Any:
+        return data
+
+
+class StringSerde(Serde):
+    """UTF-8; bytes that are none become U+FFFD, as in Java."""
+
+    name = "string"
+    type = StringType()
+
+    def decode(self, column: Column) -> Column:
+        return F.make_valid_utf8(column.cast("string"))
+
+    def encode(self, column: Column) -> Column:
+        return column.cast("binary")
+
+    def to_bytes(self, thing: Any) -> bytes | None:
+        return None if thing is None else str(thing).encode()
+
+    def from_bytes(self, data: bytes | None) -> Any:
+        return None if data is None else data.decode(errors="replace")
+
+
+class IntegerSerde(Serde):
+    """Whole numbers of 4 or 8 bytes, the most significant first, as Kafka's serdes write them."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.name = "long" if size == 8 else "int"
+
+    @property
+    def type(self) -> DataType:
+        return LongType() if self._size == 8 else IntegerType()
+
+    def decode(self, column: Column) -> Column:
+        unused = 64 - 8 * self._size
+        # To base -10, all 64 bits are a signed number; moved up and down, 32 of them are too.
+        bits = F.conv(F.hex(column), 16, -10).cast("long")
+        number = F.shiftright(F.shiftleft(bits, unused), unused).cast(self.type)
+        return F.when(F.octet_length(column) == self._size, number)
+
+    def encode(self, column: Column) -> Column:
+        digits = F.lpad(F.hex(column.cast("long")), 16, "0")
+        return F.unhex(F.substring(digits, 17 - 2 * self._size, 2 * self._size))
+
+    def to_bytes(self, thing: Any) -> bytes | None:
+        return None if thing is None else int(thing).to_bytes(self._size, "big", signed=True)
+
+    def from_bytes(self, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        if len(data) != self._size:
+            raise ValueError(f"{data!r} has {len(data)} bytes; a {self.name} has {self._size}")
+        return int.from_bytes(data, "big", signed=True)
+
+
+class JsonSerde(Serde):
+    """JSON of a known type: objects, lists, numbers, true and false.
+
+    Python functions see an instance of the dataclass, or what `json.loads` makes of it.
+    """
+
+    name = "json"
+
+    def __init__(self, schema: DataType | str, dataclass: type | None = None) -> None:
+        self._schema = schema
+        self._dataclass = dataclass
+
+    @property
+    def type(self) -> DataType:
+        if isinstance(self._schema, str):
+            self._schema = _parse_datatype_string(self._schema)  # which needs a session
+        if isinstance(self._schema, (StringType, BinaryType)):
+            raise TypeError(f"json of {self._schema.simpleString()}: use Serdes.string()")
+        return self._schema
+
+    @property
+    def _is_scalar(self) -> bool:
+        return isinstance(self.type, (NumericType, BooleanType))
+
+    def decode(self, column: Column) -> Column:
+        text = F.make_valid_utf8(column.cast("string"))
+        if self._is_scalar:
+            return text.try_cast(self.type)
+        if not isinstance(self.type, StructType):
+            return F.from_json(text, self.type)  # type: ignore[arg-type]
+        # What is no object becomes one of nulls alone, unless there is a place for the text.
+        problem = "_problem"
+        asked = StructType(list(self.type.fields)).add(problem, StringType())
+        text = F.when(F.length(F.trim(text)) > 0, text).otherwise("?")
+        parsed = F.from_json(text, asked, {"columnNameOfCorruptRecord": problem})
+        is_right = column.isNotNull() & parsed[problem].isNull()
+        return F.when(is_right, parsed.dropFields(problem))
+
+    def encode(self, column: Column) -> Column:
+        if self._is_scalar:
+            return column.cast("string").cast("binary")
+        return F.to_json(column, {"ignoreNullFields": "false"}).cast("binary")
+
+    def to_bytes(self, thing: Any) -> bytes | None:
+        return None if thing is None else json.dumps(plain(thing), ensure_ascii=False).encode()
+
+    def from_bytes(self, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        found = json.loads(data)
+        return found if self._dataclass is None else constructed(self._dataclass, found)
+
+
+class Serdes:
+    """The serdes there are, under the names of Kafka's factory."""
+
+    @staticmethod
+    def bytes() -> Serde:
+        """Bytes as they are."""
+        return BytesSerde()
+
+    @staticmethod
+    def string() -> Serde:
+        """Text in UTF-8."""
+        return StringSerde()
+
+    @staticmethod
+    def int() -> Serde:
+        """A whole number in 4 bytes."""
+        return IntegerSerde(4)
+
+    @staticmethod
+    def long() -> Serde:
+        """A whole number in 8 bytes."""
+        return IntegerSerde(8)
+
+    @staticmethod
+    def json(schema: str | DataType | type) -> Serde:
+        """JSON of a dataclass, of a schema in SQL's words (`id long, name string`), or a type."""
+        if isinstance(schema, type):
+            return JsonSerde(spark_type(schema), schema)
+        return JsonSerde(schema)
+
+
+def serde_for(found: DataType) -> Serde:
+    """The serde for a column whose type alone is known."""
+    simple: dict[DataType, Serde] = {
+        BinaryType(): BytesSerde(),
+        StringType(): StringSerde(),
+        IntegerType(): IntegerSerde(4),
+        LongType(): IntegerSerde(8),
+    }
+    return simple.get(found) or JsonSerde(found)
+
+
+def serde_of(annotation: Any) -> Serde | None:
+    """The serde for what a function says it returns; None where it says nothing of use."""
+    simple: dict[Any, Serde] = {bytes: BytesSerde(), str: StringSerde(), int: IntegerSerde(8)}
+    if annotation in simple:
+        return simple[annotation]
+    try:
+        schema = spark_type(annotation)
+    except TypeError:
+        return None
+    return JsonSerde(schema, annotation)
