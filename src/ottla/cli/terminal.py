@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO
 
 from ottla.cli.command import CommandError
@@ -89,16 +89,21 @@ def without_servers(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_reachable(servers: str) -> None:
-    """Raise a CommandError unless one of the servers accepts a connection."""
+    """Raise a CommandError unless one of the brokers accepts a connection."""
+    first_reachable([server.strip() for server in servers.split(",")], "a broker")
+
+
+def first_reachable(servers: Iterable[str], kind: str) -> tuple[str, int]:
+    """Host and port of the first server that accepts a connection; a CommandError if none does."""
     failures = []
-    for server in servers.split(","):
-        host, port = host_and_port(server.strip())
+    for server in servers:
+        host, port = host_and_port(server)
         try:
             socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S).close()
-            return
+            return host, port
         except OSError as error:
-            failures.append(f"{server.strip()} ({error.strerror or error})")
-    raise CommandError(f"cannot connect to a broker at {', '.join(failures)}")
+            failures.append(f"{server} ({error.strerror or error})")
+    raise CommandError(f"cannot connect to {kind} at {', '.join(failures)}")
 
 
 def host_and_port(server: str) -> tuple[str, int]:

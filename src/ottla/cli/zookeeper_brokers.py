@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import CommandError
-from ottla.cli.zookeeper_shell import address, connect, reachable
+from ottla.cli.zookeeper_session import address, connect, reachable
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:

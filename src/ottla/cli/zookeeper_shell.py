@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import re
-import socket
 from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command, CommandError
-from ottla.cli.terminal import CONNECT_TIMEOUT_S, Terminal, host_and_port
-from ottla.errors import ConfigError
+from ottla.cli.terminal import Terminal
+from ottla.cli.zookeeper_session import address, connect, reachable
 
 if TYPE_CHECKING:
-    from kazoo.client import KazooClient
-
     from ottla.cli.znode_commands import ZnodeCommands
 
-SESSION_TIMEOUT_S: Final = 30.0
 WORD: Final = re.compile(r"\"(.*?)\"|'(.*?)'|(\S+)")
 """As zkCli: quotes hold a word together only where it begins with one, so JSON needs none."""
 
@@ -69,42 +64,6 @@ class ZooKeeperShellCommand(Command):
             client.stop()
             client.close()
         return 0
-
-
-def address(text: str) -> tuple[tuple[str, ...], str]:
-    """The servers and the chroot of a connect string."""
-    from ottla.config.zookeeper_config import parse_connect
-
-    try:
-        return parse_connect("HOST:PORT", text)
-    except ConfigError as error:
-        raise CommandError(error.message) from error
-
-
-def reachable(servers: tuple[str, ...]) -> tuple[str, int]:
-    """The first server that accepts a connection; CommandError where none does."""
-    failures = []
-    for server in servers:
-        host, port = host_and_port(server)
-        try:
-            socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S).close()
-            return host, port
-        except OSError as error:
-            failures.append(f"{server} ({error.strerror or error})")
-    raise CommandError(f"cannot connect to ZooKeeper at {', '.join(failures)}")
-
-
-def connect(servers: tuple[str, ...], chroot: str, log_level: str) -> KazooClient:
-    """A session; CommandError where the server does not give one."""
-    from kazoo.client import KazooClient
-
-    log = logging.getLogger("kazoo")
-    log.setLevel(log_level if log_level in ("DEBUG", "INFO") else logging.CRITICAL)
-    client = KazooClient(",".join(servers) + chroot, timeout=SESSION_TIMEOUT_S, logger=log)
-    if not client.start_async().wait(CONNECT_TIMEOUT_S):
-        client.stop()
-        raise CommandError(f"ZooKeeper at {','.join(servers)} does not answer")
-    return client
 
 
 def converse(commands: ZnodeCommands, terminal: Terminal, server: str) -> None:

@@ -1,0 +1,43 @@
+"""Sessions with the ZooKeeper that a command names, or one clear line why there is none."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.command import CommandError
+from ottla.cli.terminal import CONNECT_TIMEOUT_S, first_reachable
+from ottla.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+SESSION_TIMEOUT_S: Final = 30.0
+
+
+def address(text: str) -> tuple[tuple[str, ...], str]:
+    """The servers and the chroot of a connect string."""
+    from ottla.config.zookeeper_config import parse_connect
+
+    try:
+        return parse_connect("HOST:PORT", text)
+    except ConfigError as error:
+        raise CommandError(error.message) from error
+
+
+def reachable(servers: tuple[str, ...]) -> tuple[str, int]:
+    """The first server that accepts a connection; CommandError where none does."""
+    return first_reachable(servers, "ZooKeeper")
+
+
+def connect(servers: tuple[str, ...], chroot: str, log_level: str) -> KazooClient:
+    """A session; CommandError where the server does not give one."""
+    from kazoo.client import KazooClient
+
+    log = logging.getLogger("kazoo")
+    log.setLevel(log_level if log_level in ("DEBUG", "INFO") else logging.CRITICAL)
+    client = KazooClient(",".join(servers) + chroot, timeout=SESSION_TIMEOUT_S, logger=log)
+    if not client.start_async().wait(CONNECT_TIMEOUT_S):
+        client.stop()
+        raise CommandError(f"ZooKeeper at {','.join(servers)} does not answer")
+    return client
