@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Any
 
 from ottla.config.config_def import HIGH, ConfigTable, config_key
-from ottla.config.config_type import INT, INT_MAX, LIST, LONG, SHORT
-from ottla.config.rules import at_least, each_one_of
+from ottla.config.config_type import INT, INT_MAX, LIST, LONG, SHORT, STRING
+from ottla.config.rules import at_least, each_one_of, one_of
 from ottla.errors import ConfigError
 
 
@@ -136,6 +136,14 @@ class GroupConfig(ConfigTable, group=True):
         type=INT,
         rule=at_least(1),
         doc="The most that group.consumer.heartbeat.interval.ms may be.",
+    )
+    group_consumer_migration_policy: str = config_key(
+        default="bidirectional",
+        type=STRING,
+        rule=one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+        doc="Whether groups with members change between the classic and the consumer protocol: "
+        "upgrade when the first member of the consumer protocol joins, downgrade when the last "
+        "has left, or both.",
     )
 
     @classmethod

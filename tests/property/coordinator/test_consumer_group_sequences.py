@@ -137,7 +137,7 @@ class ConsumerGroupSequences(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self.world.log.error = ErrorCode.NONE
-        for _ in range(8):
+        for _ in range(12):  # who does not give up in its time is put out, and joins again
             for peer in self.peers:
                 if peer.member_id in self.joined:
                     self.beat_of(peer, True)

@@ -16,6 +16,12 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
+from ottla.protocol.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolTopicPartition,
+)
+from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
 
 HEARTBEAT_MS = 5_000
@@ -37,6 +43,86 @@ def named(partitions: Partitions) -> frozenset[tuple[str, int]]:
         (topic_id.bytes[:NAME_BYTES].rstrip(b"\0").decode(), number)
         for topic_id, number in partitions
     )
+
+
+def embedded(topic_names: tuple[str, ...], held: frozenset[tuple[str, int]], version: int) -> bytes:
+    """A subscription as classic members pack it."""
+    owned: dict[str, list[int]] = {}
+    for name, number in sorted(held):
+        owned.setdefault(name, []).append(number)
+    parts = [ConsumerProtocolTopicPartition(topic=t, partitions=p) for t, p in owned.items()]
+    value = ConsumerProtocolSubscription(topics=list(topic_names), owned_partitions=parts)
+    return encode_versioned(value, version)
+
+
+def packed(held: frozenset[tuple[str, int]]) -> bytes:
+    """An assignment as a leader packs it."""
+    parts = [ConsumerProtocolTopicPartition(topic=t, partitions=[n]) for t, n in sorted(held)]
+    return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=parts), 1)
+
+
+@dataclass
+class ClassicPeer:
+    """A client of the classic protocol: eager ones hold nothing while they join."""
+
+    world: ConsumerWorld
+    is_eager: bool = True
+    topics: tuple[str, ...] = ("t",)
+    instance: str | None = None
+    member_id: str = ""
+    generation: int = -1
+    owned: frozenset[tuple[str, int]] = frozenset()
+    wants_to_join: bool = True
+
+    def join(self, **fields: Any) -> Reply:
+        """Begin to join: in a classic group the answer comes when all have."""
+        if self.is_eager:
+            self.owned = frozenset()
+        data = embedded(self.topics, self.owned, 1)
+        fields = {"protocols": (("range", data), ("sticky", data)), **fields}
+        return World.join(self.world, self.member_id, instance=self.instance, **fields)
+
+    def take(self, reply: Reply) -> ErrorCode:
+        """What the answer to JoinGroup says."""
+        if not reply.error:
+            self.member_id = reply.value.member_id
+            self.generation = reply.value.generation_id
+            self.wants_to_join = False
+        return reply.error
+
+    def sync(self, assignments: dict[str, bytes] | None = None) -> Reply:
+        """Ask for the assignment; a cooperative client gives up, and joins once more."""
+        fields = {"protocol_type": "consumer", "group_instance_id": self.instance}
+        return self.world.sync(self.member_id, self.generation, assignments, **fields)
+
+    def receive(self, reply: Reply) -> ErrorCode:
+        """Take over the assignment."""
+        if reply.error:
+            self.wants_to_join = True
+            return reply.error
+        given = decode_versioned(ConsumerProtocolAssignment, reply.value.assignment)
+        now = frozenset((t.topic, n) for t in given.assigned_partitions for n in t.partitions)
+        self.wants_to_join = bool(self.owned - now)
+        self.owned = now
+        return ErrorCode.NONE
+
+    def rejoin(self) -> ErrorCode:
+        """Join a consumer group and take what it gives."""
+        return self.take(self.join()) or self.receive(self.sync())
+
+    def beat(self) -> ErrorCode:
+        """A heartbeat, and what it asks for."""
+        error = self.world.heartbeat(
+            self.member_id, self.generation, group_instance_id=self.instance
+        )
+        if error is ErrorCode.REBALANCE_IN_PROGRESS:
+            self.wants_to_join = True
+        return error
+
+    def live(self) -> None:
+        """One turn in a consumer group."""
+        if self.wants_to_join or self.beat() is ErrorCode.REBALANCE_IN_PROGRESS:
+            assert self.rejoin() is ErrorCode.NONE
 
 
 @dataclass

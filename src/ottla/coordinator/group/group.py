@@ -68,6 +68,8 @@ class GroupMetadata(Group):
     Invariants: the leader is a member; every static instance points to a member; each member
     supports at least one protocol that all the others support as well; a member that is pending
     (it got a member id and has not come back with it, KIP-394) is not a member yet.
+    `owed_tombstones` are the keys of what the group was before it became a classic one, as long as
+    their deletion is not in the log.
     """
 
     type: ClassVar[GroupType] = GroupType.CLASSIC
@@ -87,6 +89,7 @@ class GroupMetadata(Group):
         self.subscribed_topics = frozenset()
         self.new_member_added = False
         self.sync_timer: Timer | None = None
+        self.owed_tombstones: dict[bytes, None] = {}
         self._votes: Counter[str] = Counter()
         self._awaiting_join_count = 0
 
@@ -320,13 +323,15 @@ class GroupMetadata(Group):
 
     @property
     def is_unused(self) -> bool:
-        return self.is_over and not self.generation_id
+        return self.is_over and not self.generation_id and not self.owed_tombstones
 
     def tombstone_keys(self) -> list[bytes]:
-        return [group_key(self.group_id)] if self.generation_id > 0 else []
+        own = [group_key(self.group_id)] if self.generation_id > 0 else []
+        return [*self.owed_tombstones, *own]
 
     def die(self, now_ms: int) -> None:
-        self.transition_to(GroupState.DEAD, now_ms)
+        if self.state is not GroupState.DEAD:
+            self.transition_to(GroupState.DEAD, now_ms)
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         """Whether the group's members or its commits keep offsets alive depends on its kind."""

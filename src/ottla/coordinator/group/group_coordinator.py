@@ -1,7 +1,7 @@
 """The coordinator of groups: membership, generations, offsets, and who gets which partitions.
 
-Groups of the consumer protocol are `consumer/consumer_group_coordinator.py`; this is the way to
-them, and the classic protocol.
+Groups of the consumer protocol are `consumer/consumer_group_coordinator.py`, and their members of
+the classic protocol `consumer/classic_members.py`; this is the way to them, and the classic groups.
 
 Rules that hold everywhere: a request is answered exactly once; whoever names a generation that is
 not the present one, or a member id that the group does not know, changes nothing; and what members
@@ -22,13 +22,20 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.coordinator.coordinator_log import CoordinatorLog
+from ottla.coordinator.group.consumer.classic_members import ClassicMembers
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_group_coordinator import (
     BeatCallback,
     ConsumerGroupCoordinator,
 )
 from ottla.coordinator.group.consumer.consumer_group_description import ConsumerGroupDescription
+from ottla.coordinator.group.consumer.consumer_rebalancer import (
+    ConfigOfGroup,
+    ConsumerRebalancer,
+)
+from ottla.coordinator.group.consumer.group_migration import GroupMigration
 from ottla.coordinator.group.consumer.topics import ClusterTopics
 from ottla.coordinator.group.group import GroupMetadata, GroupState
 from ottla.coordinator.group.group_administration import GroupAdministration
@@ -90,13 +97,26 @@ class GroupCoordinator:
         config: BrokerConfig,
         offsets_log: CoordinatorLog,
         topics: ClusterTopics,
+        config_of: ConfigOfGroup | None = None,
     ) -> None:
         self.manager = GroupMetadataManager(runtime, offsets_log)
         self.rebalancer = Rebalancer(runtime, config, self.manager)
-        self.consumers = ConsumerGroupCoordinator(runtime, config, self.manager, topics)
+        broker_defaults = ConsumerGroupConfig.of(config, {})
+        self.consumer_rebalancer = ConsumerRebalancer(
+            runtime, config, config_of or (lambda group_id: broker_defaults), self.manager, topics
+        )
+        self._migration = GroupMigration(
+            config, self.manager, self.rebalancer, self.consumer_rebalancer
+        )
+        self._consumers = ConsumerGroupCoordinator(
+            config, self.manager, self.consumer_rebalancer, self._migration
+        )
+        self._classic_members = ClassicMembers(self.manager, self.consumer_rebalancer)
         self._config = config
         self._scheduler = runtime.scheduler
-        self._joins = MemberJoin(runtime, config, self.manager, self.rebalancer)
+        self._joins = MemberJoin(
+            runtime, config, self.manager, self.rebalancer, self._classic_members.join
+        )
         self._commits = OffsetCommits(runtime.clock, config, self.manager, self.rebalancer)
         self._administration = GroupAdministration(self.manager, self.availability)
         self._description = ConsumerGroupDescription(config, self.manager, topics)
@@ -163,6 +183,10 @@ class GroupCoordinator:
 
     def sync_group(self, request: SyncGroupRequest, respond: SyncCallback) -> None:
         """Give the sender its assignment; answered when the leader has brought it."""
+        consumers = self._available_consumer_group(request.group_id)
+        if consumers is not None:
+            self._classic_members.sync(consumers, request, respond)
+            return
         error, group = self._find_for_sync(request)
         if group is None or error:
             respond(SyncGroupResponse(error_code=error))
@@ -179,6 +203,9 @@ class GroupCoordinator:
             return ErrorCode.NONE
         if error:
             return error
+        consumers = self._available_consumer_group(request.group_id)
+        if consumers is not None:
+            return self._heartbeat_in_consumer_group(consumers, request)
         group = self.manager.classic_group(request.group_id)
         if group is None or group.is_in(GroupState.EMPTY):
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -195,6 +222,10 @@ class GroupCoordinator:
         error = self.availability(request.group_id)
         if error:
             return LeaveGroupResponse(error_code=error)
+        consumers = self._available_consumer_group(request.group_id)
+        if consumers is not None:
+            members = self._classic_members.leave(consumers, request.members)
+            return LeaveGroupResponse(members=members)
         group = self.manager.classic_group(request.group_id)
         return LeaveGroupResponse(
             members=[
@@ -215,7 +246,7 @@ class GroupCoordinator:
         if error:
             respond(ConsumerGroupHeartbeatResponse(error_code=error))
         else:
-            self.consumers.heartbeat(request, client, respond)
+            self._consumers.heartbeat(request, client, respond)
 
     def describe_consumer_groups(self, group_ids: Iterable[str]) -> list[DescribedConsumerGroup]:
         """Epochs, members and assignments of each consumer group."""
@@ -312,18 +343,32 @@ class GroupCoordinator:
 
     def _on_group_loaded(self, group: Group) -> None:
         if isinstance(group, ConsumerGroup):
-            self.consumers.resume(group)
+            self.consumer_rebalancer.resume(group)
         elif isinstance(group, GroupMetadata):
             self.rebalancer.resume(group, self._config.group_max_size)
 
     def _abandon(self, group: Group, error: ErrorCode) -> None:
         if isinstance(group, ConsumerGroup):
-            self.consumers.abandon(group, error)
+            self.consumer_rebalancer.abandon(group, error)
         elif isinstance(group, GroupMetadata):
             self.rebalancer.abandon(group, error)
 
     def _expire_offsets(self) -> None:
         self.manager.expire_offsets(self._config.offsets_retention_minutes * MS_PER_MINUTE)
+
+    def _available_consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """The group, if this broker answers for it and it is one of the consumer protocol."""
+        group = None if self.availability(group_id) else self.manager.group(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def _heartbeat_in_consumer_group(
+        self, group: ConsumerGroup, request: HeartbeatRequest
+    ) -> ErrorCode:
+        """By the heartbeats of its last members a consumer group notices that it is one no more."""
+        error = self._classic_members.heartbeat(group, request)
+        if not error and self._migration.downgrade_if_settled(group) is not None:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return error
 
     def _find_for_sync(self, request: SyncGroupRequest) -> tuple[ErrorCode, GroupMetadata | None]:
         error = self.availability(request.group_id)

@@ -97,20 +97,6 @@ class GroupMetadataManager:
         group = self._groups.get(group_id)
         return group if isinstance(group, GroupMetadata) else None
 
-    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        """The group, if it exists and is a consumer group; one of the others has no members.
-
-        GROUP_ID_NOT_FOUND where members of the classic protocol are in it.
-        """
-        group = self._groups.get(group_id)
-        if group is None or isinstance(group, ConsumerGroup):
-            return group
-        if not group.is_empty:
-            raise KafkaError(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
-            )
-        return None
-
     def groups(self) -> Iterator[Group]:
         """Every group, by id."""
         for group_id in sorted(self._groups):
@@ -128,21 +114,30 @@ class GroupMetadataManager:
         group = self._groups.get(group_id)
         if group is None or isinstance(group, GroupMetadata):
             return group or self._add_classic_group(group_id)
-        if not group.is_empty:
+        if not isinstance(group, ConsumerGroup) or not group.is_empty:
             return None
-        keys = group.tombstone_keys()
-        self._forget(group)
-        successor = self._add_classic_group(group_id)
-        successor.offsets = group.offsets
-        self._append_tombstones(successor, keys, lambda error: None)
+        successor = self.create_classic_group(group)
+
+        def on_stored(error: ErrorCode) -> None:
+            if not error:
+                successor.owed_tombstones.clear()
+
+        self._append_tombstones(successor, list(successor.owed_tombstones), on_stored)
         return successor
 
+    def create_classic_group(self, before: ConsumerGroup) -> GroupMetadata:
+        """A classic group in the place of a consumer group, with its offsets."""
+        self._forget(before)
+        group = self._add_classic_group(before.group_id)
+        group.offsets = before.offsets
+        group.owed_tombstones = dict.fromkeys(before.tombstone_keys())
+        return group
+
     def create_consumer_group(self, group_id: str) -> ConsumerGroup:
-        """A consumer group in the place of none, or of one without members, with its offsets."""
+        """A consumer group in the place of none, or of a classic one, with its offsets."""
         group = ConsumerGroup(group_id)
         before = self._groups.get(group_id)
         if before is not None:
-            assert before.is_empty, f"group {group_id} has members"
             group.offsets = before.offsets
             group.writes.unsaved.update(dict.fromkeys(before.tombstone_keys()))
             self._forget(before)
@@ -172,15 +167,19 @@ class GroupMetadataManager:
         self, group: GroupMetadata, assignment: Mapping[str, bytes], on_stored: OnStored
     ) -> None:
         """Write the generation of the group with the assignment of its members."""
-        builder = BatchBuilder()
+        owed = list(group.owed_tombstones)
+        builder = self._tombstones(owed)
         builder.append(
             self._clock.now_ms(), group_key(group.group_id), group_value(group, assignment)
         )
-        self._append(
-            group,
-            builder,
-            lambda error: on_stored(STORE_GROUP_ERRORS.get(error, error)),
-        )
+
+        def on_done(error: ErrorCode) -> None:
+            if not error:
+                for key in owed:
+                    group.owed_tombstones.pop(key, None)
+            on_stored(STORE_GROUP_ERRORS.get(error, error))
+
+        self._append(group, builder, on_done)
 
     def store_offsets(
         self,

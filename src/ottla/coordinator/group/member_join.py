@@ -16,11 +16,12 @@ static member that comes back without its member id takes its old place (KIP-345
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.group import GroupMetadata, GroupState
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.member import (
@@ -126,7 +127,9 @@ class MemberJoin:
         config: BrokerConfig,
         manager: GroupMetadataManager,
         rebalancer: Rebalancer,
+        join_consumer_group: Callable[[ConsumerGroup, JoinAttempt], object],
     ) -> None:
+        self._join_consumer_group = join_consumer_group
         self._random = runtime.random
         self._config = config
         self._manager = manager
@@ -138,12 +141,13 @@ class MemberJoin:
         if error:
             attempt.refuse(error)
             return
+        consumers = self._manager.group(attempt.request.group_id)
+        if isinstance(consumers, ConsumerGroup) and not consumers.is_empty:
+            self._join_consumer_group(consumers, attempt)
+            return
         group = self._find_group(attempt)
         if group is None:
-            is_other = self._manager.group(attempt.request.group_id) is not None
-            attempt.refuse(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL if is_other else ErrorCode.UNKNOWN_MEMBER_ID
-            )
+            attempt.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
             return
         self._join_group(group, attempt)
         self._rebalancer.try_complete_join(group)
@@ -169,6 +173,7 @@ class MemberJoin:
         """A group comes into being with its first member; a member id is from an existing one."""
         if attempt.is_new:
             return self._manager.get_or_create_classic_group(attempt.request.group_id)
+        # A consumer group without members has none of them.
         return self._manager.classic_group(attempt.request.group_id)
 
     def _join_group(self, group: GroupMetadata, attempt: JoinAttempt) -> None:

@@ -75,7 +75,11 @@ class OffsetCommits:
         group = self._manager.group(group_id)
         if group is None:
             if committer.generation_id >= 0:
-                on_committed(dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION))
+                # Only clients that know epochs have heard of groups that are not found.
+                unknown = ErrorCode.ILLEGAL_GENERATION
+                if committer.knows_epochs:
+                    unknown = ErrorCode.GROUP_ID_NOT_FOUND
+                on_committed(dict.fromkeys(offsets, unknown))
                 return
             group = self._manager.get_or_create_group(group_id)
         error = self._check(group, committer)
@@ -142,8 +146,10 @@ class OffsetCommits:
         error = check_generation(group, committer)
         if error:
             return error
-        if not isinstance(group, GroupMetadata):
-            return ErrorCode.NONE if committer.knows_epochs else ErrorCode.UNSUPPORTED_VERSION
+        if isinstance(group, ConsumerGroup):
+            is_fit = committer.knows_epochs or group.members[committer.member_id].is_classic
+            return ErrorCode.NONE if is_fit else ErrorCode.UNSUPPORTED_VERSION
+        assert isinstance(group, GroupMetadata)
         self._rebalancer.sessions.restart(group, group.members[committer.member_id])
         if group.is_in(GroupState.COMPLETING_REBALANCE):
             # The sender knows the new generation, but not yet which partitions are its own.
@@ -203,5 +209,7 @@ def _check_epoch(group: ConsumerGroup, committer: Committer) -> ErrorCode:
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if committer.generation_id != member.current.member_epoch:
+        if member.is_classic:
+            return ErrorCode.ILLEGAL_GENERATION
         return ErrorCode.STALE_MEMBER_EPOCH
     return ErrorCode.NONE

@@ -176,7 +176,7 @@ def test_unknown_group_is_refused(world):
     assert world.sync("m", 1).error is UNKNOWN
     assert world.join("m").error is UNKNOWN
     assert world.leave("m") == [UNKNOWN]
-    assert world.commit(5, "m", 1).value is ILLEGAL
+    assert world.commit(5, "m", 1).value is ErrorCode.GROUP_ID_NOT_FOUND
     assert world.listed() == []
 
 

@@ -137,6 +137,11 @@ class ConsumerGroup(Group):
         """Whether no other member owns the partition."""
         return self._owners.get(partition, member_id) == member_id
 
+    @property
+    def classic_members(self) -> list[ConsumerMember]:
+        """Those that speak the classic protocol."""
+        return [member for member in self.members.values() if member.is_classic]
+
     # -- subscriptions
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
@@ -158,16 +163,16 @@ class ConsumerGroup(Group):
     # -- what becomes of it
 
     def tombstone_keys(self) -> list[bytes]:
-        keys = []
+        keys = self.writes.keys
         for member_id in self.members:
-            keys += self.member_keys(member_id)
-        keys += [regex_key(self.group_id, regex) for regex in self.regexes]
-        return [
-            *keys,
+            keys |= dict.fromkeys(self.member_keys(member_id))
+        keys |= dict.fromkeys(regex_key(self.group_id, regex) for regex in self.regexes)
+        last = (
             target_epoch_key(self.group_id),
             partition_metadata_key(self.group_id),
             group_epoch_key(self.group_id),
-        ]
+        )
+        return [*(key for key in keys if key not in last), *last]
 
     def member_keys(self, member_id: str) -> list[bytes]:
         """The keys of a member's records."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, has_unrevoked
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
+from ottla.coordinator.group.consumer.group_migration import GroupMigration
 from ottla.coordinator.group.consumer.heartbeat_checks import (
     check_epoch,
     check_request,
@@ -28,13 +29,9 @@ from ottla.coordinator.group.consumer.member import (
     TopicIdPartition,
     by_topic,
 )
-from ottla.coordinator.group.consumer.reconciliation import next_assignment
-from ottla.coordinator.group.consumer.subscriptions import refresh_topics
-from ottla.coordinator.group.consumer.target_assignment import assign_partitions
-from ottla.coordinator.group.consumer.topics import ClusterTopics
+from ottla.coordinator.group.group import GroupMetadata
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.member import ClientContext
-from ottla.coordinator.group.sessions import MemberSessions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_group import (
     JOIN_EPOCH,
@@ -44,7 +41,6 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatResponseAssignment,
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
-from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -52,24 +48,19 @@ BeatCallback = Callable[[ConsumerGroupHeartbeatResponse], object]
 
 
 class ConsumerGroupCoordinator:
-    """Members of consumer groups: they join, get their partitions, and leave or time out."""
+    """Members of the consumer protocol: they join, get their partitions, and leave."""
 
     def __init__(
         self,
-        runtime: Runtime,
         config: BrokerConfig,
         manager: GroupMetadataManager,
-        topics: ClusterTopics,
+        rebalancer: ConsumerRebalancer,
+        migration: GroupMigration,
     ) -> None:
-        self.sessions: MemberSessions[ConsumerGroup, ConsumerMember] = MemberSessions(
-            runtime, self._on_session_expired
-        )
-        self.topics = topics
         self._config = config
-        self._clock = runtime.clock
-        self._scheduler = runtime.scheduler
-        self._random = runtime.random
         self._manager = manager
+        self._rebalancer = rebalancer
+        self._migration = migration
 
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext, respond: BeatCallback
@@ -86,41 +77,20 @@ class ConsumerGroupCoordinator:
                 ConsumerGroupHeartbeatResponse(error_code=error.error, error_message=error.message)
             )
 
-    def resume(self, group: ConsumerGroup) -> None:
-        """The group was read from the log: its members are expected to go on with heartbeats."""
-        for member in group.members.values():
-            member.session_timeout_ms = self._config.group_consumer_session_timeout_ms
-            self.sessions.restart(group, member)
-            if has_unrevoked(member):
-                self._expect_revocation(group, member)
-
-    def abandon(self, group: ConsumerGroup, error: ErrorCode) -> None:
-        """The group dies here: another broker takes over, or it was deleted."""
-        group.die(self._clock.now_ms())
-        group.writes.abandon(error)
-
-    # -- one heartbeat
-
     def _beat(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext, respond: BeatCallback
     ) -> None:
-        owned = owned_partitions(request)
         is_join = request.member_epoch == JOIN_EPOCH
         changes, member = self._join(request, client) if is_join else self._go_on(request, client)
-        group = changes.group
         before = member.current
-        if changes.needs_assignment or group.seen_topics_version != self.topics.version:
-            changes.needs_assignment |= refresh_topics(changes, self.topics, self._clock.now_ms())
-        if changes.needs_assignment:
-            changes.bump_epoch()
-        if group.group_epoch > group.assignment_epoch:
-            assign_partitions(changes, self._config.group_consumer_assignors[0])
-        self._reconcile(changes, member, owned)
-        self.sessions.restart(group, member)
+        self._rebalancer.advance(changes)
+        self._rebalancer.reconcile(changes, member, owned_partitions(request))
+        self._rebalancer.keep_alive(changes.group, member)
+        settings = self._rebalancer.config_of(request.group_id)
         answer = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.current.member_epoch,
-            heartbeat_interval_ms=self._config.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
         )
         is_behind = request.member_epoch != before.member_epoch
         if is_join or is_behind or is_full(request) or member.current.assigned != before.assigned:
@@ -131,9 +101,7 @@ class ConsumerGroupCoordinator:
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext
     ) -> tuple[GroupChanges, ConsumerMember]:
         """A member in its epoch, which may say something new about itself."""
-        group = self._manager.consumer_group(request.group_id)
-        member = find_member(group, request.member_id, request.instance_id)
-        assert group is not None
+        group, member = self._find(request)
         check_epoch(member, request.member_epoch, owned_partitions(request))
         changes = GroupChanges(group)
         changes.update_details(member, updated_details(member.details, request, client))
@@ -143,80 +111,58 @@ class ConsumerGroupCoordinator:
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext
     ) -> tuple[GroupChanges, ConsumerMember]:
         """A new member, or one that has given all up: what it had before may come back to it."""
-        group = self._manager.consumer_group(request.group_id)
+        group = self._group_to_join(request.group_id)
         known = find_rejoining(group, request)
         details = MemberDetails(client.client_id, client.client_host, request.instance_id)
-        details = updated_details(known.details if known else details, request, client)
+        if known is not None:
+            details = known.details._replace(classic=None)
+        details = updated_details(details, request, client)
         if group is None or known is None:
-            self._check_room(group)
+            self._rebalancer.check_room(0 if group is None else len(group.members))
             changes = GroupChanges(group or self._manager.create_consumer_group(request.group_id))
-            member = self._new_member(request, details)
+            member = self._rebalancer.new_member(request.member_id, details)
             changes.add_member(member)
             logger.info("Member %s joins group %s", member.member_id, request.group_id)
             return changes, member
         changes = GroupChanges(group)
         without_epoch = CurrentAssignment(assigned=known.current.assigned)
+        known.cancel_rebalance_timer()
         if known.member_id == request.member_id:
             changes.set_current(known, without_epoch)
             changes.update_details(known, details)
             return changes, known
-        member = self._new_member(request, known.details)
+        member = self._rebalancer.new_member(request.member_id, known.details)
         member.current = without_epoch
         changes.replace_member(known, member)
         changes.update_details(member, details)
         logger.info("Member %s replaces %s", member.member_id, known.member_id)
         return changes, member
 
-    def _check_room(self, group: ConsumerGroup | None) -> None:
-        limit = self._config.group_consumer_max_size
-        if group is not None and len(group.members) >= limit:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {limit} members.",
-            )
+    def _group_to_join(self, group_id: str) -> ConsumerGroup | None:
+        """None where there is no group, or a classic one without members."""
+        group = self._manager.group(group_id)
+        if isinstance(group, GroupMetadata) and not group.is_empty:
+            return self._migration.upgrade(group)
+        return group if isinstance(group, ConsumerGroup) else None
 
-    def _new_member(
-        self, request: ConsumerGroupHeartbeatRequest, details: MemberDetails
-    ) -> ConsumerMember:
-        """Members of version 0 have no id of their own (KIP-1082)."""
-        member_id = request.member_id or str(UUID(int=self._random.getrandbits(128), version=4))
-        timeout_ms = self._config.group_consumer_session_timeout_ms
-        return ConsumerMember(member_id, details, timeout_ms)
-
-    def _reconcile(
-        self, changes: GroupChanges, member: ConsumerMember, owned: Assignment | None
-    ) -> None:
-        group = changes.group
-        following = next_assignment(
-            member.current,
-            group.target[member.member_id],
-            group.assignment_epoch,
-            lambda partition: group.is_free_for(partition, member.member_id),
-            owned,
-        )
-        if following == member.current:
-            return
-        changes.set_current(member, following)
-        if has_unrevoked(member):
-            self._expect_revocation(group, member)
-        elif member.rebalance_timer is not None:
-            member.rebalance_timer.cancel()
-            member.rebalance_timer = None
-
-    # -- the end of a membership
+    def _find(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, ConsumerMember]:
+        """UNKNOWN_MEMBER_ID lets a member join anew, also where the group is a classic one now."""
+        group = self._manager.group(request.group_id)
+        consumers = group if isinstance(group, ConsumerGroup) else None
+        member = find_member(consumers, request.member_id, request.instance_id)
+        assert consumers is not None
+        return consumers, member
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest, respond: BeatCallback) -> None:
-        group = self._manager.consumer_group(request.group_id)
-        member = find_member(group, request.member_id, request.instance_id)
-        assert group is not None
-        if request.member_epoch == LEAVE_STATIC_EPOCH:
-            changes = self._leave_for_now(group, member)
-        else:
-            changes = self._remove(group, member, "it leaves")
+        group, member = self._find(request)
         answer = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id, member_epoch=request.member_epoch
         )
-        self._store(changes, answer, respond)
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
+            self._store(self._leave_for_now(group, member), answer, respond)
+        else:
+            on_stored = answering(answer, respond)
+            self._rebalancer.take_out(group, [member], "it leaves", on_stored)
 
     def _leave_for_now(self, group: ConsumerGroup, member: ConsumerMember) -> GroupChanges:
         """The instance has stopped, and keeps its partitions until its session ends."""
@@ -228,50 +174,23 @@ class ConsumerGroupCoordinator:
             assigned=member.current.assigned,
         )
         changes.set_current(member, current)
-        if member.rebalance_timer is not None:
-            member.rebalance_timer.cancel()
-            member.rebalance_timer = None
-        self.sessions.restart(group, member)
+        member.cancel_rebalance_timer()
+        self._rebalancer.keep_alive(group, member)
         return changes
-
-    def _remove(self, group: ConsumerGroup, member: ConsumerMember, reason: str) -> GroupChanges:
-        """The others find out about it with their next heartbeats."""
-        logger.info("Member %s is out of group %s: %s", member.member_id, group.group_id, reason)
-        changes = GroupChanges(group)
-        changes.remove_member(member)
-        refresh_topics(changes, self.topics, self._clock.now_ms())
-        changes.bump_epoch()
-        return changes
-
-    def _on_session_expired(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        self._fence(group, member, "its session has expired")
-
-    def _expect_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """A member that keeps what it must give up for too long is put out of the group."""
-        if member.rebalance_timer is not None:
-            member.rebalance_timer.cancel()
-        epoch = member.current.member_epoch
-
-        def on_timeout() -> None:
-            member.rebalance_timer = None
-            if has_unrevoked(member) and member.current.member_epoch == epoch:
-                self._fence(group, member, "it did not revoke its partitions in time")
-
-        member.rebalance_timer = self._scheduler.call_later(
-            member.details.rebalance_timeout_ms, on_timeout
-        )
-
-    def _fence(self, group: ConsumerGroup, member: ConsumerMember, reason: str) -> None:
-        changes = self._remove(group, member, reason)
-        self._manager.store_records(group, changes.records, lambda error: None)
 
     def _store(
         self, changes: GroupChanges, answer: ConsumerGroupHeartbeatResponse, respond: BeatCallback
     ) -> None:
-        def on_stored(error: ErrorCode) -> None:
-            respond(ConsumerGroupHeartbeatResponse(error_code=error) if error else answer)
+        self._manager.store_records(changes.group, changes.records, answering(answer, respond))
 
-        self._manager.store_records(changes.group, changes.records, on_stored)
+
+def answering(
+    answer: ConsumerGroupHeartbeatResponse, respond: BeatCallback
+) -> Callable[[ErrorCode], object]:
+    """Answer when the records are in the log, or say what failed."""
+    return lambda error: respond(
+        ConsumerGroupHeartbeatResponse(error_code=error) if error else answer
+    )
 
 
 def find_rejoining(
@@ -290,7 +209,7 @@ def find_rejoining(
     if request.instance_id is None or named is not None:
         return named
     member = group.static_member(request.instance_id)
-    if member is not None and not member.has_left_for_now:
+    if member is not None and not member.has_left_for_now and not member.is_classic:
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Instance id {request.instance_id} is still held by member {member.member_id}.",

@@ -9,6 +9,7 @@ from ottla.coordinator.group.consumer.topics import ClusterTopics
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_group import (
+    MEMBER_TYPE_CLASSIC,
     MEMBER_TYPE_CONSUMER,
     DescribedAssignment,
     DescribedConsumerGroup,
@@ -62,7 +63,7 @@ class ConsumerGroupDescription:
             subscribed_topic_regex=details.topic_regex,
             assignment=self._assignment(member.current.assigned),
             target_assignment=self._assignment(group.target[member.member_id]),
-            member_type=MEMBER_TYPE_CONSUMER,
+            member_type=MEMBER_TYPE_CLASSIC if member.is_classic else MEMBER_TYPE_CONSUMER,
         )
 
     def _assignment(self, partitions: Assignment) -> DescribedAssignment:

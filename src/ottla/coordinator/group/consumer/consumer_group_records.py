@@ -10,6 +10,7 @@ from typing import Final
 
 from ottla.coordinator.group.consumer.member import (
     Assignment,
+    ClassicMembership,
     CurrentAssignment,
     MemberDetails,
     MemberState,
@@ -17,9 +18,11 @@ from ottla.coordinator.group.consumer.member import (
     by_topic,
 )
 from ottla.coordinator.group.consumer.topics import SubscribedTopic
+from ottla.coordinator.group.member import SupportedProtocol
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message, encode_versioned
 from ottla.protocol.offsets_topic import (
+    ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -34,6 +37,7 @@ from ottla.protocol.offsets_topic import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
+    StoredClassicProtocol,
     StoredTopic,
     StoredTopicPartitions,
 )
@@ -85,6 +89,7 @@ def member_value(details: MemberDetails) -> bytes:
             subscribed_topic_regex=details.topic_regex,
             rebalance_timeout_ms=details.rebalance_timeout_ms,
             server_assignor=details.assignor,
+            classic_member_metadata=_stored_classic(details.classic),
         )
     )
 
@@ -99,6 +104,33 @@ def read_member(value: ConsumerGroupMemberMetadataValue) -> MemberDetails:
         topic_regex=value.subscribed_topic_regex or "",
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         assignor=value.server_assignor,
+        classic=_read_classic(value.classic_member_metadata),
+    )
+
+
+def _stored_classic(classic: ClassicMembership | None) -> ClassicMemberMetadata | None:
+    if classic is None:
+        return None
+    return ClassicMemberMetadata(
+        session_timeout_ms=classic.session_timeout_ms,
+        supported_protocols=[
+            StoredClassicProtocol(name=protocol.name, metadata=protocol.metadata)
+            for protocol in classic.protocols
+        ],
+    )
+
+
+def _read_classic(stored: ClassicMemberMetadata | None) -> ClassicMembership | None:
+    if stored is None:
+        return None
+    if not stored.supported_protocols:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a classic member offers no protocol")
+    return ClassicMembership(
+        stored.session_timeout_ms,
+        tuple(
+            SupportedProtocol(protocol.name, bytes(protocol.metadata))
+            for protocol in stored.supported_protocols
+        ),
     )
 
 

@@ -46,6 +46,13 @@ class GroupChanges:
         self.needs_assignment = True
         self._note_details(member)
 
+    def adopt_member(self, member: ConsumerMember) -> None:
+        """A member of the classic group that this one was: it keeps what it has."""
+        self.group.add(member)
+        self._note_details(member)
+        self.set_target(member.member_id, member.current.assigned)
+        self._note_current(member)
+
     def remove_member(self, member: ConsumerMember) -> None:
         """A member goes; all that it owned is free at once."""
         self.group.remove(member)
@@ -87,9 +94,12 @@ class GroupChanges:
 
     def bump_epoch(self) -> None:
         """Something has changed that calls for a new assignment."""
-        self.group.group_epoch += 1
-        key = group_epoch_key(self.group.group_id)
-        self.records[key] = group_epoch_value(self.group.group_epoch)
+        self.set_epoch(self.group.group_epoch + 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch that the target assignment follows."""
+        self.group.group_epoch = epoch
+        self.records[group_epoch_key(self.group.group_id)] = group_epoch_value(epoch)
 
     def set_target(self, member_id: str, target: Assignment) -> None:
         """A member is going to read these partitions."""

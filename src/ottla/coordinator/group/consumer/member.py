@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.coordinator.group.member import SupportedProtocol
 from ottla.protocol.consumer_group import LEAVE_STATIC_EPOCH
 from ottla.runtime import Timer
 
@@ -41,6 +42,17 @@ class MemberState(IntEnum):
     """It waits for partitions that other members have not given up."""
 
 
+class ClassicMembership(NamedTuple):
+    """What only a member has that speaks the classic protocol, with JoinGroup and SyncGroup."""
+
+    session_timeout_ms: int
+    protocols: tuple[SupportedProtocol, ...]
+
+    @property
+    def protocol_names(self) -> frozenset[str]:
+        return frozenset(protocol.name for protocol in self.protocols)
+
+
 class MemberDetails(NamedTuple):
     """What a member says about itself. The names are sorted; an empty regex stands for none."""
 
@@ -52,6 +64,7 @@ class MemberDetails(NamedTuple):
     topic_regex: str = ""
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
+    classic: ClassicMembership | None = None
 
     @property
     def assignment_input(self) -> tuple[object, ...]:
@@ -87,8 +100,8 @@ class ConsumerMember:
 
     member_id: str
     details: MemberDetails
-    session_timeout_ms: int
     current: CurrentAssignment = NOWHERE
+    session_timeout_ms: int = 0
     session_deadline_ms: int = 0
     session_timer: Timer | None = field(default=None, repr=False)
     rebalance_timer: Timer | None = field(default=None, repr=False)
@@ -103,9 +116,20 @@ class ConsumerMember:
         """Whether a static member has said that its instance will be back."""
         return self.current.member_epoch == LEAVE_STATIC_EPOCH
 
+    @property
+    def is_classic(self) -> bool:
+        """Whether the member speaks the classic protocol, in a group that does not."""
+        return self.details.classic is not None
+
+    def cancel_rebalance_timer(self) -> None:
+        """What the rebalance wanted of the member is done."""
+        if self.rebalance_timer is not None:
+            self.rebalance_timer.cancel()
+            self.rebalance_timer = None
+
     def cancel_timers(self) -> None:
         """The member goes, or is not looked after here any more."""
-        for timer in (self.session_timer, self.rebalance_timer):
-            if timer is not None:
-                timer.cancel()
-        self.session_timer = self.rebalance_timer = None
+        self.cancel_rebalance_timer()
+        if self.session_timer is not None:
+            self.session_timer.cancel()
+            self.session_timer = None

@@ -25,6 +25,11 @@ class PendingWrites:
         self._waiting: list[OnStored] = []
         self._sequence = 0
 
+    @property
+    def keys(self) -> dict[bytes, None]:
+        """The keys that are in the log, or may come to be, although the group may have let go."""
+        return dict.fromkeys([*self.unsaved, *self._newest])
+
     def write(self, records: Records, append: Append, on_stored: OnStored) -> None:
         """Write the records, with those that could not be written before."""
         batch = {**self.unsaved, **records}

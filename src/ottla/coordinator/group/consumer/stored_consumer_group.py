@@ -75,7 +75,7 @@ class StoredConsumerGroup:
             current = self.currents.get(member_id, CurrentAssignment())
             self._check(group, member_id, details, current)
             group.target[member_id] = self.targets.get(member_id, NO_PARTITIONS)
-            group.add(ConsumerMember(member_id, details, 0, current))
+            group.add(ConsumerMember(member_id, details, current))
         group.subscribed_topics = group.compute_subscribed_topics()
         return group
 

@@ -45,21 +45,6 @@ def test_empty_consumer_group_becomes_a_classic_one():
     assert world.committed() == 7
 
 
-def test_member_of_the_other_protocol_is_refused():
-    """Only groups without members change."""
-    world = ConsumerWorld({"t": 1})
-    world.members("a")
-    assert classic_join(world).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert classic_join(world, "x").error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert world.heartbeat("a", 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.leave("a") == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert world.sync("a", 1).error is ErrorCode.UNKNOWN_MEMBER_ID
-
-    other = ConsumerWorld({"t": 1})
-    classic_join(other)
-    assert other.join(Peer("a")) is ErrorCode.GROUP_ID_NOT_FOUND
-
-
 def test_failed_conversion_is_made_up_for():
     """The classic group's record is deleted when the log can be written again."""
     world = ConsumerWorld({"t": 1})

@@ -1,0 +1,193 @@
+"""Groups with members change their protocol (KIP-848): `group.consumer.migration.policy`.
+
+A classic group becomes a consumer group when the first member of the consumer protocol joins. Its
+members stay what they are, and rebalance from then on one by one (`classic_members`). When no
+member of the consumer protocol is left, and the others have all reached their targets, the group
+becomes a classic one again. (Kafka does not wait for that, and so fences those who have not.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
+from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
+from ottla.coordinator.group.consumer.embedded_protocol import (
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from ottla.coordinator.group.consumer.group_changes import GroupChanges
+from ottla.coordinator.group.consumer.member import (
+    NO_PARTITIONS,
+    Assignment,
+    ClassicMembership,
+    ConsumerMember,
+    CurrentAssignment,
+    MemberDetails,
+)
+from ottla.coordinator.group.group import GroupMetadata, GroupState
+from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.member import MemberMetadata
+from ottla.coordinator.group.rebalancer import Rebalancer
+from ottla.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
+from ottla.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+
+class GroupMigration:
+    """Makes consumer groups of classic ones and the other way round, with their members."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        manager: GroupMetadataManager,
+        classic_rebalancer: Rebalancer,
+        consumer_rebalancer: ConsumerRebalancer,
+    ) -> None:
+        policy = config.group_consumer_migration_policy
+        self._may_upgrade = policy in ("bidirectional", "upgrade")
+        self._may_downgrade = policy in ("bidirectional", "downgrade")
+        self._config = config
+        self._manager = manager
+        self._classic = classic_rebalancer
+        self._consumer = consumer_rebalancer
+        self._topics = consumer_rebalancer.topics
+
+    # -- from classic to consumer
+
+    def upgrade(self, classic: GroupMetadata) -> ConsumerGroup:
+        """The consumer group that a classic one becomes; GROUP_ID_NOT_FOUND if it cannot.
+
+        What that changes in the log is written with whatever the group writes next: the answer
+        to the member for whose sake this happens waits for it.
+        """
+        self._check_upgrade(classic)
+        try:
+            members = self._consumer_members(classic)
+        except KafkaError as error:
+            raise _not_upgraded(classic, error.message) from error
+        generation_id = classic.generation_id
+        logger.info("Classic group %s becomes a consumer group", classic.group_id)
+        # All that wait are asked to join again, and find themselves in the new group.
+        self._classic.abandon(classic, ErrorCode.REBALANCE_IN_PROGRESS)
+        changes = GroupChanges(self._manager.create_consumer_group(classic.group_id))
+        group = changes.group
+        changes.set_epoch(generation_id)
+        changes.set_assignment_epoch(generation_id)
+        for member in members:
+            changes.adopt_member(member)
+            self._consumer.keep_alive(group, member)
+        group.subscribed_topics = group.compute_subscribed_topics()
+        group.writes.unsaved.update(changes.records)
+        return group
+
+    def _check_upgrade(self, classic: GroupMetadata) -> None:
+        if not self._may_upgrade:
+            raise _not_upgraded(classic, "online upgrade is disabled")
+        if classic.members and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise _not_upgraded(classic, "its members are not consumers")
+        if len(classic.members) > self._config.group_consumer_max_size:
+            raise _not_upgraded(classic, "it is larger than group.consumer.max.size")
+
+    def _consumer_members(self, classic: GroupMetadata) -> list[ConsumerMember]:
+        """The members with what they have; what two of them claim, the first one keeps."""
+        if not classic.members:
+            return []  # all have left, and the group still waits for others to join
+        protocol = classic.select_protocol()
+        taken: Assignment = NO_PARTITIONS
+        members = []
+        for member in classic.members.values():
+            subscription = read_subscription(member.metadata(protocol), self._topics)
+            # Who was left without an assignment by a failed rebalance may have not given up yet
+            # what it had before.
+            assigned = subscription.owned
+            if member.assignment:
+                assigned = read_assignment(member.assignment, self._topics)
+            details = MemberDetails(
+                client_id=member.client_id,
+                client_host=member.client_host,
+                instance_id=member.group_instance_id,
+                rack_id=subscription.rack_id,
+                topic_names=subscription.topic_names,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                classic=ClassicMembership(member.session_timeout_ms, tuple(member.protocols)),
+            )
+            current = CurrentAssignment(
+                member_epoch=classic.generation_id,
+                previous_member_epoch=classic.generation_id,
+                assigned=assigned - taken,
+            )
+            taken |= assigned
+            members.append(ConsumerMember(member.member_id, details, current))
+        return members
+
+    # -- from consumer to classic
+
+    def downgrade_if_settled(self, group: ConsumerGroup) -> GroupMetadata | None:
+        """The classic group that it becomes, if only classic members are left and all is done."""
+        if not self._may_downgrade or not self._is_settled_without_consumers(group):
+            return None
+        logger.info("Consumer group %s becomes a classic group", group.group_id)
+        classic = self._manager.create_classic_group(group)
+        for member in _classic_members(group.members.values()):
+            classic.add(member)
+        classic.generation_id = group.group_epoch
+        classic.protocol_type = CONSUMER_PROTOCOL_TYPE
+        classic.protocol_name = classic.select_protocol()
+        classic.state = GroupState.STABLE
+        classic.subscribed_topics = classic.compute_subscribed_topics()
+        for member in classic.members.values():
+            member.assignment = write_assignment(
+                group.members[member.member_id].current.assigned,
+                member.metadata(classic.protocol_name),
+                self._topics,
+            )
+            self._classic.sessions.restart(classic, member)
+        assignments = {m.member_id: m.assignment for m in classic.members.values()}
+        self._manager.store_group(classic, assignments, lambda error: _warn(classic, error))
+        # None of them was told to lead: nobody would look after new partitions.
+        self._classic.prepare_rebalance(classic, "it was a consumer group before")
+        return classic
+
+    def _is_settled_without_consumers(self, group: ConsumerGroup) -> bool:
+        return (
+            group.state is ConsumerGroupState.STABLE
+            and len(group.members) <= self._config.group_max_size
+            and all(m.is_classic and m.rebalance_timer is None for m in group.members.values())
+        )
+
+
+def _classic_members(members: Iterable[ConsumerMember]) -> Iterable[MemberMetadata]:
+    for member in members:
+        details = member.details
+        assert details.classic is not None
+        yield MemberMetadata(
+            member_id=member.member_id,
+            group_instance_id=details.instance_id,
+            client_id=details.client_id,
+            client_host=details.client_host,
+            rebalance_timeout_ms=details.rebalance_timeout_ms,
+            session_timeout_ms=details.classic.session_timeout_ms,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocols=details.classic.protocols,
+        )
+
+
+def _not_upgraded(classic: GroupMetadata, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Group {classic.group_id} is a classic group and cannot become a consumer group: {reason}",
+    )
+
+
+def _warn(classic: GroupMetadata, error: ErrorCode) -> None:
+    if error:
+        logger.warning(
+            "Group %s is a classic group, but that is not in the log yet: %s",
+            classic.group_id,
+            error.name,
+        )
