@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from ottla.cli.broker import broker_settings
 from ottla.cli.command import Command, CommandError
+from ottla.cli.server_settings import add_overrides, add_property_file, server_settings
 from ottla.cli.terminal import Terminal
 
 
@@ -21,26 +21,19 @@ class ZooKeeperCommand(Command):
     default_log_level = "WARN"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "file",
-            metavar="ZOOKEEPER.PROPERTIES",
-            nargs="?",
-            help="The property file, with ZooKeeper's own settings.",
+        add_property_file(
+            parser, "ZOOKEEPER.PROPERTIES", "The property file, with ZooKeeper's own settings."
         )
-        parser.add_argument("--config", metavar="FILE", help="The same property file by name.")
-        parser.add_argument(
-            "--override",
-            metavar="KEY=VALUE",
-            action="append",
-            default=[],
-            help="A setting that wins over the property file; may be repeated. clientPort=0 "
-            "takes a free port.",
+        add_overrides(
+            parser,
+            "A setting that wins over the property file; may be repeated. clientPort=0 takes a "
+            "free port.",
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         from ottla.cli.zookeeper_server import ZooKeeperServer
 
-        server = ZooKeeperServer(broker_settings(arguments), arguments.log_level)
+        server = ZooKeeperServer(server_settings(arguments), arguments.log_level)
         try:
             server.start()
             server.wait_until_ready()

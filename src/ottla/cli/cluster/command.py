@@ -8,8 +8,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command import Command, CommandError, UsageError
-from ottla.cli.options import key_values
+from ottla.cli.command import Command, CommandError
+from ottla.cli.server_settings import add_overrides, overrides
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -66,27 +66,18 @@ class ClusterCommand(Command):
             help="Where ZooKeeper listens; 0 takes a free port. "
             f"Default: {DEFAULT_ZOOKEEPER_PORT}.",
         )
-        parser.add_argument(
-            "--override",
-            metavar="KEY=VALUE",
-            action="append",
-            default=[],
-            help="A setting of every broker; may be repeated.",
-        )
+        add_overrides(parser, "A setting of every broker; may be repeated.")
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         from ottla.cli.cluster.layout import ClusterLayout, lock
         from ottla.cli.zookeeper_server import java, zookeeper_jars
 
-        for pair in arguments.override:
-            if "=" not in pair:
-                raise UsageError(f"--override takes key=value, not '{pair}'")
         layout = ClusterLayout(
             arguments.data_dir.absolute(),
             arguments.brokers,
             arguments.base_port,
             arguments.zookeeper_port,
-            key_values(arguments.override),
+            overrides(arguments),
         )
         java()
         zookeeper_jars()

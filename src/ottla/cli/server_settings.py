@@ -1,0 +1,38 @@
+"""What a server is started with: a property file, and single settings that win over it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from ottla.cli.command import UsageError
+from ottla.cli.options import key_values
+from ottla.cli.properties import load_properties
+
+
+def add_property_file(parser: ArgumentParser, metavar: str, help_text: str) -> None:
+    """The file as Kafka's start scripts take it, by its place, and `--config`."""
+    parser.add_argument("file", metavar=metavar, nargs="?", help=help_text)
+    parser.add_argument("--config", metavar="FILE", help="The same property file by name.")
+
+
+def add_overrides(parser: ArgumentParser, help_text: str) -> None:
+    """`--override key=value`, as often as wanted."""
+    parser.add_argument(
+        "--override", metavar="KEY=VALUE", action="append", default=[], help=help_text
+    )
+
+
+def server_settings(arguments: Namespace) -> dict[str, str]:
+    """The property file's settings with the overrides on top."""
+    if arguments.file and arguments.config:
+        raise UsageError("the property file is given twice, by place and with --config")
+    path = arguments.config or arguments.file
+    return (load_properties(path) if path else {}) | overrides(arguments)
+
+
+def overrides(arguments: Namespace) -> dict[str, str]:
+    """The settings of `--override`; each needs its equals sign."""
+    for pair in arguments.override:
+        if "=" not in pair:
+            raise UsageError(f"--override takes key=value, not '{pair}'")
+    return key_values(arguments.override)
