@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 from ottla.pipelines.pipeline import Event
@@ -26,3 +28,19 @@ def iso(moment: datetime) -> str:
 def after(seconds: float) -> datetime:
     """So many seconds after the moment at which made-up events begin."""
     return START + timedelta(seconds=round(seconds, 3))
+
+
+def moments(chance: Random, count: int, mean_pause_s: float) -> Iterator[datetime]:
+    """When made-up events happen: one after the other, by chance, so far apart on average.
+
+    Each is drawn when it is asked for, between whatever else is drawn of the same source.
+    """
+    now_s = 0.0
+    for _ in range(count):
+        now_s += chance.expovariate(1 / mean_pause_s)
+        yield after(now_s)
+
+
+def zipf_weights(count: int) -> list[float]:
+    """How popular things are (Zipf): the second half as much as the first, the third a third."""
+    return [1 / rank for rank in range(1, count + 1)]

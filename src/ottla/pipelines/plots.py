@@ -5,9 +5,13 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from ottla.pipelines.pipeline import Parameters
+    from ottla.pipelines.tables import Table
 
 INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 FIRST, SECOND, ALARM = "#1d6fa5", "#e07a2d", "#c0392b"
@@ -30,6 +34,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False,
 }
 MAX_LABEL = 44
+PLOTTED_ROWS = 15
 
 
 def lines_plot(
@@ -81,6 +86,16 @@ def bars_plot(
     if limit is not None:
         panel.axvline(limit, color=ALARM, linewidth=1.2, linestyle="--")
     return _svg(figure, name)
+
+
+def top_rows_plot(label: str, value: str, name: str) -> Callable[[Table, Parameters], str]:
+    """The plot of a section: a bar for each of the table's first rows, by two of its columns."""
+
+    def plot(table: Table, parameters: Parameters) -> str:
+        top = table.rows[:PLOTTED_ROWS]
+        return bars_plot([row[label] for row in top], [row[value] for row in top], name)
+
+    return plot
 
 
 def with_gaps(

@@ -11,12 +11,13 @@ import heapq
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import accumulate, islice
+
+from ottla.pipelines.feeds import START, zipf_weights
 
 DEFAULT_EVENTS = 100_000
 DEFAULT_SEED = 2011
-START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 DURATION_S = 2 * 3600
 PAGE_COUNT = 400
 MISSING_PAGES = ("/wp-login.php", "/admin.php", "/old/index.html", "/.env", "/articles/drafts/7")
@@ -65,7 +66,7 @@ class SiteActivity:
         self._events = events
         self._pages = self._site()
         # Zipf: the page of rank n is asked for n times less often than the first one.
-        self._weights = list(accumulate(1 / rank for rank in range(1, len(self._pages) + 1)))
+        self._weights = list(accumulate(zipf_weights(len(self._pages))))
 
     def lines(self) -> Iterator[bytes]:
         """As many lines as asked for, in the order of their times."""

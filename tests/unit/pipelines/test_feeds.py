@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
+from itertools import islice, pairwise
+from random import Random
 
 import pytest
 
 from ottla.pipelines.access_log import Request, request_of
+from ottla.pipelines.feeds import START, moments, zipf_weights
 from ottla.pipelines.monitoring.feeds import this_host
 from ottla.pipelines.pipeline import FeedRequest
 from ottla.pipelines.registry import PIPELINES, load_pipeline
@@ -69,3 +71,17 @@ def test_this_machine_tells_how_it_is(monkeypatch):
         "network_bytes",
     }
     assert 0 < next(each["value"] for each in events if each["metric"] == "memory_percent") <= 100
+
+
+def test_moments_follow_each_other_at_the_pace_that_is_asked_for():
+    """The mean of the pauses is right, and none goes back in time."""
+    found = list(moments(Random(1), 2000, 5.0))
+
+    assert found[0] >= START
+    assert all(one <= next_one for one, next_one in pairwise(found))
+    assert (found[-1] - START).total_seconds() == pytest.approx(2000 * 5.0, rel=0.1)
+
+
+def test_popularity_falls_with_the_rank():
+    """As Zipf found it for words."""
+    assert zipf_weights(4) == [1, 1 / 2, 1 / 3, 1 / 4]

@@ -4,7 +4,8 @@ import xml.etree.ElementTree as ET
 from datetime import UTC, datetime, timedelta
 from math import isnan
 
-from ottla.pipelines.plots import bars_plot, lines_plot, with_gaps
+from ottla.pipelines.plots import bars_plot, lines_plot, top_rows_plot, with_gaps
+from ottla.pipelines.tables import Table
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -46,3 +47,13 @@ def test_seconds_are_an_axis_too():
     texts = [node.text for node in ET.fromstring(svg).iter() if node.tag.endswith("text")]
     assert {"seconds", "seconds per batch"} <= set(texts)
     assert any(text and "." in text for text in texts)
+
+
+def test_only_the_first_rows_are_drawn():
+    """A table may be long, its plot stays readable."""
+    rows = [{"page": f"/{number}/", "count": 100 - number} for number in range(20)]
+
+    svg = top_rows_plot("page", "count", "requests")(Table(["page", "count"], rows), {})
+
+    assert "/14/" in svg
+    assert "/15/" not in svg

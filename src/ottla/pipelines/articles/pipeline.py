@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
@@ -14,7 +15,7 @@ from ottla.pipelines.articles.transformations import (
     recommend,
     recommendations_of_readers,
 )
-from ottla.pipelines.feeds import after, event
+from ottla.pipelines.feeds import event, moments
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,
@@ -25,12 +26,10 @@ from ottla.pipelines.pipeline import (
     Pipeline,
     Section,
 )
-from ottla.pipelines.plots import bars_plot
+from ottla.pipelines.plots import top_rows_plot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from ottla.pipelines.tables import Table
 
 ARTICLES, READERS = "articles", "readers"
 CLEAN, RECOMMENDATIONS = "articles-clean", "recommendations"
@@ -38,7 +37,7 @@ READER_COUNT = 30
 INTERESTS = 2
 MEAN_PAUSE_S = 20.0
 REPEATED_SHARE = 0.2
-PLOTTED = 15
+SECOND = timedelta(seconds=1)
 NEWEST = 20
 
 
@@ -56,29 +55,22 @@ def sample(request: FeedRequest) -> Iterator[Event]:
         reader = f"reader-{number}"
         interests = sorted(chance.sample(TAGS, INTERESTS))
         yield event(READERS, reader, reader=reader, interests=interests)
-    now_s = 0.0
-    for number in range(request.events):
-        now_s += chance.expovariate(1 / MEAN_PAUSE_S)
+    for number, moment in enumerate(moments(chance, request.events, MEAN_PAUSE_S)):
         one, other = chance.sample(TAGS, 2)
         url = f"https://news.example/{one}/{number}"
         fields = {
             "title": f"What {one} &amp; {other} have in common ({number})",
             "body": f"<p>More on <b>{one}</b>,\n and a  little on <i>{other}</i>.</p>",
         }
-        yield event(ARTICLES, url, url=url, time=after(now_s), **fields)
+        yield event(ARTICLES, url, url=url, time=moment, **fields)
         if chance.random() < REPEATED_SHARE:
             again = f"https://News.example/{one}/{number}/?from=feed#top"
-            yield event(ARTICLES, url, url=again, time=after(now_s + 1), **fields)
+            yield event(ARTICLES, url, url=again, time=moment + SECOND, **fields)
 
 
 def _newest(topics: Frames, parameters: Parameters) -> DataFrame:
     columns = ("url", "title", "excerpt", F.array_join("tags", ", ").alias("tags"), "time")
     return topics[CLEAN].select(*columns).orderBy(F.desc("time"), "url").limit(NEWEST)
-
-
-def _plot(table: Table, parameters: Parameters) -> str:
-    top = table.rows[:PLOTTED]
-    return bars_plot([row["reader"] for row in top], [row["articles"] for row in top], "articles")
 
 
 PIPELINE = Pipeline(
@@ -104,7 +96,7 @@ PIPELINE = Pipeline(
             "Readers",
             "How much was recommended to each, and what fits best.",
             lambda topics, parameters: recommendations_of_readers(topics[RECOMMENDATIONS]),
-            _plot,
+            top_rows_plot("reader", "articles", "articles"),
         ),
         Section("newest_articles", "Newest articles", "What came last, cleaned.", _newest),
     ),

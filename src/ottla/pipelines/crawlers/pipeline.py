@@ -11,7 +11,7 @@ from ottla.pipelines.crawlers.transformations import (
     worst,
 )
 from ottla.pipelines.pipeline import Frames, Input, Output, Parameters, Pipeline, Section
-from ottla.pipelines.plots import bars_plot
+from ottla.pipelines.plots import PLOTTED_ROWS, bars_plot
 from ottla.pipelines.web_traffic.pipeline import feed_lines
 from ottla.pipelines.web_traffic.transformations import events
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ottla.pipelines.tables import Table
 
 REQUESTS, BLOCKLIST = "requests", "blocklist"
-PLOTTED = 15
 
 
 def build(streams: Frames, parameters: Parameters) -> Frames:
@@ -33,7 +32,7 @@ def build(streams: Frames, parameters: Parameters) -> Frames:
 
 
 def _plot(table: Table, parameters: Parameters) -> str:
-    top = table.rows[:PLOTTED]
+    top = table.rows[:PLOTTED_ROWS]
     labels = [f"{row['client']} ({row['rules']})" for row in top]
     return bars_plot(labels, [row["peak"] for row in top], "requests in the busiest minute")
 

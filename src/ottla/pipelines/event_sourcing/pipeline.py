@@ -13,7 +13,7 @@ from ottla.pipelines.event_sourcing.transformations import (
     state_at,
 )
 from ottla.pipelines.event_time import once_within
-from ottla.pipelines.feeds import after, event
+from ottla.pipelines.feeds import event, moments
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,
@@ -44,9 +44,7 @@ def sample(request: FeedRequest) -> Iterator[Event]:
     """Accounts that are opened and moved; now and then a producer sends an event twice."""
     chance = random.Random(request.seed)
     versions: dict[str, int] = {}
-    now_s = 0.0
-    for _ in range(request.events):
-        now_s += chance.expovariate(1 / MEAN_PAUSE_S)
+    for moment in moments(chance, request.events, MEAN_PAUSE_S):
         account = f"account-{chance.randrange(ACCOUNTS)}"
         version = versions[account] = versions.get(account, 0) + 1
         kind = chance.choice(("deposited", "deposited", "withdrawn")) if version > 1 else "opened"
@@ -58,7 +56,7 @@ def sample(request: FeedRequest) -> Iterator[Event]:
             version=version,
             kind=kind,
             amount=amount,
-            time=after(now_s),
+            time=moment,
         )
         yield happened
         if chance.random() < REPEATED_SHARE:

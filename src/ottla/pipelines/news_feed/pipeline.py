@@ -6,10 +6,9 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 from ottla.pipelines.access_log import lines_of, requests
-from ottla.pipelines.feeds import START, after, event
+from ottla.pipelines.feeds import START, event, moments
 from ottla.pipelines.news_feed.transformations import fan_out, feed_sizes, newest_entries
 from ottla.pipelines.pipeline import (
     Event,
@@ -21,17 +20,13 @@ from ottla.pipelines.pipeline import (
     Pipeline,
     Section,
 )
-from ottla.pipelines.plots import bars_plot
-
-if TYPE_CHECKING:
-    from ottla.pipelines.tables import Table
+from ottla.pipelines.plots import top_rows_plot
 
 ACTIVITIES, FOLLOWS, FEED = "activities", "follows", "feed"
 PEOPLE = 200
 FOLLOWED = 12
 MEAN_PAUSE_S = 2.0
 VERBS = {"posted": "photo", "liked": "photo", "joined": "group", "commented on": "article"}
-PLOTTED = 15
 
 
 def build(streams: Frames, parameters: Parameters) -> Frames:
@@ -46,12 +41,10 @@ def sample(request: FeedRequest) -> Iterator[Event]:
         for actor in chance.sample(people, FOLLOWED):
             if actor != follower:
                 yield follow(follower, actor)
-    now_s = 0.0
-    for _ in range(request.events):
-        now_s += chance.expovariate(1 / MEAN_PAUSE_S)
+    for moment in moments(chance, request.events, MEAN_PAUSE_S):
         actor, verb = chance.choice(people), chance.choice(list(VERBS))
         thing = f"{VERBS[verb]}-{chance.randrange(1000)}"
-        yield event(ACTIVITIES, actor, actor=actor, verb=verb, object=thing, time=after(now_s))
+        yield event(ACTIVITIES, actor, actor=actor, verb=verb, object=thing, time=moment)
 
 
 def from_log(request: FeedRequest) -> Iterator[Event]:
@@ -80,11 +73,6 @@ def follow(follower: str, actor: str, since: object = START) -> Event:
     return event(FOLLOWS, f"{follower}|{actor}", follower=follower, actor=actor, since=since)
 
 
-def _plot(table: Table, parameters: Parameters) -> str:
-    top = table.rows[:PLOTTED]
-    return bars_plot([row["follower"] for row in top], [row["entries"] for row in top], "entries")
-
-
 PIPELINE = Pipeline(
     name="news_feed",
     summary="Fan the activities of people out to the feeds of those who follow them.",
@@ -101,7 +89,7 @@ PIPELINE = Pipeline(
             "Feeds",
             "How many entries each feed has, from how many people.",
             lambda topics, parameters: feed_sizes(topics[FEED]),
-            _plot,
+            top_rows_plot("follower", "entries", "entries"),
         ),
         Section(
             "newest_entries",

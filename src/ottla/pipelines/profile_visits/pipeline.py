@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from ottla.pipelines.feeds import after, event
+from ottla.pipelines.feeds import event, moments, zipf_weights
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,
@@ -17,20 +16,16 @@ from ottla.pipelines.pipeline import (
     Pipeline,
     Section,
 )
-from ottla.pipelines.plots import bars_plot
+from ottla.pipelines.plots import top_rows_plot
 from ottla.pipelines.profile_visits.transformations import (
     most_visited,
     partitions_of_members,
     visit_counts,
 )
 
-if TYPE_CHECKING:
-    from ottla.pipelines.tables import Table
-
 VISITS, COUNTS = "profile-visits", "profile-visit-counts"
 MEMBERS = 500
 MEAN_PAUSE_S = 0.2
-PLOTTED = 15
 
 
 def build(streams: Frames, parameters: Parameters) -> Frames:
@@ -41,17 +36,10 @@ def sample(request: FeedRequest) -> Iterator[Event]:
     """Members visit each other, the popular ones more often (Zipf)."""
     chance = random.Random(request.seed)
     members = [f"member-{number}" for number in range(1, MEMBERS + 1)]
-    weights = [1 / rank for rank in range(1, MEMBERS + 1)]
-    now_s = 0.0
-    for member in chance.choices(members, weights, k=request.events):
-        now_s += chance.expovariate(1 / MEAN_PAUSE_S)
+    visited = chance.choices(members, zipf_weights(MEMBERS), k=request.events)
+    for member, moment in zip(visited, moments(chance, request.events, MEAN_PAUSE_S), strict=True):
         visitor = chance.choice(members)
-        yield event(VISITS, member, member=member, visitor=visitor, time=after(now_s))
-
-
-def _plot(table: Table, parameters: Parameters) -> str:
-    top = table.rows[:PLOTTED]
-    return bars_plot([row["member"] for row in top], [row["visits"] for row in top], "visits")
+        yield event(VISITS, member, member=member, visitor=visitor, time=moment)
 
 
 PIPELINE = Pipeline(
@@ -67,7 +55,7 @@ PIPELINE = Pipeline(
             "Most visited members",
             "The number of visitors is an estimate.",
             lambda topics, parameters: most_visited(topics[COUNTS]),
-            _plot,
+            top_rows_plot("member", "visits", "visits"),
         ),
         Section(
             "partitions",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ottla.pipelines.access_log import Request, lines_of, requests
-from ottla.pipelines.feeds import after, event
+from ottla.pipelines.feeds import event, moments, zipf_weights
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,
@@ -20,17 +19,13 @@ from ottla.pipelines.pipeline import (
     Pipeline,
     Section,
 )
-from ottla.pipelines.plots import bars_plot
+from ottla.pipelines.plots import top_rows_plot
 from ottla.pipelines.ranking.transformations import counts_per_hour, ranking, trending
-
-if TYPE_CHECKING:
-    from ottla.pipelines.tables import Table
 
 INTERACTIONS, COUNTS = "interactions", "ranking-counts"
 ITEMS = 120
 MEAN_PAUSE_S = 0.5
 CLICK_SHARE, VOTE_SHARE = 0.25, 0.05
-PLOTTED = 15
 
 
 def build(streams: Frames, parameters: Parameters) -> Frames:
@@ -40,17 +35,15 @@ def build(streams: Frames, parameters: Parameters) -> Frames:
 def sample(request: FeedRequest) -> Iterator[Event]:
     """Readers who see popular items more often (Zipf), open some, and vote now and then."""
     chance = random.Random(request.seed)
-    weights = [1 / rank for rank in range(1, ITEMS + 1)]
-    now_s = 0.0
-    for _ in range(request.events):
-        now_s += chance.expovariate(1 / MEAN_PAUSE_S)
+    weights = zipf_weights(ITEMS)
+    for moment in moments(chance, request.events, MEAN_PAUSE_S):
         number = chance.choices(range(ITEMS), weights)[0]
         kind = chance.choices(
             ("vote", "click", "view"), (VOTE_SHARE, CLICK_SHARE, 1 - VOTE_SHARE - CLICK_SHARE)
         )[0]
         user = f"user-{chance.randrange(1000)}"
         item = f"item-{number}"
-        yield event(INTERACTIONS, item, item=item, kind=kind, user=user, time=after(now_s))
+        yield event(INTERACTIONS, item, item=item, kind=kind, user=user, time=moment)
 
 
 def from_log(request: FeedRequest) -> Iterator[Event]:
@@ -88,10 +81,7 @@ def _interaction(item: str, kind: str, request: Request) -> Event:
     return event(INTERACTIONS, item, item=item, kind=kind, user=request.client, time=request.time)
 
 
-def _plot(table: Table, parameters: Parameters) -> str:
-    top = table.rows[:PLOTTED]
-    return bars_plot([row["item"] for row in top], [row["score"] for row in top], "score")
-
+BY_SCORE = top_rows_plot("item", "score", "score")
 
 PIPELINE = Pipeline(
     name="ranking",
@@ -106,14 +96,14 @@ PIPELINE = Pipeline(
             "Ranking",
             "Over all hours: a click-through counts as three views, a vote as ten.",
             lambda topics, parameters: ranking(topics[COUNTS]),
-            _plot,
+            BY_SCORE,
         ),
         Section(
             "trending",
             "Trending",
             "The ranking of the newest hour.",
             lambda topics, parameters: trending(topics[COUNTS]),
-            _plot,
+            BY_SCORE,
         ),
     ),
     parameters={"late": "10 minutes"},

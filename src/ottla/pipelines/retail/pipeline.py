@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
-from ottla.pipelines.feeds import after, event
+from ottla.pipelines.feeds import after, event, moments, zipf_weights
 from ottla.pipelines.pipeline import (
     Event,
     FeedRequest,
@@ -19,13 +19,11 @@ from ottla.pipelines.pipeline import (
     Pipeline,
     Section,
 )
-from ottla.pipelines.plots import bars_plot
+from ottla.pipelines.plots import top_rows_plot
 from ottla.pipelines.retail.transformations import prices, reorders, stock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from ottla.pipelines.tables import Table
 
 SALES, SHIPMENTS = "sales", "shipments"
 REORDERS, PRICES = "reorders", "price-adjustments"
@@ -34,7 +32,6 @@ ITEMS = 40
 FIRST_SHIPMENT = 300
 MEAN_PAUSE_S = 1.0
 SHIPMENT_SHARE = 0.02
-PLOTTED = 15
 
 
 def build(streams: Frames, parameters: Parameters) -> Frames:
@@ -47,18 +44,16 @@ def sample(request: FeedRequest) -> Iterator[Event]:
     """Every item is shipped once; then customers come, and now and then another shipment."""
     chance = random.Random(request.seed)
     items = [f"item-{number}" for number in range(1, ITEMS + 1)]
-    weights = [1 / rank for rank in range(1, ITEMS + 1)]
+    weights = zipf_weights(ITEMS)
     for item in items:
         yield event(SHIPMENTS, item, item=item, quantity=FIRST_SHIPMENT, time=after(0))
-    now_s = 0.0
-    for _ in range(request.events):
-        now_s += chance.expovariate(1 / MEAN_PAUSE_S)
+    for moment in moments(chance, request.events, MEAN_PAUSE_S):
         (item,) = chance.choices(items, weights)
         if chance.random() < SHIPMENT_SHARE:
             topic, quantity = SHIPMENTS, 100
         else:
             topic, quantity = SALES, chance.choice((1, 1, 1, 2, 5))
-        yield event(topic, item, item=item, quantity=quantity, time=after(now_s))
+        yield event(topic, item, item=item, quantity=quantity, time=moment)
 
 
 def _wanted(topics: Frames, parameters: Parameters) -> DataFrame:
@@ -69,11 +64,6 @@ def _wanted(topics: Frames, parameters: Parameters) -> DataFrame:
 def _changed(topics: Frames, parameters: Parameters) -> DataFrame:
     changed = topics[PRICES].where(F.col("percent") != 0)
     return changed.orderBy(F.desc("demand"), "item")
-
-
-def _plot(table: Table, parameters: Parameters) -> str:
-    top = table.rows[:PLOTTED]
-    return bars_plot([row["item"] for row in top], [row["quantity"] for row in top], "to reorder")
 
 
 PIPELINE = Pipeline(
@@ -88,7 +78,11 @@ PIPELINE = Pipeline(
     feeds={"sample": sample},
     sections=(
         Section(
-            "reorders", "Reorders", "Items that run out, and how many to order.", _wanted, _plot
+            "reorders",
+            "Reorders",
+            "Items that run out, and how many to order.",
+            _wanted,
+            top_rows_plot("item", "quantity", "to reorder"),
         ),
         Section(
             "prices",

@@ -23,7 +23,7 @@ from ottla.pipelines.pipeline import (
     Pipeline,
     Section,
 )
-from ottla.pipelines.plots import bars_plot, lines_plot
+from ottla.pipelines.plots import PLOTTED_ROWS, bars_plot, lines_plot, top_rows_plot
 from ottla.pipelines.web_traffic import transformations
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 LINES, EVENTS, DEAD_LETTERS = "web-traffic", "web-traffic-events", "web-traffic.dead-letter"
 COMPLETENESS = "completeness"
-PLOTTED = 15
 MINUTE = timedelta(minutes=1)
 
 
@@ -73,13 +72,8 @@ def _plot_traffic(table: Table, parameters: Parameters) -> str:
     return lines_plot("Traffic per minute", table.column("minute"), series, MINUTE)
 
 
-def _plot_pages(table: Table, parameters: Parameters) -> str:
-    top = table.rows[:PLOTTED]
-    return bars_plot([row["path"] for row in top], [row["requests"] for row in top], "requests")
-
-
 def _plot_rates(table: Table, parameters: Parameters) -> str:
-    top = table.rows[:PLOTTED]
+    top = table.rows[:PLOTTED_ROWS]
     return bars_plot(
         [row["client"] for row in top],
         [row["peak"] for row in top],
@@ -112,7 +106,7 @@ PIPELINE = Pipeline(
             "Requests that were answered with a status below 400; images, styles and scripts are "
             "no pages.",
             lambda topics, parameters: transformations.top_pages(topics[EVENTS]),
-            _plot_pages,
+            top_rows_plot("path", "requests", "requests"),
         ),
         Section(
             "errors",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
 
@@ -18,17 +17,13 @@ from ottla.pipelines.pipeline import (
     Pipeline,
     Section,
 )
-from ottla.pipelines.plots import bars_plot
+from ottla.pipelines.plots import top_rows_plot
 from ottla.pipelines.word_count.transformations import counts, words
-
-if TYPE_CHECKING:
-    from ottla.pipelines.tables import Table
 
 LINES, COUNTS = "streams-plaintext-input", "streams-wordcount-output"
 SUBJECTS = ("all streams", "the broker", "a consumer", "every producer", "the log")
 VERBS = ("lead to", "reads", "writes", "keeps", "follows")
 OBJECTS = ("the log", "a topic", "all records", "the broker", "kafka")
-PLOTTED = 15
 
 
 def build(streams: Frames, parameters: Parameters) -> Frames:
@@ -41,11 +36,6 @@ def sample(request: FeedRequest) -> Iterator[Event]:
     for _ in range(request.events):
         sentence = " ".join(chance.choice(part) for part in (SUBJECTS, VERBS, OBJECTS))
         yield Event(LINES, None, sentence.encode())
-
-
-def _plot(table: Table, parameters: Parameters) -> str:
-    top = table.rows[:PLOTTED]
-    return bars_plot([row["word"] for row in top], [row["count"] for row in top], "times")
 
 
 PIPELINE = Pipeline(
@@ -61,7 +51,7 @@ PIPELINE = Pipeline(
             "Words",
             "Each word, and how often it came.",
             lambda topics, parameters: topics[COUNTS].orderBy(F.desc("count"), "word"),
-            _plot,
+            top_rows_plot("word", "count", "times"),
         ),
     ),
 )
