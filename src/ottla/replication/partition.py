@@ -262,8 +262,9 @@ class Partition:
         return self.log.producer_state_manager.begin_verification(producer_id, producer_epoch)
 
     def has_open_txn(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has an open transaction here, in this epoch."""
-        return self.log.producer_state_manager.has_open_txn(producer_id, producer_epoch)
+        """Whether the producer has an open transaction in this epoch, if this broker leads."""
+        known = self.log.producer_state_manager
+        return self.is_leader and known.has_open_txn(producer_id, producer_epoch)
 
     def active_producers(self) -> list[ProducerState]:
         """What is known of each producer that has written here, if this broker leads."""

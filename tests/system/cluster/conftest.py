@@ -15,6 +15,14 @@ from cluster_load import ClusterView
 from ottla.testing.cluster_process import ClusterProcess
 from ottla.testing.zookeeper_process import ZooKeeperProcess
 
+QUICK = {
+    "group.min.session.timeout.ms": 1000,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+}
+"""Nobody who is dead, and nothing that is too late, is waited for long."""
+
 
 @pytest.fixture(scope="session")
 def running_cluster(
@@ -22,7 +30,7 @@ def running_cluster(
 ) -> Iterator[ClusterProcess]:
     """Brokers 1, 2 and 3 below a chroot of the shared server."""
     data_dir = tmp_path_factory.mktemp("cluster")
-    cluster = ClusterProcess(data_dir, zookeeper=zookeeper, chroot="/cluster").start()
+    cluster = ClusterProcess(data_dir, zookeeper=zookeeper, chroot="/cluster", **QUICK).start()
     yield cluster
     cluster.stop()
 

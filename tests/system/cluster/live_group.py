@@ -1,0 +1,111 @@
+"""Members of a group that read numbers while brokers come and go."""
+
+from __future__ import annotations
+
+from cluster_load import LIMIT_S, QUIET, ClusterView, SteadyLoad, until
+from confluent_kafka import Consumer, KafkaException
+from coordinator_places import OFFSETS, coordinator
+
+SESSION_MS = 10_000
+
+
+class Member:
+    """A consumer, what it has read by partition, and how often it was told what is its own."""
+
+    def __init__(self, servers: str, group: str, topic: str, protocol: str) -> None:
+        settings = {"group.protocol": protocol}
+        if protocol == "classic":
+            settings |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 300}
+        self.assignments: list[list[int]] = []
+        self.read: list[tuple[int, int]] = []
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "reconnect.backoff.max.ms": 200,
+                **settings,
+                **QUIET,
+            }
+        )
+        self.consumer.subscribe([topic], on_assign=self._on_assign)
+
+    def _on_assign(self, _: Consumer, partitions) -> None:
+        self.assignments.append(sorted(each.partition for each in partitions))
+
+    def poll(self) -> None:
+        for message in self.consumer.consume(500, 0.05):
+            if message.error() is None:
+                self.read.append((message.partition(), int(message.value())))
+
+    def commit(self) -> bool:
+        """Whether what was read is committed."""
+        try:
+            self.consumer.commit(asynchronous=False)
+        except KafkaException:
+            return False
+        return True
+
+
+class LiveGroup:
+    """Members of one group, polled in turn."""
+
+    def __init__(self, view: ClusterView, group: str, topic: str, protocol: str = "classic"):
+        self.group, self.topic, self.protocol = group, topic, protocol
+        self.servers = view.bootstrap_servers
+        self.members: list[Member] = []
+
+    def __enter__(self) -> LiveGroup:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for member in self.members:
+            member.consumer.close()
+
+    def join(self) -> Member:
+        self.members.append(Member(self.servers, self.group, self.topic, self.protocol))
+        return self.members[-1]
+
+    def poll_until(self, condition, what: str, limit_s: float = LIMIT_S) -> None:
+        """All members read until the condition holds."""
+
+        def polled() -> bool:
+            for member in self.members:
+                member.poll()
+            return condition()
+
+        until(polled, what, limit_s)
+
+    def until_shared(self) -> None:
+        """Each member has partitions, and reads them."""
+
+        def is_shared() -> bool:
+            return all(member.consumer.assignment() for member in self.members)
+
+        self.poll_until(is_shared, "each member has partitions")
+        self.until_more()
+
+    def until_more(self, count: int = 50) -> None:
+        """Each member reads so many numbers more."""
+        wanted = [len(member.read) + count for member in self.members]
+
+        def has_more() -> bool:
+            return all(len(m.read) >= n for m, n in zip(self.members, wanted, strict=True))
+
+        self.poll_until(has_more, "each member reads on")
+
+    def read(self, partition: int) -> list[int]:
+        """What the members have read of a partition, in order if it was nobody else's."""
+        return [number for m in self.members for index, number in m.read if index == partition]
+
+
+def wait_for_another(view: ClusterView, group: str, dead: int) -> None:
+    until(lambda: coordinator(view, OFFSETS, group) not in (dead, -1), "another coordinator")
+
+
+def all_read(members: LiveGroup, load: SteadyLoad) -> bool:
+    return all(
+        len(set(members.read(partition))) == len(numbers)
+        for partition, numbers in load.acknowledged.items()
+    )
