@@ -15,6 +15,7 @@ from ottla.warehouse.delta import DeltaHome, open_delta, properties
 from ottla.warehouse.places import Place, WarehouseError
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame
 
 QUERY_ID = "sql.streaming.queryId"
@@ -58,11 +59,14 @@ class MergeSink:
             home.prepare(rows.drop(self.deleted).schema, ())
             self._is_prepared = True
         query = query_id(rows)
-        if home.snapshot().number(query) > batch_id:
+        # The same version of the table for the question and the commit: what comes in between is
+        # a conflict.
+        table = open_delta(self.place)
+        if (table.transaction_version(query) or 0) > batch_id:
             return
-        self._merge(newest(rows, self.key, self.order), {query: batch_id + 1})
+        self._merge(table, newest(rows, self.key, self.order), {query: batch_id + 1})
 
-    def _merge(self, rows: DataFrame, transactions: dict[str, int]) -> None:
+    def _merge(self, table: DeltaTable, rows: DataFrame, transactions: dict[str, int]) -> None:
         """Updates, inserts and deletes of a batch in one commit. A row that is as new as the one of
         the batch, or newer, stays."""
         from deltalake.exceptions import CommitFailedError
@@ -71,7 +75,6 @@ class MergeSink:
         newer = f"s.`{self.order}` > t.`{self.order}`"
         columns = {name: f"s.`{name}`" for name in rows.columns if name != self.deleted}
         facts = {"ottla.batch": str(next(iter(transactions.values())) - 1)}
-        table = open_delta(self.place)
         merge = table.merge(
             rows.toArrow(),
             predicate=same,

@@ -15,7 +15,7 @@ def test_table_is_exact_although_its_driver_is_killed(start_broker, spark, tmp_p
         records=8_000,
         per_commit=200,
         kills=2,
-        longest_s=5,
+        longest_s=4,
         seed=10,
         spark=spark,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import ottla
+from ottla.cli.main import main
+from ottla.cli.terminal import Terminal
 from ottla.pipelines.access_log import read_lines, requests
 from ottla.warehouse.delta import DeltaHome, open_delta
 from ottla.warehouse.layouts import Layout
@@ -175,6 +178,23 @@ def test_topic_that_was_made_anew_is_not_mixed_with_the_old_one(broker, topic, h
         load()
 
     assert read_values(home.place) == numbers(0, 20)
+
+
+def test_topic_that_is_not_there_is_told_before_spark_starts(broker, tmp_path):
+    """In one line, and no table is made."""
+    out, err = io.StringIO(), io.StringIO()
+    words = ["--topic", "no-such-topic", "--table", str(tmp_path / "table")]
+
+    status = main(
+        ["warehouse", "load", "--bootstrap-server", broker.bootstrap_servers, *words],
+        Terminal(out=out, err=err),
+    )
+
+    assert (status, out.getvalue()) == (1, "")
+    assert err.getvalue() == (
+        "ottla warehouse: subscribe=no-such-topic: there is no topic no-such-topic\n"
+    )
+    assert not (tmp_path / "table").exists()
 
 
 def test_plain_parquet_has_the_same_rows(spark, broker, topic, load, tmp_path):

@@ -132,6 +132,19 @@ def test_rewind_and_load_at_once_do_not_mix(home):
     assert offsets(home) == {0: [], 1: []}
 
 
+def test_rewind_does_not_miss_what_was_loaded_meanwhile(home):
+    """It would set the offset back, and leave the rows."""
+    do(home, load_of(1, {P0: 0}, {P0: 5}))
+    planned = home.snapshot()
+    do(home, load_of(2, {P0: 5}, {P0: 8}))
+
+    with pytest.raises(WarehouseError, match="nothing was taken back"):
+        planned.rewind("load", {P0: 0})
+
+    assert offsets(home) == {0: list(range(8)), 1: []}
+    assert home.snapshot().offsets("load", [P0]) == {P0: 8}
+
+
 def test_rewind_of_what_was_never_loaded_changes_nothing(home):
     """No commit is made."""
     assert home.snapshot().rewind("load", {P0: 0}) == {}

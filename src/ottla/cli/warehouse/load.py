@@ -27,6 +27,9 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
     require_packages("deltalake")
     from ottla.cli.warehouse.tables import place_of
     from ottla.pipelines.runner import spark_session
+    from ottla.spark.data_loss import DataLossError
+    from ottla.spark.given import OptionError
+    from ottla.spark.lookup import OffsetLookup
     from ottla.warehouse.delta import DeltaHome
     from ottla.warehouse.places import WarehouseError
     from ottla.warehouse.plain_parquet import ParquetHome
@@ -36,6 +39,8 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
     check_reachable(arguments.bootstrap_server)
     log = Path(arguments.spark_log or DEFAULT_LOG)
     try:
+        # A topic that is not there is told before Spark is started.
+        OffsetLookup(options.source_options()).partitions(must_exist=True)
         home: Table = (ParquetHome if arguments.format == "parquet" else DeltaHome)(
             place_of(arguments)
         )
@@ -53,7 +58,7 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
                 return _run(WarehouseLoad(spark, home, options), arguments, terminal)
         finally:
             spark.stop()
-    except WarehouseError as error:
+    except (WarehouseError, DataLossError, OptionError) as error:
         raise CommandError(str(error)) from error
 
 
