@@ -1,4 +1,4 @@
-"""`ottla configs`: show and change the settings of topics and brokers."""
+"""`ottla configs`: show and change the settings of topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from ottla import Admin
     from ottla.clients.admin.descriptions import ConfigEntry, ConfigResource
 
-ENTITY_TYPES: Final = ("topics", "brokers")
-LATER_ENTITY_TYPES: Final = ("clients", "users", "ips", "groups", "broker-loggers")
+ENTITY_TYPES: Final = ("topics", "brokers", "groups")
+LATER_ENTITY_TYPES: Final = ("clients", "users", "ips", "broker-loggers")
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[\]]*\])")
 
 
 class Entity(NamedTuple):
-    """Whose settings: a topic, a broker, or with the name "" the default of all brokers."""
+    """Whose settings: a topic, a broker or group, or as "" the default of all brokers."""
 
     type: str
     name: str
 
     @property
     def label(self) -> str:
-        return "topic" if self.type == "topics" else "broker"
+        return self.type.removesuffix("s")
 
     @property
     def title(self) -> str:
         """As Kafka's tool names it that finds its entities in ZooKeeper."""
-        if self.type == "topics":
-            return f"topic '{self.name}'"
+        if self.type != "brokers":
+            return f"{self.label} '{self.name}'"
         return f"brokers '{self.name}'" if self.name else "default brokers"
 
     def resource(self) -> ConfigResource:
@@ -55,10 +55,10 @@ class Entity(NamedTuple):
 
 
 class ConfigsCommand(Command):
-    """Shows and changes the settings of topics and brokers while they run."""
+    """Shows and changes the settings of topics, brokers and groups while they run."""
 
     name = "configs"
-    help = "Show and change the settings of topics and brokers."
+    help = "Show and change the settings of topics, brokers and groups."
     examples = (
         "ottla configs --bootstrap-server localhost:9092 --describe --topic test",
         "ottla configs --bootstrap-server localhost:9092 --alter --entity-type topics"
@@ -87,7 +87,7 @@ class ConfigsCommand(Command):
             "--all",
             action="store_true",
             help="Describe every setting with where its value comes from, not only those made "
-            "for this topic or broker.",
+            "for this topic, broker or group.",
         )
         parser.add_argument(
             "--force", action="store_true", help="Accepted for older scripts: nothing is asked."
@@ -120,10 +120,16 @@ class ConfigsCommand(Command):
 
 def _add_entity(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--entity-type", metavar="TYPE", action="append", default=[], help="topics or brokers."
+        "--entity-type",
+        metavar="TYPE",
+        action="append",
+        default=[],
+        help="topics, brokers or groups.",
     )
     parser.add_argument(
-        "--entity-name", metavar="NAME", help="The name of the topic, or the id of the broker."
+        "--entity-name",
+        metavar="NAME",
+        help="The name of the topic or of the group, or the id of the broker.",
     )
     parser.add_argument(
         "--entity-default", action="store_true", help="The default of all brokers of the cluster."
@@ -139,19 +145,24 @@ def _add_entity(parser: ArgumentParser) -> None:
         action="store_true",
         help="Short for --entity-type brokers --entity-default.",
     )
+    parser.add_argument(
+        "--group", metavar="NAME", help="Short for --entity-type groups --entity-name NAME."
+    )
 
 
 def entity(arguments: Namespace) -> tuple[str, str | None]:
     """The type of the entity and its name: "" for the default of brokers, None for all."""
     short = [
         option
-        for option in ("--topic", "--broker", "--broker-defaults")
+        for option in ("--topic", "--broker", "--broker-defaults", "--group")
         if given(arguments, option)
     ]
     if len(short) + len(arguments.entity_type) != 1:
-        raise UsageError("exactly one of --entity-type, --topic and --broker is needed")
+        raise UsageError("exactly one of --entity-type, --topic, --broker and --group is needed")
     if short == ["--topic"]:
         return "topics", arguments.topic
+    if short == ["--group"]:
+        return "groups", arguments.group
     if short == ["--broker"]:
         return _checked("brokers", arguments.broker)
     if short == ["--broker-defaults"]:
@@ -159,13 +170,13 @@ def entity(arguments: Namespace) -> tuple[str, str | None]:
     kind = arguments.entity_type[0]
     if kind in LATER_ENTITY_TYPES:
         raise CommandError(
-            f"Ottla has no settings of {kind} yet; --entity-type may be topics or brokers"
+            f"Ottla has no settings of {kind} yet; --entity-type may be topics, brokers or groups"
         )
     if kind not in ENTITY_TYPES:
-        raise UsageError(f"--entity-type may be topics or brokers, not '{kind}'")
+        raise UsageError(f"--entity-type may be topics, brokers or groups, not '{kind}'")
     if arguments.entity_default:
-        if kind == "topics":
-            raise UsageError("topics have no --entity-default; the brokers' settings are it")
+        if kind != "brokers":
+            raise UsageError(f"{kind} have no --entity-default; the brokers' settings are it")
         return kind, ""
     return _checked(kind, arguments.entity_name)
 
@@ -211,18 +222,23 @@ def entities(admin: Admin, kind: str, name: str | None) -> list[Entity]:
         return [Entity(kind, name)]
     if kind == "topics":
         return [Entity(kind, topic) for topic in sorted(admin.list_topics())]
+    if kind == "groups":
+        return [Entity(kind, group.group_id) for group in admin.list_groups()]
     nodes = sorted(node.id for node in admin.describe_cluster().nodes)
     return [*(Entity(kind, str(node)) for node in nodes), Entity(kind, "")]
 
 
 def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> None:
-    """Print the settings of a topic on one line, those of a broker one below the other."""
+    """Print the settings of a topic on one line, those of others one below the other."""
     settings = _settings(admin, what)
     if every:
         terminal.print(f"All configs for {what.label} {what.name} are:")
         _print_entries(settings, terminal)
     elif what.type == "topics":
         terminal.print(f"Configs for {what.title} are {_one_line(_own(what, settings))}")
+    elif what.type == "groups":
+        terminal.print(f"Dynamic configs for group {what.name} are:")
+        _print_entries(_own(what, settings), terminal)
     else:
         terminal.print(
             f"Configs for broker {what.name} are:"
@@ -241,8 +257,8 @@ def describe_on_one_line(admin: Admin, what: Entity, terminal: Terminal, *, is_n
 
 def _own(what: Entity, settings: Iterable[ConfigEntry]) -> list[ConfigEntry]:
     """The settings that were made for this entity."""
-    if what.type == "topics":
-        wanted = "DYNAMIC_TOPIC_CONFIG"
+    if what.type != "brokers":
+        wanted = f"DYNAMIC_{what.label.upper()}_CONFIG"
     else:
         wanted = "DYNAMIC_BROKER_CONFIG" if what.name else "DYNAMIC_DEFAULT_BROKER_CONFIG"
     return [entry for entry in settings if entry.source.name == wanted]
@@ -289,6 +305,8 @@ def completed(what: Entity, *, as_by_zookeeper: bool) -> str:
     """What Kafka's tool says after a change, to brokers in other words than to ZooKeeper."""
     if what.type == "topics" or as_by_zookeeper:
         return f"Completed Updating config for entity: {what.title}."
+    if what.type == "groups":
+        return f"Completed updating config for group {what.name}."
     if what.name:
         return f"Completed updating config for broker: {what.name}."
     return "Completed updating default config for brokers in the cluster,"

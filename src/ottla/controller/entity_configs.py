@@ -1,4 +1,4 @@
-"""The overrides of topics and brokers in the registry, and the word to all that they changed."""
+"""The overrides of topics, brokers and groups in the registry, and the word that they changed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ottla.registry.znodes import decode_config, encode_config, encode_config_ch
 
 TOPICS: Final = "topics"
 BROKERS: Final = "brokers"
+GROUPS: Final = "groups"
 
 
 class EntityConfigs:

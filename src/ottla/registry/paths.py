@@ -13,6 +13,7 @@ CONTROLLER_EPOCH: Final = "/controller_epoch"
 CLUSTER_ID: Final = "/cluster/id"
 CONFIG_TOPICS: Final = "/config/topics"
 CONFIG_BROKERS: Final = "/config/brokers"
+CONFIG_GROUPS: Final = "/config/groups"
 CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 CONFIG_CLIENTS: Final = "/config/clients"
@@ -33,6 +34,7 @@ PERSISTENT: Final = (
     TOPICS,
     CONFIG_TOPICS,
     CONFIG_BROKERS,
+    CONFIG_GROUPS,
     CONFIG_CLIENTS,
     CONFIG_USERS,
     CONFIG_CHANGES,

@@ -147,6 +147,7 @@ class Broker:
             self.cache,
             ProducerIdManager(self.registry, self.broker_id),
             None if link is None else link.connections,
+            self.dynamic_config.group_config,
         )
         orders = ControllerOrders(
             self.replica_manager, self.cache, coordinators.groups, coordinators.transactions

@@ -1,4 +1,4 @@
-"""The settings of topics and brokers as DescribeConfigs shows them: value, source, synonyms."""
+"""The settings of topics, brokers and groups as DescribeConfigs shows them, with their sources."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey
 from ottla.config.config_type import ConfigType
+from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.protocol.configs import ConfigSource
 from ottla.registry import paths
@@ -56,6 +57,19 @@ def topic_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[
         entries.append(_entry(row, value, synonyms, is_read_only=False))
     unused = [name for name in overrides if name not in TopicConfig.keys]
     return entries + [_unused_override(name, overrides[name]) for name in unused]
+
+
+def group_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All settings of a consumer group with these overrides."""
+    defaults = ConsumerGroupConfig.of(dynamic.broker_config, {})
+    entries = []
+    for name, row in ConsumerGroupConfig.keys.items():
+        synonyms = [s for key in row.broker_keys for s in broker_synonyms(dynamic, key)]
+        value = overrides.get(name, defaults.text_of(name))
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, value, ConfigSource.DYNAMIC_GROUP_CONFIG))
+        entries.append(_entry(row, value, synonyms, is_read_only=False))
+    return entries
 
 
 def broker_entries(dynamic: DynamicConfig) -> list[ConfigEntry]:

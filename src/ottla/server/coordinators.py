@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.group.consumer.consumer_rebalancer import ConfigOfGroup
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.transaction.marker_channel import MarkerChannel
 from ottla.coordinator.transaction.marker_writer import APPEND_TIMEOUT_MS, MarkerWriter
@@ -49,6 +50,7 @@ class Coordinators:
         cache: MetadataCache,
         producer_ids: ProducerIdManager,
         connections: BrokerConnections | None = None,
+        group_config: ConfigOfGroup | None = None,
     ) -> None:
         self.runtime = runtime
         self.replica_manager = replica_manager
@@ -68,7 +70,7 @@ class Coordinators:
             config.transaction_state_log_num_partitions,
             APPEND_TIMEOUT_MS,
         )
-        self.groups = GroupCoordinator(runtime, config, offsets_log, cache)
+        self.groups = GroupCoordinator(runtime, config, offsets_log, cache, group_config)
         self.markers = MarkerWriter(
             runtime.clock, replica_manager, self.groups.on_transaction_ended
         )

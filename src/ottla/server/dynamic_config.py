@@ -1,4 +1,4 @@
-"""Settings that change while the broker runs: overrides of topics, and the defaults under them.
+"""Settings that change while the broker runs: those of topics and groups, and their defaults.
 
 The registry has the truth (/config); a notification under /config/changes says what to read anew.
 For one topic the values come, first to last, from: its own overrides, this broker's overrides,
@@ -8,13 +8,14 @@ the overrides of all brokers, the broker's properties file, the defaults.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigTableType
+from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.entity_configs import BROKERS, TOPICS, EntityConfigs
+from ottla.controller.entity_configs import BROKERS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import NoNodeError, Registry, Watch
@@ -52,6 +53,8 @@ class DynamicConfig:
         self.entities = EntityConfigs(registry)
         self._topics: dict[str, dict[str, str]] = {}
         self._brokers: dict[str, dict[str, str]] = {}
+        self._groups: dict[str, ConsumerGroupConfig] = {}
+        self._group_defaults = ConsumerGroupConfig.of(broker_config, {})
         self._topic_listeners: list[Callable[[str], object]] = []
         self._broker_listeners: list[Callable[[], object]] = []
         self._watch: Watch | None = None
@@ -66,6 +69,8 @@ class DynamicConfig:
         self._last_change = seen[-1] if seen else ""
         for name in await self.registry.children(paths.CONFIG_TOPICS):
             await self._read_topic(paths.desanitize(name))
+        for name in await self.registry.children(paths.CONFIG_GROUPS):
+            await self._read_group(paths.desanitize(name))
         for name in (paths.DEFAULT_ENTITY, self.broker_name):
             await self._read_broker(name)
 
@@ -85,6 +90,10 @@ class DynamicConfig:
     def topic_config(self, topic: str) -> TopicConfig:
         """What is in force for a topic, whether it exists or not."""
         return TopicConfig.of(self.broker_config, self.topic_overrides(topic))
+
+    def group_config(self, group_id: str) -> ConsumerGroupConfig:
+        """What is in force for a consumer group, whether it exists or not."""
+        return self._groups.get(group_id, self._group_defaults)
 
     def allows_unclean_election(self, topic: str) -> bool:
         """Whether the topic's own overrides let a replica lead that is not in sync."""
@@ -108,29 +117,46 @@ class DynamicConfig:
         try:
             while self._has_news and self._watch is not None:
                 self._has_news = False
-                for name in await self.registry.children(paths.CONFIG_CHANGES):
-                    await self._read_change(name)
+                names = await self.registry.children(paths.CONFIG_CHANGES)
+                for name in names:
+                    if name > self._last_change:
+                        self._last_change = name
+                        await self._read_change(f"{paths.CONFIG_CHANGES}/{name}")
+                await self._clear_away(names)
         finally:
             self._is_reading = False
 
-    async def _read_change(self, name: str) -> None:
-        path = f"{paths.CONFIG_CHANGES}/{name}"
+    async def _read_change(self, path: str) -> None:
         try:
-            data, stat = await self.registry.get(path)
-            if name > self._last_change:
-                self._last_change = name
-                await self._read_entity(decode_config_change(path, data))
-            if stat.created_ms < self.runtime.clock.now_ms() - NOTIFICATION_RETENTION_MS:
-                await self.registry.delete(path)
+            data, _ = await self.registry.get(path)
+            await self._read_entity(decode_config_change(path, data))
         except NoNodeError:
             pass  # another broker has cleared it away
         except KafkaError as error:
             logger.error("cannot follow the change of settings %s: %s", path, error)
 
+    async def _clear_away(self, names: Sequence[str]) -> None:
+        """Remove old notifications. They are numbered: behind one that is not old, none is."""
+        limit_ms = self.runtime.clock.now_ms() - NOTIFICATION_RETENTION_MS
+        for name in names:
+            path = f"{paths.CONFIG_CHANGES}/{name}"
+            try:
+                stat = await self.registry.exists(path)
+                if stat is not None and stat.created_ms >= limit_ms:
+                    return
+                await self.registry.delete(path)
+            except NoNodeError:
+                pass  # another broker was faster
+            except KafkaError as error:
+                logger.error("cannot clear %s away: %s", path, error)
+                return
+
     async def _read_entity(self, entity_path: str) -> None:
         entity_type, _, name = entity_path.partition("/")
         if entity_type == TOPICS:
             await self._read_topic(paths.desanitize(name))
+        elif entity_type == GROUPS:
+            await self._read_group(paths.desanitize(name))
         elif entity_type == BROKERS and name in (paths.DEFAULT_ENTITY, self.broker_name):
             await self._read_broker(name)
 
@@ -143,6 +169,13 @@ class DynamicConfig:
             del self._topics[topic]
         for listener in self._topic_listeners:
             listener(topic)
+
+    async def _read_group(self, group_id: str) -> None:
+        overrides = await self.entities.read(GROUPS, group_id)
+        good = _without_bad_values(f"group {group_id}", ConsumerGroupConfig, overrides)
+        self._groups[group_id] = ConsumerGroupConfig.of(self.static_config, good)
+        if not good:
+            del self._groups[group_id]
 
     async def _read_broker(self, name: str) -> None:
         overrides = await self.entities.read(BROKERS, name)

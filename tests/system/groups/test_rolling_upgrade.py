@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from ottla import Admin, NewTopic
+from ottla import Admin, AlterConfigOp, ConfigResource, NewTopic
 
 LIMIT_SECONDS = 40
 PARTITIONS = 6
@@ -126,11 +126,15 @@ class RollingGroup:
 def group(start_broker):
     process = start_broker(
         group_consumer_min_heartbeat_interval_ms=100,
-        group_consumer_heartbeat_interval_ms=100,
         group_initial_rebalance_delay_ms=0,
         offsets_topic_num_partitions=1,
     )
     group = RollingGroup(process.bootstrap_servers)
+    resource = ConfigResource.group("rolled")
+    key = "consumer.heartbeat.interval.ms"
+    with Admin(group.servers) as admin:
+        admin.incremental_alter_configs({resource: [AlterConfigOp(key, "100")]})
+        assert admin.describe_configs([resource])[resource][key].value == "100"
     yield group
     group.close()
 

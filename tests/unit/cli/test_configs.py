@@ -181,3 +181,20 @@ def test_entities_without_settings_yet_are_named(tool, cluster):
 
     assert outcome.status == 1
     assert "no settings of clients yet" in outcome.err
+
+
+def test_settings_of_a_group_are_shown_and_changed(tool, cluster):
+    """Both spellings mean it; only those made for the group are shown."""
+    source = ConfigSource.DYNAMIC_GROUP_CONFIG
+    cluster.settings["group", "g"] = [
+        ConfigEntry("consumer.session.timeout.ms", "50000", source=source),
+        ConfigEntry("consumer.heartbeat.interval.ms", "5000", source=DEFAULT),
+    ]
+    for words in (("--group", "g"), ("--entity-type", "groups", "--entity-name", "g")):
+        assert tool("configs", "--describe", *words).lines == [
+            "Dynamic configs for group g are:",
+            "  consumer.session.timeout.ms=50000 sensitive=false synonyms={}",
+        ]
+        outcome = tool("configs", "--alter", *words, "--add-config", "a=b")
+        assert outcome.lines == ["Completed updating config for group g."]
+        assert cluster.changes.pop() == ("GROUP", "g", ("a", "b", "SET"))

@@ -130,3 +130,17 @@ def test_stopped_config_follows_nothing(world):
     world.write("topics", "t", {"segment.bytes": "50"})
 
     assert world.changed == []
+
+
+def test_settings_of_groups_are_read_at_start_and_followed(world):
+    """What another program wrote, and breaks our rules, has no effect."""
+    world.write("groups", "g", {"consumer.session.timeout.ms": "50000"})
+    world.write("groups", "h", {"consumer.session.timeout.ms": "soon", "other": "1"})
+    world.dynamic.stop()
+    world.start()
+
+    assert world.dynamic.group_config("g").consumer_session_timeout_ms == 50000
+    assert world.dynamic.group_config("h").consumer_session_timeout_ms == 45000
+    world.run(world.dynamic.entities.remove("groups", "g"))
+    world.runtime.scheduler.run_ready()
+    assert world.dynamic.group_config("g").consumer_session_timeout_ms == 45000

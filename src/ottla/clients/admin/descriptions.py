@@ -63,7 +63,7 @@ class ClusterDescription:
 
 
 class ConfigResource(NamedTuple):
-    """Whose settings: those of a topic, or of a broker by its id ("" for all brokers)."""
+    """Whose settings: those of a topic, a group, or a broker by its id ("" for all brokers)."""
 
     type: ConfigResourceType
     name: str
@@ -75,6 +75,10 @@ class ConfigResource(NamedTuple):
     @classmethod
     def broker(cls, broker_id: int | None) -> ConfigResource:
         return cls(ConfigResourceType.BROKER, "" if broker_id is None else str(broker_id))
+
+    @classmethod
+    def group(cls, group_id: str) -> ConfigResource:
+        return cls(ConfigResourceType.GROUP, group_id)
 
     def __str__(self) -> str:
         return f"{self.type.name.lower()} {self.name}"

@@ -1,14 +1,14 @@
 """DescribeConfigs (32), AlterConfigs (33) and IncrementalAlterConfigs (44).
 
-Behaviour: settings of topics and of this broker; each resource succeeds or fails alone. A broker's
-name is its id; the empty name stands for all brokers. Of a broker only the settings that are
-defaults of topics can be changed while it runs. AlterConfigs puts its settings in the place of all
-overrides, which is why IncrementalAlterConfigs came (KIP-339).
+Behaviour: settings of topics, of consumer groups and of this broker; each resource succeeds or
+fails alone. A broker's name is its id; the empty name stands for all brokers. Of a broker only the
+settings that are defaults of topics can be changed while it runs. AlterConfigs puts its settings in
+the place of all overrides, which is why IncrementalAlterConfigs came (KIP-339).
 
 Version notes: DescribeConfigs v1 source and synonyms (KIP-226) · v3 type and documentation
 (KIP-569).
 
-Gaps: no loggers, client metrics and groups as resources.
+Gaps: no loggers and client metrics as resources.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigTableType
 from ottla.config.config_type import ConfigType
+from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.entity_configs import BROKERS, TOPICS, EntityConfigs
+from ottla.controller.entity_configs import BROKERS, GROUPS, TOPICS, EntityConfigs
 from ottla.controller.topic_names import validate_topic_name
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.network.request import RequestContext
@@ -52,6 +53,7 @@ from ottla.server.config_entries import (
     ConfigEntry,
     broker_entries,
     default_broker_entries,
+    group_entries,
     topic_entries,
 )
 from ottla.server.dynamic_config import DYNAMIC_BROKER_KEYS, DynamicConfig
@@ -60,7 +62,11 @@ from ottla.server.metadata_cache import MetadataCache
 MAX_MESSAGE_LENGTH: Final = 1000
 """Messages name what was sent, and a peer may have sent anything; strings end at 32767 bytes."""
 
-TABLES: Final[Mapping[str, ConfigTableType]] = {TOPICS: TopicConfig, BROKERS: BrokerConfig}
+TABLES: Final[Mapping[str, ConfigTableType]] = {
+    TOPICS: TopicConfig,
+    BROKERS: BrokerConfig,
+    GROUPS: ConsumerGroupConfig,
+}
 
 
 class Entity(NamedTuple):
@@ -126,6 +132,9 @@ class ConfigsHandler:
         if entity.type == TOPICS:
             overrides = await self.entities.read(TOPICS, entity.name)
             return topic_entries(self.dynamic_config, overrides)
+        if entity.type == GROUPS:
+            overrides = await self.entities.read(GROUPS, entity.name)
+            return group_entries(self.dynamic_config, overrides)
         if entity.name == paths.DEFAULT_ENTITY:
             return default_broker_entries(self.dynamic_config)
         return broker_entries(self.dynamic_config)
@@ -208,16 +217,22 @@ class ConfigsHandler:
                     "broker itself, or use the empty name for all brokers",
                 )
             return Entity(BROKERS, name or paths.DEFAULT_ENTITY)
+        if resource.resource_type == ConfigResourceType.GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a group must be named")
+            return Entity(GROUPS, name)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"resource type {resource.resource_type}: only topics "
-            f"({ConfigResourceType.TOPIC:d}) and brokers ({ConfigResourceType.BROKER:d}) "
-            "have settings here",
+            f"({ConfigResourceType.TOPIC:d}), brokers ({ConfigResourceType.BROKER:d}) and groups "
+            f"({ConfigResourceType.GROUP:d}) have settings here",
         )
 
     async def _write(self, entity: Entity, config: dict[str, str], validate_only: bool) -> None:
         if entity.type == TOPICS:
             TopicConfig.validate(config)
+        elif entity.type == GROUPS:
+            ConsumerGroupConfig.validate(self.dynamic_config.broker_config, config)
         else:
             refuse_static_keys(config)
             self.dynamic_config.effective_config(config)  # parses it and checks its rules

@@ -14,6 +14,7 @@ from ottla.protocol.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
+    ConfigSource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     IncrementalAlterableConfig,
@@ -28,7 +29,7 @@ from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
 from ottla.testing import mock_runtime
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -273,3 +274,43 @@ def test_broker_can_change_the_defaults_of_topics(world, name):
 def test_what_the_broker_cannot_change_is_refused(world, key, value, error):
     """Settings that are fixed at start, unknown ones, and values that break a rule."""
     assert world.change((SET, key, value), type=BROKER, name="3").error_code == error
+
+
+def test_group_has_time_limits_of_its_own(world):
+    """Whether it exists or not; what it does not set is the broker's."""
+    key = "consumer.session.timeout.ms"
+    assert not world.change((SET, key, "50000"), type=GROUP, name="g").error_code
+    settings = {each.name: each for each in world.describe(GROUP, "g").configs}
+
+    assert {name: each.value for name, each in settings.items()} == {
+        key: "50000",
+        "consumer.heartbeat.interval.ms": "5000",
+    }
+    assert settings[key].config_source == ConfigSource.DYNAMIC_GROUP_CONFIG
+    assert settings["consumer.heartbeat.interval.ms"].is_default
+    assert world.dynamic.group_config("g").consumer_session_timeout_ms == 50000
+    assert world.dynamic.group_config("other").consumer_session_timeout_ms == 45000
+
+    world.change((DELETE, key, None), type=GROUP, name="g")
+    assert world.dynamic.group_config("g").consumer_session_timeout_ms == 45000
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "part"),
+    [
+        ("g", "consumer.session.timeout.ms", "60001", "group.consumer.max.session.timeout.ms"),
+        ("g", "consumer.heartbeat.interval.ms", "4999", "group.consumer.min.heartbeat"),
+        ("g", "consumer.heartbeat.interval.ms", "x", "consumer.heartbeat.interval.ms"),
+        ("g", "retention.ms", "1", "retention.ms"),
+        ("", "consumer.session.timeout.ms", "50000", "a group must be named"),
+    ],
+)
+def test_setting_that_the_broker_does_not_let_a_group_have_is_refused(
+    world, name, key, value, part
+):
+    """And nothing is stored; the message names the limit."""
+    outcome = world.change((SET, key, value), type=GROUP, name=name)
+
+    assert outcome.error_code
+    assert part in outcome.error_message
+    assert world.dynamic.group_config("g").consumer_session_timeout_ms == 45000

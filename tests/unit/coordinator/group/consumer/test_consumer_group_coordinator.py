@@ -12,6 +12,7 @@ from consumer_group_world import (
     wire,
 )
 
+from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroupState
 from ottla.coordinator.group.consumer.member import MemberState
 from ottla.errors import ErrorCode
@@ -429,3 +430,19 @@ def test_resignation_sends_those_who_wait_elsewhere(world):
     world.log.release()
     world.advance(2 * SESSION_MS)
     assert world.coordinator.manager.group("g") is None
+
+
+def test_group_with_time_limits_of_its_own_tells_its_members(world):
+    """And they hold from the next heartbeat on."""
+    (a,) = world.members("a")
+    own = ConsumerGroupConfig(
+        consumer_session_timeout_ms=50_000, consumer_heartbeat_interval_ms=7_000
+    )
+    world.coordinator.consumer_rebalancer.config_of = {"g": own}.__getitem__
+    reply = world.send(member_id="a", member_epoch=a.epoch)
+    assert reply.value.heartbeat_interval_ms == 7_000
+
+    world.advance(49_000)
+    assert world.consumers.members
+    world.advance(1_000)
+    assert not world.consumers.members
