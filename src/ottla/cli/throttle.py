@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.cli.command import CommandError
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -16,6 +18,9 @@ LOG_DIR_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 LEADERS = "leader.replication.throttled.replicas"
 FOLLOWERS = "follower.replication.throttled.replicas"
 
+LIMIT_S = 10.0
+PAUSE_S = 0.02
+
 Assignment = Mapping[TopicPartition, Iterable[int]]
 
 
@@ -26,13 +31,14 @@ class Throttle:
         self.admin = admin
 
     def limit(self, bytes_per_s: int, before: Assignment, after: Assignment) -> None:
-        """Let moving partitions from `before` to `after` take so much and no more."""
+        """Let moving partitions from `before` to `after` take so much and no more.
+
+        It is in force on all brokers when this returns. They hear of changes in their order: one
+        that has the rate knows the replicas, too.
+        """
         from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 
-        changes: dict[ConfigResource, list[AlterConfigOp]] = {
-            resource: [AlterConfigOp(rate, str(bytes_per_s)) for rate in RATES]
-            for resource in self._brokers()
-        }
+        changes: dict[ConfigResource, list[AlterConfigOp]] = {}
         for topic in sorted({partition.topic for partition in after}):
             mine = [partition for partition in sorted(after) if partition.topic == topic]
             giving = [f"{each.partition}:{broker}" for each in mine for broker in before[each]]
@@ -47,6 +53,9 @@ class Throttle:
                 AlterConfigOp(FOLLOWERS, ",".join(new)),
             ]
         self.admin.incremental_alter_configs(changes)
+        rates = [AlterConfigOp(rate, str(bytes_per_s)) for rate in RATES]
+        self.admin.incremental_alter_configs(dict.fromkeys(self._brokers(), rates))
+        self._wait_for(str(bytes_per_s))
 
     def limit_log_dirs(self, bytes_per_s: int, brokers: Iterable[int]) -> None:
         """Let these brokers copy so much between their log directories and no more."""
@@ -56,6 +65,21 @@ class Throttle:
         changes = {ConfigResource.broker(broker): change for broker in brokers}
         if changes:
             self.admin.incremental_alter_configs(changes)
+
+    def _wait_for(self, rate: str) -> None:
+        deadline_s = time.monotonic() + LIMIT_S
+        while True:
+            described = self.admin.describe_configs(self._brokers())
+            late = [
+                broker.name
+                for broker, entries in described.items()
+                if any(entries[key].value != rate for key in RATES)
+            ]
+            if not late:
+                return
+            if time.monotonic() > deadline_s:
+                raise CommandError(f"brokers {', '.join(late)} do not know of the throttle yet")
+            time.sleep(PAUSE_S)
 
     def remove(self, topics: Iterable[str]) -> bool:
         """Take the limit away, from these topics and all brokers; whether there was one."""

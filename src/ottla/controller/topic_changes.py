@@ -88,7 +88,9 @@ class TopicChanges:
         }
         if added:
             topic.assignment |= added
-            await self.begin([TopicPartition(name, index) for index in added])
+        if node.topic_id != topic.topic_id:  # the tools of Kafka 2.3 know no ids (2.8)
+            await self.core.store.update(name, topic.node())
+        await self.begin([TopicPartition(name, index) for index in added])
 
     async def refresh_deletions(self) -> None:
         """Somebody has marked topics for deletion."""

@@ -146,6 +146,34 @@ def test_topic_from_its_making_to_its_end(nodes, admin, unique):
     assert topic not in nodes.names("/config/topics")
 
 
+def test_tools_that_write_nodes_are_heard(nodes, admin, unique):
+    """A topic, settings and more partitions, as Kafka 2.3's tools with --zookeeper write them."""
+    topic = unique("written")
+    path, settings = f"/brokers/topics/{topic}", f"/config/topics/{topic}"
+    nodes.client.create(settings, b'{"version":1,"config":{"flush.ms":"5"}}')
+    nodes.client.create(path, b'{"version":1,"partitions":{"0":[2,3]}}')
+    until(lambda: leaders(admin, topic) == {0: 2}, "it is led")
+    nodes.client.set(path, b'{"version":1,"partitions":{"0":[2,3],"1":[3,1]}}')
+    until(lambda: leaders(admin, topic) == {0: 2, 1: 3}, "its second partition is led")
+    until(lambda: "topic_id" in nodes.json(path), "it has an id")
+    nodes.client.set(settings, b'{"version":1,"config":{"flush.ms":"6"}}')
+    change = json.dumps({"version": 2, "entity_path": f"topics/{topic}"}).encode()
+    nodes.client.create("/config/changes/config_change_", change, sequence=True)
+    resource = ConfigResource.topic(topic)
+
+    def flush_ms():
+        return admin.describe_configs([resource])[resource]["flush.ms"].value
+
+    until(lambda: flush_ms() == "6", "its settings are in force")
+
+
+def leaders(admin, topic):
+    if topic not in admin.list_topics():
+        return {}
+    partitions = admin.describe_topics([topic])[topic].partitions
+    return {each.partition: each.leader for each in partitions}
+
+
 def test_settings_of_brokers_and_ids_of_producers(cluster, nodes, admin, unique):
     """One broker's, those of all, and the block that ids are taken from."""
     one, every = ConfigResource.broker(2), ConfigResource.broker("")

@@ -225,6 +225,19 @@ def test_topic_of_an_older_version_gets_an_id(world):
     assert world.channel.metadata[TopicPartition("old", 0)].leader == 0
 
 
+def test_tools_of_an_older_version_add_partitions(world):
+    """They write the node without the topic's id, which it keeps."""
+    world.create(NewTopic("t"))
+    topic_id = world.controller.context.topics["t"].topic_id
+    data = b'{"version":1,"partitions":{"0":[0],"1":[0]}}'
+    world.run(world.registry.set("/brokers/topics/t", data))
+    world.settle()
+
+    node = TopicNode.decode("t", world.data("/brokers/topics/t"))
+    assert node == TopicNode({0: (0,), 1: (0,)}, topic_id)
+    assert world.channel.metadata[TopicPartition("t", 1)].leader == 0
+
+
 def test_deleted_topic_leaves_nothing(world):
     """Not in the registry, not on the broker, not in its clients' metadata."""
     world.create(NewTopic("t", 2, config={"retention.ms": "5"}))
