@@ -321,3 +321,37 @@ def test_cooperative_member_lets_go_only_of_what_moves(runtime, cluster, journal
     assert journal.events[:2] == [("assigned", [0, 1]), ("revoked", [1])]
     assert set(map(str, journal.events[2:])) == {str(("assigned", []))}
     assert list(world.core.subscriptions.assigned) == [FIRST]
+
+
+def test_what_was_fetched_for_lost_partitions_is_not_read(world, cluster):
+    """Others may read it by now; a transaction could not tell the group who reads it here."""
+    join(world)
+    lost = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+    cluster[0].on(HeartbeatRequest, lost, HeartbeatResponse())
+    cluster[0].on(SyncGroupRequest, world.give(1))
+    world.write("late")
+    world.advance(3_000)
+
+    assert world.values(500) == []
+    assert list(world.core.subscriptions.assigned) == [SECOND]
+
+
+def test_cooperative_member_that_is_unknown_when_it_joins_has_lost_everything(
+    runtime, cluster, journal
+):
+    """Its positions begin anew from the commits: others may have had the partitions meanwhile."""
+    strategy = {"partition_assignment_strategy": "cooperative-sticky"}
+    world = ConsumerWorld(runtime, cluster, group_id="g", **strategy)
+    world.subscribe(journal)
+    join(world)
+    rebalance = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    cluster[0].on(HeartbeatRequest, rebalance, HeartbeatResponse())
+    unknown = JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+    cluster[0].on(JoinGroupRequest, unknown, world.join)
+    world.committed[FIRST] = 1
+    world.advance(3_000)
+    world.poll(200)
+    world.write("read by others", "not read yet")
+
+    assert world.values(500) == ["not read yet"]
+    assert journal.events[1:] == [("lost", [0, 1]), ("assigned", [0, 1])]

@@ -59,6 +59,7 @@ class ConsumerCoordinator:
             lambda limit_ms: Deadline(self._runtime.clock, limit_ms),
         )
         self.member = GroupMember(client, self.link, config, self._assignment, on_change)
+        self.member.on_lost = self._lose
         self.positions: Callable[[], Offsets] = dict
         self._rebalance: asyncio.Task[None] | None = None
         self._events: deque[tuple[RebalanceEvent, asyncio.Future[None]]] = deque()
@@ -136,14 +137,19 @@ class ConsumerCoordinator:
     async def _prepare(self) -> None:
         assigned = sorted(self._subscriptions.assigned)
         if self.member.is_lost:
-            await self._tell(RebalanceKind.LOST, assigned)
-            self._own((), NO_GENERATION)
+            await self._lose()
         elif self._assignment.is_cooperative:
             await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
             return
         elif assigned:
             await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
             await self._tell(RebalanceKind.REVOKED, assigned)
+        self._subscriptions.replace(())
+
+    async def _lose(self) -> None:
+        """Others may have the partitions by now: positions begin anew from what is committed."""
+        await self._tell(RebalanceKind.LOST, sorted(self._subscriptions.assigned))
+        self._own((), NO_GENERATION)
         self._subscriptions.replace(())
 
     def _own(self, partitions: Iterable[TopicPartition], generation: int) -> None:

@@ -12,6 +12,7 @@ from ottla.clients.consumer.completed_fetch import Decoding
 from ottla.clients.consumer.consumer_coordinator import ConsumerCoordinator, Offsets
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.fetcher import Fetcher
+from ottla.clients.consumer.group_member import NO_GENERATION
 from ottla.clients.consumer.interceptors import ConsumerInterceptors
 from ottla.clients.consumer.positions import Positions
 from ottla.clients.consumer.rebalance import RebalanceEvent, RebalanceListener
@@ -102,6 +103,11 @@ class ConsumerCore:
             event = self._settle()
             if event is not None:
                 return event
+            if self._is_nobody:
+                if deadline.has_passed:
+                    return []
+                await self._wait(deadline)
+                continue
             self.fetcher.send_fetches()
             records, has_room = self.fetcher.collect(self.config.max_poll_records)
             if has_room:
@@ -111,6 +117,19 @@ class ConsumerCore:
                     self._polled_as = self.coordinator.member.membership
                 return records
             await self._wait(deadline)
+
+    @property
+    def _is_nobody(self) -> bool:
+        """Whether the group does not know this member, so that nothing it has may be read.
+
+        Others may have its partitions; and a transaction with offsets of nobody, which have no
+        generation, would be taken for that of an application outside the group.
+        """
+        return (
+            self.subscriptions.is_by_group
+            and self.coordinator is not None
+            and self.coordinator.member.generation == NO_GENERATION
+        )
 
     def acknowledge(self) -> None:
         """The application was told of the event that `poll` returned."""

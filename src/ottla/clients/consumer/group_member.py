@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, cast
 
@@ -46,6 +46,10 @@ FIRST_LEAVE_WITH_MEMBERS = 3
 # The group goes on without this member: it has to join as a new one, and owns nothing.
 LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 JOIN_AGAIN = LOST | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}
+
+
+async def _nothing_to_lose() -> None:
+    """What is done about lost partitions where nobody has said so."""
 
 
 class MemberState(Enum):
@@ -105,6 +109,7 @@ class GroupMember:
         self._link = link
         self._config = config
         self._protocol = protocol
+        self.on_lost: Callable[[], Awaitable[None]] = _nothing_to_lose
         self._on_change = on_change
         self._heart: asyncio.Task[None] | None = None
         self._heard_ms = 0
@@ -133,6 +138,8 @@ class GroupMember:
                 if not self._may_join_again(error):
                     self._become_unjoined()
                     raise
+                if error.error in LOST:
+                    await self.on_lost()
                 if error.error not in JOIN_AGAIN:
                     failures += 1
                     await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
