@@ -19,11 +19,12 @@ from ottla.coordinator.group.group_records import group_value, offset_key, offse
 from ottla.coordinator.group.group_type import Group
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.group.partition_loader import PartitionLoader
+from ottla.coordinator.partition_loading import PartitionLoading
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.record.batch_builder import BatchBuilder
 from ottla.runtime import Runtime
-from ottla.structs import TopicPartition
+from ottla.structs import OFFSETS_TOPIC, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -67,10 +68,11 @@ class GroupMetadataManager:
     def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
         self.log = log
         self._clock = runtime.clock
-        self._scheduler = runtime.scheduler
         self._groups: dict[str, Group] = {}
         self._loaded: set[int] = set()
-        self._loading: dict[int, PartitionLoader] = {}
+        self._loading: PartitionLoading[PartitionLoader] = PartitionLoading(
+            runtime.scheduler, OFFSETS_TOPIC
+        )
         # (partition, producer id) -> groups with offsets in the producer's open transaction.
         self._transactions: dict[tuple[int, int], set[str]] = {}
 
@@ -274,12 +276,11 @@ class GroupMetadataManager:
         if partition in self._loaded or partition in self._loading:
             return
         loader = PartitionLoader(partition, self.log.read(partition))
-        self._loading[partition] = loader
-        self._scheduler.call_soon(lambda: self._load_step(loader, on_loaded))
+        self._loading.begin(loader, lambda loader: self._finish_loading(loader, on_loaded))
 
     def unload(self, partition: int) -> list[Group]:
         """Another broker leads the partition now; returns the groups that were forgotten."""
-        self._loading.pop(partition, None)
+        self._loading.give_up(partition)
         self._loaded.discard(partition)
         gone = [
             group
@@ -292,26 +293,9 @@ class GroupMetadataManager:
             del self._transactions[key]
         return gone
 
-    def _load_step(self, loader: PartitionLoader, on_loaded: Callable[[Group], object]) -> None:
-        if self._loading.get(loader.partition) is not loader:
-            return
-        try:
-            has_more = loader.step()
-        except (KafkaError, OSError):
-            logger.exception(
-                "Offsets partition %d cannot be read, its groups are refused", loader.partition
-            )
-            del self._loading[loader.partition]
-            return
-        if has_more:
-            self._scheduler.call_soon(lambda: self._load_step(loader, on_loaded))
-        else:
-            self._finish_loading(loader, on_loaded)
-
     def _finish_loading(
         self, loader: PartitionLoader, on_loaded: Callable[[Group], object]
     ) -> None:
-        del self._loading[loader.partition]
         self._loaded.add(loader.partition)
         groups = list(loader.groups(self._clock.now_ms()))
         for group in groups:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
+from ottla.coordinator.partition_loading import PartitionLoading
 from ottla.coordinator.transaction.transaction_loader import TransactionLoader
 from ottla.coordinator.transaction.transaction_metadata import (
     IDLE,
@@ -20,8 +21,9 @@ from ottla.coordinator.transaction.transaction_metadata import (
     TransactionState,
 )
 from ottla.coordinator.transaction.transaction_records import transaction_batch
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.runtime import Runtime
+from ottla.structs import TRANSACTIONS_TOPIC
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +48,10 @@ class TransactionStateManager:
     def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
         self.log = log
         self._clock = runtime.clock
-        self._scheduler = runtime.scheduler
         self._loaded: dict[int, dict[str, TransactionMetadata]] = {}
-        self._loading: dict[int, TransactionLoader] = {}
+        self._loading: PartitionLoading[TransactionLoader] = PartitionLoading(
+            runtime.scheduler, TRANSACTIONS_TOPIC
+        )
 
     @property
     def is_loading(self) -> bool:
@@ -133,36 +136,16 @@ class TransactionStateManager:
         if partition in self._loaded or partition in self._loading:
             return
         loader = TransactionLoader(partition, self.log.read(partition))
-        self._loading[partition] = loader
-        self._scheduler.call_soon(lambda: self._load_step(loader, on_loaded))
+        self._loading.begin(loader, lambda loader: self._finish_loading(loader, on_loaded))
 
     def unload(self, partition: int) -> None:
         """Another broker leads the partition now."""
-        self._loading.pop(partition, None)
+        self._loading.give_up(partition)
         self._loaded.pop(partition, None)
-
-    def _load_step(
-        self, loader: TransactionLoader, on_loaded: Callable[[TransactionMetadata], object]
-    ) -> None:
-        if self._loading.get(loader.partition) is not loader:
-            return
-        try:
-            has_more = loader.step()
-        except (KafkaError, OSError):
-            logger.exception(
-                "Transaction partition %d cannot be read, its ids are refused", loader.partition
-            )
-            del self._loading[loader.partition]
-            return
-        if has_more:
-            self._scheduler.call_soon(lambda: self._load_step(loader, on_loaded))
-        else:
-            self._finish_loading(loader, on_loaded)
 
     def _finish_loading(
         self, loader: TransactionLoader, on_loaded: Callable[[TransactionMetadata], object]
     ) -> None:
-        del self._loading[loader.partition]
         loaded = {
             transactional_id: TransactionMetadata(transactional_id, transaction)
             for transactional_id, transaction in loader.transactions()
