@@ -76,11 +76,7 @@ class PartitionReader(ClosedOnExit):
         self._config = ConsumerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
         self._is_closed = False
         self._io = IoThread(f"{self._config.client_id}-reader")
-        try:
-            self._core = self._io.run(self._build())
-        except BaseException:
-            self._io.close()
-            raise
+        self._core = self._io.begin_with(self._build())
 
     def read(
         self,

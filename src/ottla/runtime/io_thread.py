@@ -58,6 +58,14 @@ class IoThread:
         """
         return self.wait(self.submit(coroutine), timeout_ms)
 
+    def begin_with(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run what makes all that the thread is for; if it cannot be made, the thread ends too."""
+        try:
+            return self.run(coroutine)
+        except BaseException:
+            self.close()
+            raise
+
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin to run `coroutine` on the loop, from another thread."""
         if threading.current_thread() is self._thread:

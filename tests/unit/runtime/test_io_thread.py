@@ -88,3 +88,20 @@ def test_closing_cancels_what_runs(io):
     io.close()
 
     assert ended.is_set()
+
+
+def test_thread_ends_when_its_beginning_fails(io):
+    """Nobody is left who could close it."""
+
+    async def fail() -> None:
+        raise ValueError("no core")
+
+    with pytest.raises(ValueError, match="no core"):
+        io.begin_with(fail())
+    assert not io.is_alive
+
+
+def test_thread_goes_on_after_its_beginning(io):
+    """What was made is returned."""
+    assert io.begin_with(name_of_thread()) == "test-io"
+    assert io.is_alive

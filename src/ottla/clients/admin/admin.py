@@ -69,11 +69,7 @@ class Admin(ClosedOnExit):
         self._config = AdminConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
         self._is_closed = False
         self._io = IoThread(f"{self._config.client_id}-admin")
-        try:
-            self._client = self._io.run(self._build())
-        except BaseException:
-            self._io.close()
-            raise
+        self._client = self._io.begin_with(self._build())
         self._topics = TopicAdmin(self._client)
         self._configs = ConfigAdmin(self._client)
         self._groups = GroupAdmin(self._client)

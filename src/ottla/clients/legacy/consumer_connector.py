@@ -49,11 +49,7 @@ class ConsumerConnector(ClosedOnExit):
         self._is_shut_down = False
         self._lock = Lock()
         self._io = IoThread(f"{config.groupid}-connector")
-        try:
-            self._core = self._io.run(self._build())
-        except BaseException:
-            self._io.close()
-            raise
+        self._core = self._io.begin_with(self._build())
 
     @property
     def consumer_id(self) -> str:

@@ -53,11 +53,7 @@ class Producer(ClosedOnExit):
         callbacks = cast(CallbackHandler, made(config.callback_handler, CallbackHandler))
         self._is_closed = False
         self._io = IoThread(f"{config.client_id}-producer")
-        try:
-            self._core = self._io.run(self._build())
-        except BaseException:
-            self._io.close()
-            raise
+        self._core = self._io.begin_with(self._build())
         self._pool = ProducerPool(self._io, self._core)
         self._queue: AsyncProducer | None = None
         if config.producer_type == "async":

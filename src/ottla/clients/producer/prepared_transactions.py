@@ -47,11 +47,7 @@ class TransactionCompleter(ClosedOnExit):
         self._config = ProducerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
         self._is_closed = False
         self._io = IoThread(f"{self._config.client_id}-completer")
-        try:
-            self._io.run(self._build())
-        except BaseException:
-            self._io.close()
-            raise
+        self._io.begin_with(self._build())
 
     def complete(
         self, prepared: Iterable[PreparedTransaction], *, commit: bool = True

@@ -57,11 +57,7 @@ class Producer(TransactionalCalls, ClosedOnExit):
         self._is_closed = False
         self._io = IoThread(f"{config.client_id}-producer")
         self._now_ms = self._io.runtime.clock.now_ms
-        try:
-            self._core = self._io.run(self._build())
-        except BaseException:
-            self._io.close()
-            raise
+        self._core = self._io.begin_with(self._build())
         self._accumulator = self._core.accumulator
         self._topics = self._accumulator.topics
         self._transactions = self._core.transactions
