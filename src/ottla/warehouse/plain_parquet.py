@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.warehouse.data_files import DataFile
 
 STAGING, LOADS = "_staging", "_loads"
+MS_PER_HOUR = 3_600_000
 NOTHING: dict[str, Any] = {"number": 0, "loads": {}, "files": []}
 
 
@@ -81,11 +82,11 @@ class ParquetHome:
     def vacuum(self, retention_h: int, *, delete: bool) -> list[str]:
         """The folders of loads that died, when nothing has been written to them for so long."""
         publish(self._root, newest_manifest(self._root))
-        limit_s = SystemClock().now_ms() / 1000 - retention_h * 3600
+        limit_ms = SystemClock().now_ms() - retention_h * MS_PER_HOUR
         left = [
             folder
             for folder in sorted(self._root.glob(f"{STAGING}/*"))
-            if all(each.stat().st_mtime < limit_s for each in (folder, *folder.rglob("*")))
+            if all(_modified_ms(each) <= limit_ms for each in (folder, *folder.rglob("*")))
         ]
         for folder in left if delete else ():
             shutil.rmtree(folder)
@@ -169,3 +170,7 @@ def publish(root: Path, manifest: Mapping[str, Any]) -> None:
 def visible(staged: str) -> str:
     """Where a file of a staging folder belongs."""
     return "/".join(staged.split("/")[2:])
+
+
+def _modified_ms(path: Path) -> int:
+    return path.stat().st_mtime_ns // 1_000_000
