@@ -412,6 +412,14 @@ class KafkaError(Exception):
         return KafkaError(error, text)
 
 
+class RefusedRecordsError(KafkaError):
+    """A batch was refused because of some of its records: why, by their index in it (KIP-467)."""
+
+    def __init__(self, error: ErrorCode, message: str, record_errors: dict[int, str]) -> None:
+        super().__init__(error, message)
+        self.record_errors = record_errors
+
+
 class RetriableError(KafkaError):
     """The same call may succeed later."""
 

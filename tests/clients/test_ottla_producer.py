@@ -269,3 +269,16 @@ def test_idempotent_producer_survives_a_killed_broker(start_broker, tmp_path):
 
     assert [int(r.value) for r in read_all(victim, "t", 3000)] == list(range(3000))
     assert offsets == list(range(3000))
+
+
+def test_record_without_a_key_is_named_by_the_broker(broker, unique):
+    """Of a batch that a compacted topic refuses, each record has its own reason (KIP-467)."""
+    topic = create(broker, unique("keyed"), 1, cleanup_policy="compact")
+    with Producer(broker.bootstrap_servers, linger_ms=1000) as producer:
+        futures = [producer.send(topic, b"v", key=key) for key in (b"k", None)]
+        producer.flush()
+        errors = [future.exception() for future in futures]
+
+    assert [error.error for error in errors] == [ErrorCode.INVALID_RECORD] * 2
+    assert "it has no key" in str(errors[1])
+    assert "it has no key" not in str(errors[0])

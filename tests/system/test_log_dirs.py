@@ -137,6 +137,15 @@ def test_a_repaired_directory_serves_its_partitions_after_the_next_start(broker,
     assert first_value(broker, lost[0]) == b"%d" % lost[0]
 
 
+def test_an_idle_directory_that_disappears_is_noticed(broker, dirs):
+    """Nobody writes to its partitions, and yet their leaders are gone soon."""
+    lost = held(dirs[1])
+    shutil.rmtree(dirs[1])
+    dirs[1].write_bytes(b"")
+
+    until(lambda: [index for index, leader in leaders(broker).items() if leader == -1] == lost)
+
+
 def test_a_broker_without_log_directories_stops(start_broker, tmp_path):
     """When the last one has failed the broker says so and ends with status 1."""
     folder = Path(tmp_path / "only")

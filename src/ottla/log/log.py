@@ -34,6 +34,7 @@ from ottla.log.segment_deletion import delete_directory, delete_segments
 from ottla.log.segments import Segments
 from ottla.log.time_index import NO_TIMESTAMP
 from ottla.log.txn_index import AbortedTxn
+from ottla.log.txn_index_repair import rebuild_txn_indexes
 from ottla.record.record_batch import RecordBatch, assign_offset
 from ottla.runtime import Buffer, File, Runtime
 from ottla.structs import NO_EPOCH, TopicPartition
@@ -365,8 +366,9 @@ class Log:
         """The aborted transactions that have records in what was read, up to an offset."""
         try:
             return self.segments.aborted_transactions(data.fetch_offset, data.records, max_offset)
-        except CorruptIndexError as error:
-            raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except CorruptIndexError:
+            rebuild_txn_indexes(self, data.fetch_offset)
+            return self.segments.aborted_transactions(data.fetch_offset, data.records, max_offset)
         except OSError as error:
             raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
 
@@ -384,7 +386,7 @@ class Log:
             return NO_TIMESTAMP, self.log_start_offset, epochs.epoch_for(self.log_start_offset)
         try:
             if timestamp_ms == MAX_TIMESTAMP:
-                timestamp_ms = self.segments.max_timestamp_from(self.log_start_offset)
+                return self.segments.latest_record(self.log_start_offset)
             if timestamp_ms < 0:
                 return None
             return self.segments.search_time(timestamp_ms, self.log_start_offset)
@@ -488,11 +490,11 @@ class Log:
         for segment in self.segments:
             segment.close()
 
-    def delete(self, deleted_dir: str) -> None:
-        """Give the directory another name; the files go later, when no read can be under way."""
+    def delete(self, deleted_dir: str, *, is_kept: bool = False) -> None:
+        """Give the directory another name; its files are closed later, and go if not kept."""
         self.is_deleted = True
-        delay_ms = self.config.file_delete_delay_ms
+        delay_ms, runtime = self.config.file_delete_delay_ms, self._runtime
         try:
-            delete_directory(self._runtime, self.dir, deleted_dir, delay_ms, self.close)
+            delete_directory(runtime, self.dir, deleted_dir, delay_ms, self.close, is_kept=is_kept)
         except OSError as error:
             raise self.log_dir.failed(error, f"deletion of {self.topic_partition}") from error

@@ -25,6 +25,7 @@ SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
 DELETE_DIR_SUFFIX: Final = "-delete"
 FUTURE_DIR_SUFFIX: Final = "-future"
+STRAY_DIR_SUFFIX: Final = "-stray"
 
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -66,6 +67,11 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
 def deleted_dir_name(topic_partition: TopicPartition, unique: str) -> str:
     """The name that a partition's directory gets while it waits to be deleted."""
     return _passing_name(topic_partition, f"{unique}{DELETE_DIR_SUFFIX}")
+
+
+def stray_dir_name(topic_partition: TopicPartition, unique: str) -> str:
+    """The name of a directory whose topic is gone, and whose contents are nevertheless kept."""
+    return _passing_name(topic_partition, f"{unique}{STRAY_DIR_SUFFIX}")
 
 
 def future_dir_name(topic_partition: TopicPartition, unique: str) -> str:

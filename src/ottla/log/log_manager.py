@@ -23,7 +23,7 @@ from ottla.config.topic_config import TopicConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir, MetaProperties
-from ottla.log.log_files import MOVE_MARK, check_topic_name, deleted_dir_name
+from ottla.log.log_files import MOVE_MARK, check_topic_name, deleted_dir_name, stray_dir_name
 from ottla.log.log_loading import DirContents, LogLoader
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.log.recovery import load_log
@@ -113,7 +113,7 @@ class LogManager:
             every(config.log_retention_check_interval_ms, self.delete_old_segments),
             every(
                 max(1, config.log_flush_offset_checkpoint_interval_ms),
-                self.checkpoint_recovery_points,
+                self._probe_dirs,
             ),
             every(
                 max(1, config.log_flush_start_offset_checkpoint_interval_ms),
@@ -239,6 +239,28 @@ class LogManager:
             self._has_deleted = True
             self.runtime.scheduler.call_soon(self._forget_deleted)
 
+    def put_stray_away(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        """Rename the directory of a topic that was deleted, and made again, while we were away.
+
+        Its contents stay, as Kafka leaves them: they are somebody's records, and nobody's log.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None or NO_UUID in (topic_id, log.topic_id) or log.topic_id == topic_id:
+            return
+        log.check_available()
+        self.moves.give_up(topic_partition)
+        stray = log.log_dir.file(stray_dir_name(topic_partition, self.unique_name()))
+        logger.warning(
+            "%s is of topic id %s, and the topic has %s now; it is kept as %s",
+            log.dir,
+            log.topic_id,
+            topic_id,
+            stray,
+        )
+        del self._logs[topic_partition]
+        log.delete(stray, is_kept=True)
+        self.runtime.scheduler.call_soon(self._forget_deleted)
+
     def _delete_directory(self, log: Log) -> None:
         log.delete(log.log_dir.file(deleted_dir_name(log.topic_partition, self.unique_name())))
 
@@ -333,6 +355,12 @@ class LogManager:
         for log_dir, logs in self._logs_by_dir():
             offsets = {log.topic_partition: log.scan_point for log in logs}
             self._write_later(log_dir, log_dir.recovery_points, offsets)
+
+    def _probe_dirs(self) -> None:
+        """Checkpoint the recovery points, changed or not: so a broken disk is noticed if idle."""
+        for log_dir in self.live_dirs:
+            log_dir.recovery_points.forget()
+        self.checkpoint_recovery_points()
 
     def checkpoint_log_start_offsets(self) -> None:
         """Write down where the logs begin that do not begin with their first segment."""

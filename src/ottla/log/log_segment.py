@@ -375,18 +375,26 @@ class LogSegment:
                         return record, header
         return None
 
-    def max_timestamp_from(self, offset: int) -> int:
-        """The largest timestamp of the records from an offset on; -1 if they have none."""
-        if offset <= self.base_offset:
-            return self.max_timestamp_ms
-        largest = NO_TIMESTAMP
-        for position, header in self.headers_from(offset):
-            if header.base_offset >= offset:
-                largest = max(largest, header.max_timestamp)
-            elif header.last_offset >= offset:
-                records = read_batch(self.file, position, header).records()
-                largest = max(r.timestamp_ms for r in records if r.offset >= offset)
-        return largest
+    def latest_record(self, offset: int) -> tuple[int, int, int] | None:
+        """Timestamp, offset and epoch of the first of the latest records from an offset on.
+
+        The largest timestamp may be that of a batch that compaction has emptied, or of a record
+        before the offset: then every header is looked at.
+        """
+        found = self.find_offset_by_timestamp(max(0, self.max_timestamp_ms), offset)
+        if found is not None:
+            return found[0].timestamp_ms, found[0].offset, found[1].partition_leader_epoch
+        headers = [each for each in self.headers_from(offset) if each[1].max_timestamp >= 0]
+        best: tuple[int, int, int] | None = None
+        for position, header in sorted(headers, key=lambda each: -each[1].max_timestamp):
+            if best is not None and header.max_timestamp < best[0]:
+                break
+            for record in read_batch(self.file, position, header).records():
+                if record.offset < offset or record.timestamp_ms < 0:
+                    continue
+                if best is None or (-record.timestamp_ms, record.offset) < (-best[0], best[1]):
+                    best = record.timestamp_ms, record.offset, header.partition_leader_epoch
+        return best
 
     def _border_before(self, position: int, start: int) -> int:
         """The last border of a batch at or before `position`; one is at `start`."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.record.batch_builder import build_batch
 from ottla.record.batch_validator import validate_batch, validate_records
 from ottla.record.compression import CompressionType
@@ -112,13 +112,28 @@ class LogValidator:
 
     def _check_timestamps(self, batch: RecordBatch, now_ms: int) -> None:
         """A bound on the future needs the header only, one on the past the oldest record."""
-        if batch.max_timestamp - now_ms > self.max_ahead_ms:
-            raise _out_of_bounds(batch.max_timestamp, now_ms, self.max_ahead_ms, "ahead of")
-        if self.max_age_ms < LONG_MAX:
+        if batch.max_timestamp - now_ms <= self.max_ahead_ms:
+            if self.max_age_ms == LONG_MAX:
+                return
             known = [r.timestamp_ms for r in batch.records() if r.timestamp_ms != NO_TIMESTAMP]
-            oldest = min(known, default=now_ms)
-            if now_ms - oldest > self.max_age_ms:
-                raise _out_of_bounds(oldest, now_ms, self.max_age_ms, "behind")
+            if now_ms - min(known, default=now_ms) <= self.max_age_ms:
+                return
+        refused = {
+            index: self._why_out_of_bounds(record.timestamp_ms, now_ms)
+            for index, record in enumerate(batch.records())
+        }
+        refused = {index: why for index, why in refused.items() if why}
+        why = next(iter(refused.values()), "the largest timestamp of the batch is out of bounds")
+        raise RefusedRecordsError(ErrorCode.INVALID_TIMESTAMP, why, refused)
+
+    def _why_out_of_bounds(self, timestamp_ms: int, now_ms: int) -> str:
+        if timestamp_ms - now_ms > self.max_ahead_ms:
+            limit_ms, where = self.max_ahead_ms, "ahead of"
+        elif timestamp_ms != NO_TIMESTAMP and now_ms - timestamp_ms > self.max_age_ms:
+            limit_ms, where = self.max_age_ms, "behind"
+        else:
+            return ""
+        return f"timestamp {timestamp_ms} is more than {limit_ms} ms {where} the broker's {now_ms}"
 
 
 def recompress(batch: RecordBatch, codec: CompressionType) -> bytes:
@@ -162,9 +177,3 @@ def _invalid_timestamp(what: str) -> KafkaError:
 def _too_large(error: ErrorCode, size: int, limit: int) -> KafkaError:
     key = "max.message.bytes" if error is ErrorCode.MESSAGE_TOO_LARGE else "segment.bytes"
     return KafkaError(error, f"a batch of {size} bytes is above {key}={limit}")
-
-
-def _out_of_bounds(timestamp_ms: int, now_ms: int, limit_ms: int, where: str) -> KafkaError:
-    return _invalid_timestamp(
-        f"timestamp {timestamp_ms} is more than {limit_ms} ms {where} the broker's {now_ms}"
-    )

@@ -81,8 +81,22 @@ class OffsetCheckpoint:
         return offsets
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the file; nothing is written when it holds just these offsets already."""
+        """Replace the file; nothing is written when it holds just these offsets already.
+
+        Then it is looked at, so that OSError tells of a directory that nobody writes to otherwise.
+        """
         data = format_lines(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
-        if data != self._last:
+        if data != self._last or not self._is_there():
             self._disk.replace(self.path, data)
             self._last = data
+
+    def forget(self) -> None:
+        """Write the file anew the next time, whatever it holds: only that proves that it can be."""
+        self._last = None
+
+    def _is_there(self) -> bool:
+        try:
+            self._disk.file_size(self.path)
+        except FileNotFoundError:
+            return False
+        return True

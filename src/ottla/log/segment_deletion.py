@@ -41,12 +41,16 @@ def delete_directory(
     deleted_dir: str,
     delay_ms: int,
     close: Callable[[], object],
+    *,
+    is_kept: bool = False,
 ) -> None:
-    """Give a log's directory another name now, and close and remove it after a delay."""
+    """Give a log's directory another name now, and after a delay close it and remove it."""
     runtime.disk.rename(directory, deleted_dir)
 
     def finish() -> None:
         close()
+        if is_kept:
+            return
         runtime.background.submit(lambda: runtime.disk.remove_tree(deleted_dir))
 
     runtime.scheduler.call_later(delay_ms, finish)

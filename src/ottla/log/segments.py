@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from ottla.log.log_segment import LogSegment
 from ottla.log.txn_index import AbortedTxn
@@ -50,9 +51,17 @@ class Segments:
     def size_in_bytes(self) -> int:
         return sum(segment.size for segment in self.items)
 
-    def max_timestamp_from(self, offset: int) -> int:
-        """The largest timestamp of the records from an offset on; -1 if they have none."""
-        return max(segment.max_timestamp_from(offset) for segment in self.since(offset))
+    def latest_record(self, offset: int) -> tuple[int, int, int] | None:
+        """Timestamp, offset and epoch of the first of the latest records from an offset on."""
+        best: tuple[int, int, int] | None = None
+        largest = attrgetter("max_timestamp_ms")
+        for segment in sorted(self.since(offset), key=largest, reverse=True):
+            if segment.max_timestamp_ms < (0 if best is None else best[0]):
+                break
+            found = segment.latest_record(offset)
+            if found is not None and (best is None or (-found[0], found[1]) < (-best[0], best[1])):
+                best = found
+        return best
 
     def search_time(self, timestamp_ms: int, start_offset: int) -> tuple[int, int, int] | None:
         """Timestamp, offset and epoch of the first record from an offset on that is as late."""

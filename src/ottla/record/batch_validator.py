@@ -6,7 +6,7 @@ goes through the records, decompressed if need be, for the topics that ask for i
 
 from __future__ import annotations
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.record import kernel
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES
 from ottla.record.plain_kernel import RecordSurvey
@@ -38,9 +38,11 @@ def validate_records(
     """Check every record, and with `require_keys` for a key; return what they sum up to."""
     survey = kernel.survey_records(batch, batch.payload(max_bytes))
     if require_keys and survey.null_key_count:
-        raise _invalid(
-            batch,
+        why = "it has no key, which a compacted topic needs"
+        raise RefusedRecordsError(
+            ErrorCode.INVALID_RECORD,
             f"{survey.null_key_count} records without a key, which a compacted topic needs",
+            {index: why for index, each in enumerate(batch.records()) if each.key is None},
         )
     return survey
 

@@ -45,6 +45,7 @@ class PartitionAppendResult:
     log_start_offset: int = UNKNOWN_OFFSET
     error_message: str | None = None
     awaits_flush: bool = False
+    record_errors: dict[int, str] | None = None
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from functools import partial
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.replication_config import RACK_AWARE_SELECTOR
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.log.log_validator import AppendOrigin
@@ -188,7 +188,10 @@ class ReplicaManager:
         except KafkaError as error:
             if not error.retriable:
                 logger.info("refused a batch for %s: %s", topic_partition, error)
-            return PartitionAppendResult(error.error, error_message=error.message)
+            refused = error.record_errors if isinstance(error, RefusedRecordsError) else None
+            return PartitionAppendResult(
+                error.error, error_message=error.message, record_errors=refused
+            )
         if partition.log.high_watermark > before:
             self.delayed.committed[topic_partition] = None
         if partition.followers_may_fetch:
@@ -421,6 +424,7 @@ class ReplicaManager:
         topic_partition = state.topic_partition
         if topic_partition in self.offline_partitions:  # until the broker is started again
             self.partition(topic_partition)
+        self.log_manager.put_stray_away(topic_partition, state.topic_id)
         log = self.log_manager.get_or_create_log(
             topic_partition, state.topic_id, is_new=state.is_new
         )
@@ -475,6 +479,7 @@ class ReplicaManager:
             del self.partitions[topic_partition]
             self.delayed.check(topic_partition)
         if stopped.delete:
-            self.offline_partitions.discard(topic_partition)
+            if topic_partition in self.offline_partitions:
+                return ErrorCode.KAFKA_STORAGE_ERROR  # the controller tries again after a restart
             self.log_manager.delete_log(topic_partition)
         return ErrorCode.NONE

@@ -386,3 +386,47 @@ def test_power_loss_at_any_time_keeps_what_was_flushed():
         assert log.log_end_offset >= flushed
         assert values(read_all(log)) == numbers(0, log.log_end_offset)
         flushed = log.log_end_offset
+
+
+def test_stray_log_is_put_away_for_the_topic_of_its_name(world: LogWorld):
+    """The records of the topic that was deleted are kept on disk, and nobody's any more."""
+    world.manager.get_or_create_log(PARTITION, TOPIC_ID)
+    world.append_many(20)
+    log = world.log()
+    world.manager.put_stray_away(PARTITION, TOPIC_ID)
+    world.manager.put_stray_away(PARTITION, NO_UUID)
+    assert world.log() is log
+    world.manager.put_stray_away(PARTITION, UUID(int=5))
+    new = world.manager.get_or_create_log(PARTITION, UUID(int=5))
+    world.runtime.advance(10_000)
+
+    assert (new.topic_id, new.log_end_offset) == (UUID(int=5), 0)
+    (stray,) = [name for name in world.disk.list_dir(DIR) if name.endswith("-stray")]
+    assert world.disk.file_size(f"{DIR}/{stray}/00000000000000000000.log") > 0
+    world.restart()
+    assert values(read_all(world.log())) == []
+    assert world.disk.is_dir(f"{DIR}/{stray}")
+
+
+def test_idle_directory_that_fails_is_noticed():
+    """Nobody writes: one that is gone is missed at the next checkpoint, a broken one soon after."""
+    world = LogWorld(**{"log.dirs": TWO_DIRS})
+    world.log()
+    world.runtime.advance(60_000)
+    world.disk.remove_tree("/data/a")
+    world.disk.fail("replace", "/data/b/*", error=errno.EIO)
+    world.runtime.advance(6_000)
+    assert [log_dir.is_offline for log_dir in world.manager.dirs] == [True, False]
+    world.runtime.advance(60_000)
+
+    assert [log_dir.is_offline for log_dir in world.manager.dirs] == [True, True]
+
+
+def test_checkpoint_that_is_missing_is_written_again(world: LogWorld):
+    """Somebody has removed the file, and not the directory."""
+    world.append_many(5)
+    world.runtime.advance(6_000)
+    world.disk.unlink(f"{DIR}/replication-offset-checkpoint")
+    world.runtime.advance(6_000)
+
+    assert checkpoint(world, "replication-offset-checkpoint") == {PARTITION: 5}

@@ -7,6 +7,7 @@ from log_world import NOW_MS, LogWorld
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_validator import AppendOrigin
+from ottla.log.txn_index_repair import rebuild_txn_indexes
 from ottla.record.batch_builder import build_batch
 from ottla.record.control_record import (
     ControlRecordType,
@@ -91,3 +92,33 @@ def test_aborted_transaction_is_told_of_though_its_marker_is_segments_away(world
     for start in (0, 5, 60):
         data = log.read(start, 100, max_offset=62, min_one_message=True)
         assert log.aborted_transactions(data, 62) == [(7, 0, 61, 62)]
+
+
+def test_damaged_transaction_index_is_made_anew_by_the_read_that_finds_it(world: LogWorld):
+    """Torn in a segment that was closed long ago, whose transactions began before it."""
+    end = EndTransactionMarker(ControlRecordType.ABORT, 0)
+    log = world.log()
+    for number in range(30):
+        producer = {"producer_id": number % 3, "producer_epoch": 0}
+        world.append(b"x" * 50, base_sequence=number // 3, is_transactional=True, **producer)
+        if number % 3 == 2:
+            for producer_id in range(3):
+                marker = build_end_transaction_marker(end, NOW_MS, producer_id, 0)
+                log.append_as_leader(
+                    memoryview(marker), 0, now_ms=0, origin=AppendOrigin.COORDINATOR
+                )
+    log.update_high_watermark(log.log_end_offset)
+    before = [segment.txn_index.entries() for segment in log.segments]
+    assert sum(map(len, before)) == 30
+    torn = [segment for segment in log.segments if segment.txn_index.entries()][1]
+    world.overwrite(torn.txn_index.path, b"\0" * 50)
+    torn.txn_index.release()
+
+    assert log.aborted_transactions(log.read(8, 10_000, max_offset=60, min_one_message=True), 60)
+    assert [segment.txn_index.entries() for segment in log.segments] == before
+    world.overwrite(torn.txn_index.path, b"\0" * 50)
+    torn.txn_index.release()
+    torn.file.pwrite(b"\xff" * 40, 0)
+    with pytest.raises(KafkaError, match="no whole entries") as caught:
+        rebuild_txn_indexes(log, 0)
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR

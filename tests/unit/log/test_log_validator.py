@@ -10,7 +10,7 @@ from log_world import NOW_MS, new_batch
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.log.log_validator import AppendOrigin, LogValidator
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
@@ -215,3 +215,22 @@ def test_codec_of_the_producer_is_kept_by_default():
     batch, _, _ = validate(data)
 
     assert bytes(batch.buffer) == data
+
+
+def refused(records: list[tuple], **settings: object) -> dict[int, str]:
+    with pytest.raises(RefusedRecordsError) as caught:
+        validate(build_batch(records), validator(**settings))
+    return caught.value.record_errors
+
+
+def test_records_at_fault_are_named_by_their_index():
+    """Those without a key on a compacted topic, and those out of the bounds of time (KIP-467)."""
+    keys = [(NOW_MS, key, b"v", ()) for key in (b"a", None, b"b", None)]
+    times = [(NOW_MS + ms, b"k", b"v", ()) for ms in (0, 2000, -2000, 500)]
+
+    assert list(refused(keys, cleanup_policy="compact")) == [1, 3]
+    ahead, behind = refused(times, message_timestamp_difference_max_ms=1000).items()
+    assert (ahead[0], behind[0]) == (1, 2)
+    assert "ahead of" in ahead[1]
+    assert "behind" in behind[1]
+    assert list(refused(times, message_timestamp_before_max_ms=1000)) == [2]

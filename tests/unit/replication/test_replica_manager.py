@@ -21,7 +21,13 @@ from ottla.replication.exchange import (
     IsolationLevel,
 )
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.structs import LeaderAndIsr, PartitionState, StopReplicaPartition, TopicPartition
+from ottla.structs import (
+    NO_EPOCH,
+    LeaderAndIsr,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+)
 from ottla.testing import mock_runtime
 
 BROKER = 3
@@ -308,3 +314,26 @@ def append_later(manager, records):
     answers = []
     manager.append_records(1_000, ACKS_LEADER, {FIRST: records}, answers.append)
     return answers
+
+
+def test_partition_in_a_failed_directory_is_not_deleted(manager):
+    """The controller hears so and waits: the directory would bring the partition back."""
+    manager.partition(FIRST).log.log_dir.fail(OSError("gone"))
+    manager.on_log_dir_failure(manager.log_manager.dirs[0])
+
+    assert manager.stop_replica([StopReplicaPartition(FIRST, NO_EPOCH, True)]) == {
+        FIRST: ErrorCode.KAFKA_STORAGE_ERROR
+    }
+    assert FIRST in manager.offline_partitions
+
+
+def test_log_of_a_topic_that_was_made_again_meanwhile_is_put_away(manager, runtime):
+    """The broker was away when the topic was deleted and created; the new one begins empty."""
+    append(manager, batch(b"old"))
+    again = ReplicaManager(runtime, manager.log_manager, BROKER)
+    state = led(FIRST, epoch=0)._replace(topic_id=UUID(int=2), is_new=False)
+
+    assert again.become_leader_or_follower([state], {}) == {FIRST: ErrorCode.NONE}
+    log = again.partition(FIRST).log
+    assert (log.topic_id, log.log_end_offset) == (UUID(int=2), 0)
+    assert append(again, batch(b"new")).base_offset == 0

@@ -18,6 +18,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network.request import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -159,8 +160,8 @@ def answer(context: RequestContext, body: ProduceRequest, results: AppendResults
 
 
 def partition_response(index: int, result: PartitionAppendResult) -> PartitionProduceResponse:
-    """One partition's line of the answer."""
-    return PartitionProduceResponse(
+    """One partition's line of the answer, with the records at fault (KIP-467)."""
+    response = PartitionProduceResponse(
         index=index,
         error_code=int(result.error),
         base_offset=result.base_offset,
@@ -168,3 +169,9 @@ def partition_response(index: int, result: PartitionAppendResult) -> PartitionPr
         log_start_offset=result.log_start_offset,
         error_message=result.error_message,
     )
+    if result.record_errors:
+        response.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=each, batch_index_error_message=why)
+            for each, why in result.record_errors.items()
+        ]
+    return response
