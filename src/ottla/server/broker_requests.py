@@ -7,6 +7,7 @@ knows the ids of the replicas and the epochs of the cluster can pose as a broker
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from ottla.network.request import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
 from ottla.server.apis import Answer, Apis, Handler
+
+logger = logging.getLogger(__name__)
 
 BROKERS_ONLY: Final = (
     ApiKey.LEADER_AND_ISR,
@@ -33,9 +36,11 @@ def keep_to_brokers(apis: Apis, listener_name: str) -> None:
         def guarded(handler: Handler) -> Handler:
             def handle(context: RequestContext, body: Any) -> Answer:
                 if context.listener_name != listener_name and is_reserved(body):
+                    name = type(body).__name__
+                    logger.info("%s of a client at %s is refused", name, context.client_host)
                     raise KafkaError.of(
                         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                        f"{type(body).__name__} on listener {context.listener_name}: brokers talk "
+                        f"{name} on listener {context.listener_name}: brokers talk "
                         f"to each other on {listener_name}",
                     )
                 return handler(context, body)

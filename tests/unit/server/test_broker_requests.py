@@ -33,7 +33,8 @@ def ask():
 
     def send(body, listener):
         try:
-            return apis._apis[body.api_key].handler(SimpleNamespace(listener_name=listener), body)
+            context = SimpleNamespace(listener_name=listener, client_host="somewhere")
+            return apis._apis[body.api_key].handler(context, body)
         except KafkaError as error:
             return error.error
 
