@@ -1,0 +1,104 @@
+"""A server in a process of its own, as a person starts it on the command line."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Self
+
+STARTUP_SECONDS = 30
+SHUTDOWN_SECONDS = 30
+
+
+class ServerProcess(ABC):
+    """One command of `ottla` that serves; its port, at first any free one, outlives restarts.
+
+    The data are in a folder, and what it logs is in a file beside that.
+    """
+
+    command: ClassVar[str]
+    title: ClassVar[str]
+    """What errors call it."""
+    ready: ClassVar[re.Pattern[str]]
+    """What it prints when it serves; the first group is its address."""
+
+    def __init__(self, data_dir: Path, overrides: Mapping[str, str]) -> None:
+        self.data_dir = data_dir
+        self.overrides = dict(overrides)
+        self.log_path = data_dir.with_name(f"{data_dir.name}.{self.command}.log")
+        self.port = 0
+        self.module = "ottla"
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def log(self) -> str:
+        """Everything that the server has logged, over all its starts."""
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    @abstractmethod
+    def address_settings(self) -> dict[str, str]:
+        """The settings that have it listen on its port, where the overrides do not say another."""
+
+    def start(self) -> Self:
+        """Start and wait until the server says that it is ready."""
+        command = [sys.executable, "-m", self.module, self.command]
+        for name, value in {**self.address_settings, **self.overrides}.items():
+            command += ["--override", f"{name}={value}"]
+        with self.log_path.open("a", encoding="utf-8") as log:
+            # In a group of its own: Ctrl-C in a terminal is for whoever started it, who stops it.
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0
+            )
+        killer = threading.Timer(STARTUP_SECONDS, self.process.kill)
+        killer.start()
+        try:
+            assert self.process.stdout is not None
+            for line in self.process.stdout:
+                if match := self.ready.search(line):
+                    self.take(match)
+                    return self
+        finally:
+            killer.cancel()
+        self._reap()
+        raise RuntimeError(f"{self.title} did not become ready; it logged:\n{self.log}")
+
+    def take(self, ready: re.Match[str]) -> None:
+        """Learn from what the server says of itself."""
+        self.port = int(ready[1].rpartition(":")[2])
+
+    def kill(self) -> None:
+        """The process ends at once, as by kill -9."""
+        self.running.kill()
+        self._reap()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """A clean stop; returns the exit status."""
+        if self.process is None:
+            return 0
+        self.process.send_signal(number)
+        try:
+            return self._reap()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    @property
+    def running(self) -> subprocess.Popen[str]:
+        """The process, which must have been started."""
+        assert self.process is not None, f"{self.title} was not started"
+        return self.process
+
+    def _reap(self) -> int:
+        process = self.running
+        status = process.wait(SHUTDOWN_SECONDS)
+        if process.stdout is not None:
+            process.stdout.close()
+        self.process = None
+        return status
