@@ -175,6 +175,10 @@ class Controller:
             lambda active: active.isr.alter(broker_id, broker_epoch, changes, broker_epochs),
         )
 
+    async def until_idle(self) -> None:
+        """Return when all that was to be done is done, as reading everything after an election."""
+        await self._do("wait", _nothing)
+
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """Lead elsewhere what a broker leads that is about to stop; what it leads still."""
         return await self._do(
@@ -344,3 +348,7 @@ class Controller:
 
 async def _on_log_dir_failed(active: ActiveController, broker_id: int) -> None:
     active.brokers.on_log_dirs_failed((broker_id,))
+
+
+async def _nothing(_active: ActiveController) -> None:
+    """For whoever only wants his turn."""

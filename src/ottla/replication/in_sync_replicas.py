@@ -27,6 +27,11 @@ class InSyncReplicas:
         self.version = state.version
         self.is_in_flight = False
 
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether a change was asked for of which it is not known what has come of it."""
+        return not self.is_in_flight and len(self.maximal) > len(self.committed)
+
     def propose(self, isr: Collection[int]) -> None:
         """A change is on its way to the controller."""
         assert not self.is_in_flight, "one change at a time: each replaces a version"

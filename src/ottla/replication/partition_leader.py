@@ -177,6 +177,8 @@ class PartitionLeader:
         replica.on_fetch(offset, log_start_offset, leader_end, self._clock.monotonic_ms())
         if replica.broker_id not in self.in_sync.committed:
             self._maybe_expand(replica)
+        elif self.in_sync.is_uncertain:
+            self._ask_again()
         return self.maybe_increment_high_watermark()
 
     def _maybe_expand(self, replica: ReplicaState) -> None:
@@ -188,6 +190,14 @@ class PartitionLeader:
             and self._is_live(replica.broker_id)
         ):
             self._propose((*self.in_sync.committed, replica.broker_id))
+
+    def _ask_again(self) -> None:
+        """Ask for what is committed, to hear of what is: it was not said what a change came to.
+
+        A replica that the controller may have let in is waited for, and if it is dead, for ever.
+        """
+        if self._may_propose:
+            self._propose(self.in_sync.committed)
 
     def maybe_shrink(self) -> None:
         """Propose the removal of in-sync replicas that have not caught up for too long."""
@@ -212,6 +222,8 @@ class PartitionLeader:
                 self.log.high_watermark,
             )
             self._propose(kept)
+        elif self.in_sync.is_uncertain:
+            self._ask_again()
 
     @property
     def low_watermark(self) -> int:

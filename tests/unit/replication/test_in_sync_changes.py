@@ -7,6 +7,7 @@ from replica_world import LAG_MS, T0, ReplicaWorld
 
 from ottla.errors import ErrorCode
 from ottla.log.log_flusher import FlushJob
+from ottla.replication.exchange import ACKS_LEADER
 from ottla.structs import LeaderAndIsr
 
 
@@ -83,3 +84,34 @@ def test_batch_that_the_followers_have_not_flushed_is_not_committed(monkeypatch)
     assert [answer.error for answer in answers] == [ErrorCode.NONE]
     assert world.brokers[1].log().high_watermark == 1
     world.close()
+
+
+def test_change_of_unknown_outcome_is_asked_about_until_it_is_known(world):
+    """A dead broker that may be in sync would else be waited for for ever."""
+    world.answers_isr_changes = False
+    world.cut_off(3)
+    world.append(1, b"missed", acks=ACKS_LEADER)
+    world.advance(2 * LAG_MS)
+    world.answer_isr_changes()
+    world.run()
+    world.heal()
+    world.advance(2_000)
+    ((_, proposed, _, on_done),) = world.isr_changes
+    assert proposed.isr == (1, 2, 3)
+    world.cut_off(3)
+    world.isr_changes = []
+    on_done(ErrorCode.UNKNOWN_TOPIC_ID)
+    answers = world.append(1, b"a", timeout_ms=60_000)
+    world.advance(100)
+    assert answers == []
+    assert leading(world).in_sync.maximal == {1, 2, 3}
+
+    world.advance(2_000)
+    ((_, proposed, _, on_done),) = world.isr_changes
+    assert proposed.isr == (1, 2)
+    on_done(proposed)
+    world.advance(2 * LAG_MS)  # until then the follower might still come to be in sync
+
+    assert leading(world).in_sync.maximal == {1, 2}
+    assert world.brokers[1].log().high_watermark == 2
+    assert len(answers) == 1

@@ -71,6 +71,9 @@ class ControllerRequestsHandler:
         """Change in-sync replicas; each partition succeeds or fails alone."""
         if not self.controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        if any(self._name(topic) is None for topic in body.topics):
+            # It may just have been elected: what it has not read yet is not unknown.
+            await self.controller.until_idle()
         changes: dict[TopicPartition, LeaderAndIsr] = {}
         epochs: dict[int, int] = {}
         for topic in body.topics:

@@ -1,0 +1,56 @@
+"""What brokers ask of a controller, at awkward moments."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ottla.protocol.controller_requests import (
+    AlterPartitionPartitionData,
+    AlterPartitionRequest,
+    AlterPartitionTopicData,
+    BrokerState,
+)
+from ottla.server.handlers.controller_requests import ControllerRequestsHandler
+from ottla.testing import mock_runtime
+
+TOPIC_ID = UUID(int=7)
+
+
+class JustElected:
+    """A controller that has yet to read which topics there are."""
+
+    is_active = True
+
+    def __init__(self):
+        self.context = self
+        self.topics = {}
+
+    def topic_name(self, topic_id):
+        return self.topics.get(topic_id)
+
+    async def until_idle(self):
+        self.topics[TOPIC_ID] = "t"
+
+    async def alter_partitions(self, broker_id, broker_epoch, changes, broker_epochs):
+        return {partition: state._replace(version=9) for partition, state in changes.items()}
+
+
+def test_controller_that_was_just_elected_reads_before_it_knows_no_topic():
+    """UNKNOWN_TOPIC_ID would leave the leader in doubt about its in-sync replicas."""
+    handler = ControllerRequestsHandler(JustElected())
+    partition = AlterPartitionPartitionData(
+        partition_index=0,
+        leader_epoch=3,
+        partition_epoch=8,
+        new_isr_with_epochs=[BrokerState(broker_id=1, broker_epoch=5)],
+    )
+    request = AlterPartitionRequest(
+        broker_id=1,
+        broker_epoch=5,
+        topics=[AlterPartitionTopicData(topic_id=TOPIC_ID, partitions=[partition])],
+    )
+    response = mock_runtime().scheduler.run(handler.alter_partition(request))
+
+    (topic,) = response.topics
+    (result,) = topic.partitions
+    assert (result.error_code, result.isr, result.partition_epoch) == (0, [1], 9)
