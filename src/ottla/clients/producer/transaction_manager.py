@@ -19,7 +19,9 @@ from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 logger = logging.getLogger(__name__)
 
 MAX_EPOCH = 2**15 - 1
-MAX_BATCHES_IN_FLIGHT = 5  # how many a broker remembers for each producer and partition
+MAX_BATCHES_IN_FLIGHT = 5
+"""How many a broker remembers for each producer and partition. One that was sent and not answered
+must be among them when it is sent again, so no more may follow it, answered or not."""
 NO_SEQUENCE_YET = -1
 
 FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
@@ -31,8 +33,9 @@ class PartitionSequences:
     """The sequence of one partition, in one epoch of one producer id.
 
     `in_flight` has the batches with a number that are not done yet, in order, whether on the wire
-    or queued to be sent again. `is_unresolved`: a batch failed that may have been appended, so
-    whether its numbers are used up shows when the ones after it are answered.
+    or queued to be sent again, and `places` counts them among all that got a number.
+    `is_unresolved`: a batch failed that may have been appended, so whether its numbers are used up
+    shows when the ones after it are answered.
     """
 
     producer_id: int = NO_PRODUCER_ID
@@ -40,6 +43,8 @@ class PartitionSequences:
     next_sequence: int = 0
     last_acked: int = NO_SEQUENCE_YET
     in_flight: list[ProducerBatch] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    numbered: int = 0
     is_unresolved: bool = False
     needs_new_epoch: bool = False
 
@@ -58,6 +63,22 @@ class PartitionSequences:
     def add(self, batch: ProducerBatch) -> None:
         self._number(batch)
         self.in_flight.append(batch)
+        self.numbered += 1
+        self.places.append(self.numbered)
+
+    def remove(self, batch: ProducerBatch) -> None:
+        index = self.in_flight.index(batch)
+        del self.in_flight[index], self.places[index]
+
+    def split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        index = self.in_flight.index(batch)
+        self.in_flight[index : index + 1] = parts
+        self.places[index : index + 1] = [self.places[index]] * len(parts)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a broker would still remember the oldest batch in flight after another one."""
+        return not self.places or self.numbered - self.places[0] + 1 < MAX_BATCHES_IN_FLIGHT
 
     def _number(self, batch: ProducerBatch) -> None:
         batch.set_sequence(self.producer_id, self.producer_epoch, self.next_sequence)
@@ -107,7 +128,7 @@ class TransactionManager:
             return False
         if batch.has_sequence:
             return sequences.in_flight[0] is batch
-        if sequences.is_unresolved or len(sequences.in_flight) >= MAX_BATCHES_IN_FLIGHT:
+        if sequences.is_unresolved or not sequences.has_room:
             return False
         return not sequences.in_flight or self._is_current(sequences)
 
@@ -134,6 +155,9 @@ class TransactionManager:
             # No batch is ahead of it, so the broker does not count as we do.
             if self.is_transactional:
                 return False
+            if batch.maybe_appended and error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                # The broker may have counted it: under another number it would be there twice.
+                return False
             logger.info("%s: %s; a new epoch begins", batch, error.name)
             self._want_new_epoch(sequences)
         return True
@@ -141,7 +165,7 @@ class TransactionManager:
     def on_success(self, batch: ProducerBatch) -> None:
         if batch.has_sequence:
             sequences = self._of(batch)
-            sequences.in_flight.remove(batch)
+            sequences.remove(batch)
             sequences.last_acked = (batch.next_sequence - 1) % MAX_SEQUENCE
             self._resolve(sequences)
 
@@ -149,7 +173,7 @@ class TransactionManager:
         """The batch is given up: its numbers are missing, or nobody knows whether they are."""
         if batch.has_sequence:
             sequences = self._of(batch)
-            sequences.in_flight.remove(batch)
+            sequences.remove(batch)
             if self.is_transactional:
                 self.needs_new_epoch = True
                 return
@@ -162,9 +186,7 @@ class TransactionManager:
     def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """The parts have the numbers of the whole, and its place."""
         if batch.has_sequence:
-            in_flight = self._of(batch).in_flight
-            index = in_flight.index(batch)
-            in_flight[index : index + 1] = parts
+            self._of(batch).split(batch, parts)
 
     def settle(self) -> None:
         """Batches failed or came back from the wire: what waits for a new epoch may begin it."""
