@@ -11,7 +11,7 @@ from load_kills import load_with_kills
 KILLS = int(os.environ.get("SOAK_KILLS", "20"))
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta", "parquet", "stream"])
 def test_table_is_exact_although_its_driver_is_killed_twenty_times(
     start_broker, java, tmp_path, kind
 ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pyarrow.parquet as pq
 from driver_kills import Driver, fill
@@ -12,19 +13,24 @@ from ottla.warehouse.places import Place
 from ottla.warehouse.queries import sql
 from ottla.warehouse.warehouse_load import LoadOptions, WarehouseLoad
 
+APPENDER = Path(__file__).with_name("stream_appender.py")
+
 
 def load_with_kills(
     servers, folder, *, records, per_commit, kills, longest_s, seed, kind="delta", spark=None
 ):
     """Every record has to be in the table once; returns how many drivers were killed at work.
 
-    The last driver is a process as well, unless there is a session to end the load in.
+    `kind` is a format, or "stream": a query that appends its batches to a Delta table. The last
+    driver is a process as well, unless there is a session to end the load in.
     """
     fill(servers, ["from"], records)
     table = folder / "table"
     words = ["-m", "ottla", "warehouse", "load", "--bootstrap-server", servers, "--topic", "from"]
     words += ["--table", str(table), "--max-records", str(per_commit), "--format", kind]
     words += ["--spark-log", str(folder / "drivers.log")]
+    if kind == "stream":
+        words = [str(APPENDER), servers, str(folder), str(per_commit)]
     driver = Driver(words, folder, "loading", longest_s)
     moments = random.Random(seed)
     killed = sum(driver.run_and_kill(moments) for _ in range(kills))
@@ -41,7 +47,7 @@ def load_with_kills(
 
 def values(table, kind):
     """The values of all rows, as readers without Spark see them."""
-    if kind == "delta":
+    if kind != "parquet":
         return sql(table, "SELECT value FROM records")["value"].to_pylist()
     files = [path for path in table.rglob("*.parquet") if "_staging" not in path.parts]
     return [value for file in files for value in pq.read_table(file)["value"].to_pylist()]
