@@ -1,0 +1,40 @@
+"""The log directories in the plans of `ottla reassign-partitions`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ottla.cli.command import CommandError
+from ottla.cli.partition_files import assignment_json, read_log_dirs
+from ottla.structs import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+def plan(tmp_path, **fields: object) -> str:
+    path = tmp_path / "plan.json"
+    row = {"topic": "t", "partition": 0, "replicas": [1, 2], **fields}
+    path.write_text(json.dumps({"version": 1, "partitions": [row]}))
+    return str(path)
+
+
+def test_directories_belong_to_the_replicas_in_their_order(tmp_path):
+    """Those that may be anywhere are left out, and so is a plan that says nothing."""
+    assert read_log_dirs(plan(tmp_path, log_dirs=["any", "/b"])) == {(T0, 2): "/b"}
+    assert read_log_dirs(plan(tmp_path)) == {}
+
+
+@pytest.mark.parametrize("log_dirs", [["/a"], "/a", ["/a", "relative"], ["/a", 5]])
+def test_directories_that_fit_no_replica_are_refused(tmp_path, log_dirs):
+    """As many as replicas, each an absolute path or "any"."""
+    with pytest.raises(CommandError, match="t-0"):
+        read_log_dirs(plan(tmp_path, log_dirs=log_dirs))
+
+
+def test_plan_for_the_way_back_names_the_directories_that_are_known():
+    """The others stay as they are."""
+    printed = json.loads(assignment_json({T0: (1, 2)}, {(T0, 1): "/a"}))
+
+    assert printed["partitions"][0]["log_dirs"] == ["/a", "any"]
