@@ -96,7 +96,15 @@ class NodeConnection:
             self._connecting = asyncio.get_running_loop().create_task(self._connect(), name=name)
             # Whoever waits sees the error; if all have gone, nobody needs to.
             self._connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.shield(self._connecting)
+        connecting = self._connecting
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            # Either whoever waits is to stop, or the attempt is over because we were closed.
+            waiting = asyncio.current_task()
+            if not connecting.cancelled() or (waiting is not None and waiting.cancelling()):
+                raise
+            raise self._unreachable("the connection was closed") from None
 
     def send(self, request: Request, version: int, timeout_ms: int) -> asyncio.Future[Response]:
         """Send at once; without an answer in time the connection is given up, as it is in order."""
