@@ -1,0 +1,124 @@
+"""How long a topic cannot be written after a broker dies or stops, with few and many partitions.
+
+A third of the partitions has the broker as their leader. One record is written to each partition at
+the moment; the time is until the last of them is acknowledged by two brokers. A broker that was
+killed is missed when its session, two seconds here, has expired at ZooKeeper. `whole` is the same
+time while nothing has befallen the cluster: what the client and the copies take by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.testing.cluster_process import ClusterProcess
+
+PARTITIONS = [int(text) for text in os.environ.get("BENCH_PARTITIONS", "100,1000").split(",")]
+SESSION_S = 2.0
+LIMIT_S = 120
+
+
+class Trial:
+    """A topic of so many partitions, each on all three brokers."""
+
+    def __init__(self, cluster: ClusterProcess, partitions: int) -> None:
+        self.cluster = cluster
+        self.topic = f"failover-{partitions}"
+        self.partitions = partitions
+        servers = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+        self.admin = AdminClient(servers)
+        self.producer = Producer(
+            {
+                **servers,
+                "acks": "all",
+                "linger.ms": 1,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 100,
+                "topic.metadata.refresh.fast.interval.ms": 50,
+                "reconnect.backoff.max.ms": 200,
+            }
+        )
+
+    def create(self) -> float:
+        """Seconds until every partition takes records."""
+        start = time.perf_counter()
+        new = NewTopic(self.topic, self.partitions, 3, config={"min.insync.replicas": "2"})
+        self.admin.create_topics([new], operation_timeout=60)[self.topic].result(LIMIT_S)
+        self.write()
+        return time.perf_counter() - start
+
+    def write(self) -> None:
+        """One record to each partition, acknowledged."""
+        for partition in range(self.partitions):
+            self.producer.produce(self.topic, b"x", partition=partition)
+        left = self.producer.flush(LIMIT_S)
+        assert left == 0, f"{left} records were not delivered"
+
+    def leads(self, broker_id: int) -> int:
+        """How many partitions a broker leads."""
+        found = self.admin.list_topics(self.topic, timeout=30).topics[self.topic].partitions
+        return sum(each.leader == broker_id for each in found.values())
+
+    def gap(self, end: Callable[[], object]) -> float:
+        """Seconds from the end of a broker until every partition has taken a record."""
+        start = time.perf_counter()
+        end()
+        self.write()
+        return time.perf_counter() - start
+
+    def until_in_sync(self) -> float:
+        """Seconds until all replicas of all partitions are in sync."""
+        start = time.perf_counter()
+        while time.perf_counter() - start < LIMIT_S:
+            found = self.admin.list_topics(self.topic, timeout=30).topics[self.topic].partitions
+            if all(len(each.isrs) == 3 for each in found.values()):
+                return time.perf_counter() - start
+            time.sleep(0.05)
+        raise AssertionError("the replicas do not get in sync")
+
+
+def measure(partitions: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = ClusterProcess(
+            Path(folder), zookeeper_session_timeout_ms=int(SESSION_S * 1000)
+        ).start()
+        try:
+            trial = Trial(cluster, partitions)
+            created = trial.create()
+            whole = trial.gap(lambda: None)
+            led = trial.leads(1)
+            killed = trial.gap(lambda: cluster.kill_broker(1))
+            start = time.perf_counter()
+            cluster.start_broker(1)
+            started = time.perf_counter() - start
+            in_sync = trial.until_in_sync()
+            led_again = trial.leads(2)
+            stopped = trial.gap(lambda: cluster.stop_broker(2))
+        finally:
+            cluster.stop()
+    print(
+        f"{partitions:>10} {created:>9.2f} {whole:>9.2f} {led:>6} {killed:>9.2f} "
+        f"{killed - SESSION_S:>13.2f} {started:>9.2f} {in_sync:>9.2f} "
+        f"{led_again:>6} {stopped:>9.2f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    print(f"seconds; 3 brokers and ZooKeeper on {os.cpu_count()} cores; session {SESSION_S} s")
+    print(
+        f"{'partitions':>10} {'created':>9} {'whole':>9} {'led':>6} {'killed':>9} "
+        f"{'past session':>13} {'restart':>9} {'in sync':>9} {'led':>6} {'stopped':>9}"
+    )
+    for partitions in PARTITIONS:
+        measure(partitions)
+
+
+if __name__ == "__main__":
+    main()
