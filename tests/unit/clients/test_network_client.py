@@ -6,9 +6,9 @@ import pytest
 from mock_kafka import HANG_UP, MockCluster
 
 from ottla.clients.network_client import NetworkClient, Purpose, bootstrap_nodes, connection_id
-from ottla.clients.timing import Deadline
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.network.timing import Deadline
 from ottla.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.metadata import MetadataRequest
