@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command import CommandError, UsageError
 from ottla.cli.interruption import interruptible
-from ottla.cli.options import bootstrap_server, key_values
+from ottla.cli.options import key_values
 from ottla.cli.pipeline.errors import require_packages, spark_failures
 from ottla.cli.terminal import Terminal, check_reachable
+from ottla.cli.warehouse.arguments import place_of, source_options
 
 if TYPE_CHECKING:
     from ottla.warehouse.loads import Table
@@ -25,7 +26,6 @@ DEFAULT_LOG = "warehouse-spark.log"
 def load(arguments: Namespace, terminal: Terminal) -> int:
     """A line for each commit, and one for the sum of them."""
     require_packages("deltalake")
-    from ottla.cli.warehouse.tables import place_of
     from ottla.pipelines.runner import spark_session
     from ottla.spark.data_loss import DataLossError
     from ottla.spark.given import OptionError
@@ -88,29 +88,6 @@ def load_options(arguments: Namespace) -> LoadOptions:
     except (OptionError, WarehouseError) as error:
         raise UsageError(str(error)) from None
     return options
-
-
-def source_options(arguments: Namespace, start: str, option: str) -> dict[str, str]:
-    """Brokers, topics and a place to begin, as options of Spark's source."""
-    from ottla.pipelines.execution import Start
-
-    if (arguments.topic is None) == (arguments.topics is None):
-        raise UsageError("exactly one of --topic and --topics is needed")
-    topics = (
-        {"subscribe": arguments.topic}
-        if arguments.topic is not None
-        else {"subscribePattern": arguments.topics}
-    )
-    try:
-        begin = Start.parse(start).options
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
-    return {
-        "kafka.bootstrap.servers": bootstrap_server(arguments),
-        **topics,
-        **begin,
-        **key_values(arguments.source_option),
-    }
 
 
 def _run(work: WarehouseLoad, arguments: Namespace, terminal: Terminal) -> int:

@@ -6,14 +6,10 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from ottla.cli.command import CommandError
-from ottla.cli.options import key_values
 from ottla.cli.terminal import Terminal, check_reachable
-
-if TYPE_CHECKING:
-    from ottla.warehouse.places import Place
+from ottla.cli.warehouse.arguments import place_of, source_options
 
 DEFAULT_LIMIT = 20
 PRINTED_ROWS = 1000
@@ -37,12 +33,6 @@ def require_deltalake() -> None:
         raise CommandError("deltalake missing: pip install 'ottla[spark]'")
 
 
-def place_of(arguments: Namespace) -> Place:
-    from ottla.warehouse.places import Place
-
-    return Place.of(arguments.table, key_values(arguments.storage_option))
-
-
 @contextmanager
 def table_failures() -> Iterator[None]:
     """What tables and delta-rs raise becomes one line."""
@@ -58,7 +48,6 @@ def table_failures() -> Iterator[None]:
 
 def rewind(arguments: Namespace, terminal: Terminal) -> int:
     """Rows and offsets go back in one commit; the next load goes on from there."""
-    from ottla.cli.warehouse.load import source_options
     from ottla.spark.lookup import OffsetLookup
     from ottla.spark.options import SourceOptions
     from ottla.warehouse.delta import DeltaSnapshot, open_delta

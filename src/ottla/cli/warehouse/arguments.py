@@ -1,0 +1,42 @@
+"""What the arguments of `ottla warehouse` name: a table, and topics with a place to begin."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from ottla.cli.command import UsageError
+from ottla.cli.options import bootstrap_server, key_values
+
+if TYPE_CHECKING:
+    from ottla.warehouse.places import Place
+
+
+def place_of(arguments: Namespace) -> Place:
+    """Where the table is."""
+    from ottla.warehouse.places import Place
+
+    return Place.of(arguments.table, key_values(arguments.storage_option))
+
+
+def source_options(arguments: Namespace, start: str, option: str) -> dict[str, str]:
+    """Brokers, topics and a place to begin, as options of Spark's source."""
+    from ottla.pipelines.execution import Start
+
+    if (arguments.topic is None) == (arguments.topics is None):
+        raise UsageError("exactly one of --topic and --topics is needed")
+    topics = (
+        {"subscribe": arguments.topic}
+        if arguments.topic is not None
+        else {"subscribePattern": arguments.topics}
+    )
+    try:
+        begin = Start.parse(start).options
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+    return {
+        "kafka.bootstrap.servers": bootstrap_server(arguments),
+        **topics,
+        **begin,
+        **key_values(arguments.source_option),
+    }
