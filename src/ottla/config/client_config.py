@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, CLASS, INT, INT_MAX, LIST, LONG, STRING
 from ottla.config.known_keys import ADMIN_NAMES, CLIENT_PREFIXES, CONSUMER_NAMES, PRODUCER_NAMES
 from ottla.config.rules import any_of, at_least, between, one_of
 from ottla.errors import ConfigError
+
+CONSUMER_PROTOCOL: Final = "consumer"
+CLASSIC_ONLY: Final = frozenset(
+    {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"}
+)
+"""What the group's coordinator decides where the group speaks the consumer protocol."""
 
 
 class ClientConfig(ConfigTable, group=True):
@@ -309,6 +315,19 @@ class ConsumerConfig(ClientConfig):
         importance=HIGH,
         doc="The group that the consumer shares its topics and its offsets with.",
     )
+    group_protocol: str = config_key(
+        default="classic",
+        type=STRING,
+        rule=one_of("classic", CONSUMER_PROTOCOL),
+        doc="The protocol of the group: classic, where a member assigns the partitions, or "
+        "consumer, where the broker does (KIP-848).",
+    )
+    group_remote_assignor: str | None = config_key(
+        default=None,
+        type=STRING,
+        doc="The broker's assignor that the member asks for with group.protocol=consumer; "
+        "by default the broker chooses.",
+    )
     group_instance_id: str | None = config_key(
         default=None,
         type=STRING,
@@ -452,6 +471,9 @@ class ConsumerConfig(ClientConfig):
                 f"heartbeat.interval.ms={heartbeat}: must be less than session.timeout.ms, "
                 f"{session}"
             )
+        if values["group_protocol"] == CONSUMER_PROTOCOL:
+            for name in sorted(CLASSIC_ONLY.intersection(given)):
+                raise ConfigError(f"{name}: cannot be set with group.protocol=consumer")
         if values["group_id"] is None and "enable.auto.commit" not in given:
             values["enable_auto_commit"] = False
 

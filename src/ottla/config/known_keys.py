@@ -80,6 +80,6 @@ PRODUCER_NAMES: Final = _CLIENT_NAMES | _names(
     "partitioner.availability.timeout.ms transaction.two.phase.commit.enable",
 )
 
-CONSUMER_NAMES: Final = _CLIENT_NAMES | _names("group.protocol group.remote.assignor")
+CONSUMER_NAMES: Final = _CLIENT_NAMES
 
 ADMIN_NAMES: Final = _CLIENT_NAMES | _names("bootstrap.controllers")

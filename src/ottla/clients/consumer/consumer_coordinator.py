@@ -12,6 +12,7 @@ from ottla.clients.committed_offsets import NO_MEMBERSHIP, commit_offsets
 from ottla.clients.consumer.assignors import assignors_of
 from ottla.clients.consumer.group_assignment import GroupAssignment
 from ottla.clients.consumer.group_member import NO_GENERATION, GroupMember
+from ottla.clients.consumer.membership import Membership
 from ottla.clients.consumer.rebalance import RebalanceEvent, RebalanceKind
 from ottla.clients.consumer.subscription_state import SubscriptionState
 from ottla.clients.group_coordination import CoordinatorLink
@@ -58,7 +59,7 @@ class ConsumerCoordinator:
             metadata,
             lambda limit_ms: Deadline(self._runtime.clock, limit_ms),
         )
-        self.member = GroupMember(client, self.link, config, self._assignment, on_change)
+        self.member: Membership = self._new_member()
         self.member.on_lost = self._lose
         self.positions: Callable[[], Offsets] = dict
         self._rebalance: asyncio.Task[None] | None = None
@@ -66,6 +67,9 @@ class ConsumerCoordinator:
         self._backoff = Backoff(
             config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
         )
+
+    def _new_member(self) -> Membership:
+        return GroupMember(self._client, self.link, self._config, self._assignment, self._on_change)
 
     # Rebalancing
 
@@ -120,6 +124,7 @@ class ConsumerCoordinator:
 
     async def _join(self) -> None:
         """One rebalance: let go of partitions, join, take what was given."""
+        assert isinstance(self.member, GroupMember)
         await self._prepare()
         joined = await self.member.join()
         assigned = self._assignment.read(joined.assignment)

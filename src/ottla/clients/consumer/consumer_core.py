@@ -16,6 +16,7 @@ from ottla.clients.consumer.group_member import NO_GENERATION
 from ottla.clients.consumer.interceptors import ConsumerInterceptors
 from ottla.clients.consumer.positions import Positions
 from ottla.clients.consumer.rebalance import RebalanceEvent, RebalanceListener
+from ottla.clients.consumer.reconciling_coordinator import ReconcilingCoordinator
 from ottla.clients.consumer.subscription_state import SubscriptionState
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
@@ -27,7 +28,7 @@ from ottla.clients.topic_offsets import (
     OffsetAndMetadata,
     list_offsets,
 )
-from ottla.config.client_config import ConsumerConfig
+from ottla.config.client_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline, within
 from ottla.runtime import Runtime
@@ -67,7 +68,10 @@ class ConsumerCore:
         self.fetcher.on_arrival = self.notify
         self.coordinator: ConsumerCoordinator | None = None
         if config.group_id is not None:
-            self.coordinator = ConsumerCoordinator(
+            coordinator_type = ConsumerCoordinator
+            if config.group_protocol == CONSUMER_PROTOCOL:
+                coordinator_type = ReconcilingCoordinator
+            self.coordinator = coordinator_type(
                 self.client, self.metadata, self.subscriptions, config, self.unsettle
             )
             self.coordinator.positions = self.positions
@@ -128,7 +132,7 @@ class ConsumerCore:
         return (
             self.subscriptions.is_by_group
             and self.coordinator is not None
-            and self.coordinator.member.generation == NO_GENERATION
+            and self.coordinator.member.membership.generation == NO_GENERATION
         )
 
     def acknowledge(self) -> None:

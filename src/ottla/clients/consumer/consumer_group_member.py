@@ -1,0 +1,295 @@
+"""One member of a consumer group (KIP-848): heartbeats carry all that it and the group agree on.
+
+The coordinator says by its answers which partitions the member may read; the member says by its
+next heartbeat which ones it reads now. What it must give up it gives up first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, cast
+from uuid import UUID
+
+from ottla.clients.committed_offsets import GroupMembership
+from ottla.clients.consumer.subscription_state import SubscriptionState
+from ottla.clients.group_coordination import CoordinatorLink
+from ottla.clients.network_client import NetworkClient, Purpose, connection_id, response_error
+from ottla.config.client_config import ConsumerConfig
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.network.timing import Backoff, Deadline, pause, within
+from ottla.protocol.consumer_group import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+NO_GENERATION: Final = -1
+FIRST_INTERVAL_MS: Final = 1000
+
+# The group goes on without this member: it has to join anew, and owns nothing.
+LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
+
+
+class PartitionId(NamedTuple):
+    """A partition as the protocol names it: topics by their ids."""
+
+    topic_id: UUID
+    partition: int
+
+
+Partitions = frozenset[PartitionId]
+
+
+async def _nothing_to_lose() -> None:
+    """What is done about lost partitions where nobody has said so."""
+
+
+class ConsumerGroupMember:
+    """The membership of one consumer.
+
+    `target` is what the coordinator said last, `owned` what the consumer reads; `needs_join` says
+    that they differ, or that the member is not in the group. Invariant: while the epoch is 0 the
+    member owns nothing that the group knows of.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        link: CoordinatorLink,
+        config: ConsumerConfig,
+        subscriptions: SubscriptionState,
+        on_change: Callable[[], object],
+    ) -> None:
+        self._runtime = client.runtime
+        self.member_id = self._new_member_id()
+        self.epoch = JOIN_EPOCH
+        self.target: Partitions = frozenset()
+        self.owned: Partitions = frozenset()
+        self.is_lost = False
+        self.needs_join = True
+        self.error: KafkaError | None = None
+        self.last_poll_ms = self._runtime.clock.monotonic_ms()
+        self.on_lost: Callable[[], Awaitable[None]] = _nothing_to_lose
+        self._client = client
+        self._link = link
+        self._config = config
+        self._subscriptions = subscriptions
+        self._on_change = on_change
+        self._interval_ms = FIRST_INTERVAL_MS
+        self._told_topics: frozenset[str] | None = None
+        self._told_owned: Partitions | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._woken: asyncio.Future[None] | None = None
+        self._backoff = Backoff(
+            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
+        )
+
+    @property
+    def is_joined(self) -> bool:
+        return self.epoch > JOIN_EPOCH
+
+    @property
+    def membership(self) -> GroupMembership:
+        """As whom this member commits."""
+        generation = self.epoch if self.is_joined else NO_GENERATION
+        return GroupMembership(generation, self.member_id, self._config.group_instance_id)
+
+    def request_join(self) -> None:
+        """Look at the subscription and the target again at the next chance."""
+        self.needs_join = True
+        self.wake()
+        self._on_change()
+
+    def wake(self) -> None:
+        """Send the next heartbeat now: there is something to say."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def own(self, owned: Partitions) -> None:
+        """The consumer reads these partitions now; the coordinator is told at once."""
+        self.owned = owned
+        self.wake()
+
+    async def join(self) -> None:
+        """Be in the group, trying again until it lets us; only errors that stay are raised."""
+        failures = 0
+        while not self.is_joined:
+            try:
+                await self._beat_once()
+            except KafkaError as error:
+                self._link.note(error)
+                if error.error not in LOST and not error.retriable:
+                    raise
+                failures += 1
+                await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
+        self.is_lost = False
+        if self._heart is None:
+            name = f"heartbeat of group {self._link.group_id}"
+            self._heart = self._runtime.scheduler.spawn(self._beat(), name)
+
+    async def leave(self, reason: str) -> None:
+        """Leave at once; a static member says that it will be back (KIP-345)."""
+        was_joined = self.is_joined
+        self.stop()
+        self._forget()
+        if was_joined:
+            logger.debug("leaving group %s: %s", self._link.group_id, reason)
+            await self._send_leave(self.member_id)
+
+    def stop(self) -> None:
+        """Send no more heartbeats."""
+        if self._heart is not None and self._heart is not asyncio.current_task():
+            self._heart.cancel()
+        self._heart = None
+
+    async def _beat(self) -> None:
+        while True:
+            await self._rest()
+            if not self.is_joined:
+                continue
+            if self._polls_too_rarely():
+                await self._drop_out()
+                continue
+            try:
+                await self._beat_once()
+            except KafkaError as error:
+                self._on_error(error)
+
+    async def _rest(self) -> None:
+        self._woken = asyncio.get_running_loop().create_future()
+        has_news = self.owned != self._told_owned or self._subscriptions.topics != self._told_topics
+        limit_ms = 1 if has_news and self.is_joined else self._interval_ms
+        try:
+            await within(self._runtime.scheduler, limit_ms, self._woken, "")
+        except KafkaTimeoutError:
+            pass  # it is time for the next heartbeat
+        finally:
+            self._woken = None
+
+    async def _beat_once(self) -> None:
+        deadline = Deadline(self._runtime.clock, self._config.request_timeout_ms)
+        node_id = connection_id(await self._link.node_id(deadline), Purpose.GROUP)
+        request = self._request()
+        owned, topics = self.owned, self._subscriptions.topics
+        was_joined = self.is_joined
+        try:
+            answer = cast(ConsumerGroupHeartbeatResponse, await self._client.send(node_id, request))
+            error = response_error(
+                answer.error_code, f"group {self._link.group_id}", answer.error_message
+            )
+            if error is not None:
+                raise error
+        except KafkaError:
+            self._told_owned = self._told_topics = None  # nobody knows what has arrived
+            raise
+        if was_joined and not self.is_joined:
+            return  # it belongs to a membership that is over
+        self._told_owned, self._told_topics = owned, topics
+        self._take(answer)
+
+    def _request(self) -> ConsumerGroupHeartbeatRequest:
+        """All of it where the coordinator may not know it, else only what is new."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._link.group_id,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            instance_id=self._config.group_instance_id,
+        )
+        if not self.is_joined:
+            self.owned = frozenset()
+        if not self.is_joined or self._told_topics is None:
+            request.rebalance_timeout_ms = self._config.max_poll_interval_ms
+            request.server_assignor = self._config.group_remote_assignor
+        if not self.is_joined or self._told_topics != self._subscriptions.topics:
+            request.subscribed_topic_names = sorted(self._subscriptions.topics)
+        if not self.is_joined or self._told_owned != self.owned:
+            request.topic_partitions = wire_partitions(self.owned)
+        return request
+
+    def _take(self, answer: ConsumerGroupHeartbeatResponse) -> None:
+        self.epoch = answer.member_epoch
+        self._interval_ms = answer.heartbeat_interval_ms
+        if answer.assignment is None:
+            return
+        self.target = frozenset(
+            PartitionId(topic.topic_id, partition)
+            for topic in answer.assignment.topic_partitions
+            for partition in topic.partitions
+        )
+        if self.target != self.owned:
+            self.needs_join = True
+            self._on_change()
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._link.note(error)
+        if error.error in LOST:
+            logger.info("group %s goes on without this member: %s", self._link.group_id, error)
+            self._lose_membership()
+        elif not error.retriable:
+            self.error = error
+            self._on_change()
+
+    def _polls_too_rarely(self) -> bool:
+        silent_ms = self._runtime.clock.monotonic_ms() - self.last_poll_ms
+        return silent_ms > self._config.max_poll_interval_ms
+
+    async def _drop_out(self) -> None:
+        """The application does not poll: others shall have its partitions (KIP-62)."""
+        logger.warning(
+            "no poll for more than max.poll.interval.ms=%d: leaving group %s; poll more often, "
+            "or lower max.poll.records",
+            self._config.max_poll_interval_ms,
+            self._link.group_id,
+        )
+        member_id, self.member_id = self.member_id, self._new_member_id()
+        self._lose_membership()
+        await self._send_leave(member_id)  # it may meet the join, which is another member's
+
+    def _lose_membership(self) -> None:
+        self._forget()
+        self.is_lost = True
+        self.request_join()
+
+    def _forget(self) -> None:
+        self.epoch = JOIN_EPOCH
+        self.target = self.owned = frozenset()
+        self._told_topics = self._told_owned = None
+        self.needs_join = True
+
+    def _new_member_id(self) -> str:
+        return str(UUID(int=self._runtime.random.getrandbits(128), version=4))
+
+    async def _send_leave(self, member_id: str) -> None:
+        instance_id = self._config.group_instance_id
+        deadline = Deadline(self._runtime.clock, self._config.request_timeout_ms)
+        try:
+            node_id = await self._link.node_id(deadline)
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=self._link.group_id,
+                member_id=member_id,
+                member_epoch=LEAVE_EPOCH if instance_id is None else LEAVE_STATIC_EPOCH,
+                instance_id=instance_id,
+            )
+            await self._client.send(node_id, request)
+        except KafkaError as error:
+            logger.info("group %s was not left in order: %s", self._link.group_id, error)
+
+
+def wire_partitions(
+    partitions: Partitions,
+) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+    """The partitions as a heartbeat has them."""
+    topics: dict[UUID, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        topics.setdefault(topic_id, []).append(partition)
+    return [
+        ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=topic_id, partitions=numbers)
+        for topic_id, numbers in topics.items()
+    ]
