@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from ottla.coordinator.stepwise_loader import StepwiseLoader
 from ottla.errors import KafkaError
 from ottla.runtime import Scheduler
 
 logger = logging.getLogger(__name__)
-
-
-class StepwiseLoader(Protocol):
-    """Reads one partition; `step` says whether there is more to read."""
-
-    partition: int
-
-    def step(self) -> bool: ...
 
 
 LoaderT = TypeVar("LoaderT", bound=StepwiseLoader)

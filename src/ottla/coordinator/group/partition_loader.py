@@ -11,19 +11,19 @@ from ottla.coordinator.group.group import GroupMetadata
 from ottla.coordinator.group.group_records import read_group_value, read_offset_value
 from ottla.coordinator.group.group_type import Group
 from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.stepwise_loader import StepwiseLoader
 from ottla.errors import KafkaError
 from ottla.protocol.offsets_topic import GroupMetadataKey, OffsetCommitKey, decode_key
-from ottla.record.record_batch import Record, RecordBatch, batches
+from ottla.record.record_batch import Record, RecordBatch
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-RECORDS_PER_STEP: Final = 2000
 COMMIT_MARKER: Final = 1
 
 
-class PartitionLoader:
-    """Collects the last value of each key, a step at a time, so that the broker stays responsive.
+class PartitionLoader(StepwiseLoader):
+    """Collects the last value of each key.
 
     A record that cannot be read is logged and left out: the other groups of the partition must not
     suffer from it. Offsets of a transaction count once its commit marker has been read, at the
@@ -31,24 +31,13 @@ class PartitionLoader:
     """
 
     def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
-        self.partition = partition
-        self.record_count = 0
-        self._batches = (batch for buffer in source for batch in batches(buffer))
+        super().__init__(partition, source)
         self._groups: dict[str, bytes] = {}
         self._consumer_groups: dict[str, StoredConsumerGroup] = {}
         self._offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         # Where the record was that said it; of a deletion as well.
         self._places: dict[tuple[str, TopicPartition], int] = {}
         self._open_transactions: dict[int, list[Record]] = {}
-
-    def step(self) -> bool:
-        """Read on for a moment; False when all has been read."""
-        stop_at = self.record_count + RECORDS_PER_STEP
-        for batch in self._batches:
-            self._read_batch(batch)
-            if self.record_count >= stop_at:
-                return True
-        return False
 
     def groups(self, now_ms: int) -> Iterator[Group]:
         """The groups of the partition, with their offsets."""
@@ -84,7 +73,7 @@ class PartitionLoader:
             logger.error("Group %s cannot be read back: %s", group_id, error)
             return GroupMetadata(group_id, now_ms)
 
-    def _read_batch(self, batch: RecordBatch) -> None:
+    def read_batch(self, batch: RecordBatch) -> None:
         try:
             batch.verify()
             records = list(batch.records())

@@ -4,41 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Final
 
+from ottla.coordinator.stepwise_loader import StepwiseLoader
 from ottla.coordinator.transaction.transaction_metadata import Transaction
 from ottla.coordinator.transaction.transaction_records import (
     read_transaction,
     read_transactional_id,
 )
 from ottla.errors import KafkaError
-from ottla.record.record_batch import Record, RecordBatch, batches
+from ottla.record.record_batch import Record, RecordBatch
 
 logger = logging.getLogger(__name__)
 
-RECORDS_PER_STEP: Final = 2000
 
-
-class TransactionLoader:
-    """Collects the last value of each id, a step at a time, so that the broker stays responsive.
+class TransactionLoader(StepwiseLoader):
+    """Collects the last value of each id.
 
     A record that cannot be read is logged and left out: the other ids must not suffer from it.
     """
 
     def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
-        self.partition = partition
-        self.record_count = 0
-        self._batches = (batch for buffer in source for batch in batches(buffer))
+        super().__init__(partition, source)
         self._values: dict[str, bytes] = {}
-
-    def step(self) -> bool:
-        """Read on for a moment; False when all has been read."""
-        stop_at = self.record_count + RECORDS_PER_STEP
-        for batch in self._batches:
-            self._read_batch(batch)
-            if self.record_count >= stop_at:
-                return True
-        return False
 
     def transactions(self) -> Iterator[tuple[str, Transaction]]:
         """Every id with its last state."""
@@ -48,7 +35,7 @@ class TransactionLoader:
             except KafkaError as error:
                 logger.error("Transactional id %r cannot be read: %s", transactional_id, error)
 
-    def _read_batch(self, batch: RecordBatch) -> None:
+    def read_batch(self, batch: RecordBatch) -> None:
         try:
             batch.verify()
             records = [] if batch.is_control else list(batch.records())

@@ -5,7 +5,8 @@ import struct
 from ottla.coordinator.group.group import group_key
 from ottla.coordinator.group.group_records import offset_key, offset_value
 from ottla.coordinator.group.offsets import OffsetAndMetadata
-from ottla.coordinator.group.partition_loader import RECORDS_PER_STEP, PartitionLoader
+from ottla.coordinator.group.partition_loader import PartitionLoader
+from ottla.coordinator.stepwise_loader import RECORDS_PER_STEP
 from ottla.record.batch_builder import build_batch
 from ottla.structs import TopicPartition
 

@@ -5,7 +5,8 @@ import logging
 import pytest
 from coordinator_world import T0, T1, S
 
-from ottla.coordinator.transaction.transaction_loader import RECORDS_PER_STEP, TransactionLoader
+from ottla.coordinator.stepwise_loader import RECORDS_PER_STEP
+from ottla.coordinator.transaction.transaction_loader import TransactionLoader
 from ottla.coordinator.transaction.transaction_metadata import Transaction, TransactionState
 from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.protocol.message import decode_versioned, encode_versioned
