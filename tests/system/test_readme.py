@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+# One program, from the first command to the Spark example, so that all of it runs in one place.
+pytestmark = pytest.mark.spark
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -75,7 +78,6 @@ def test_the_python_of_the_clients_runs(fresh_broker, capsys):
     assert "hello from Python" in capsys.readouterr().out
 
 
-@pytest.mark.spark
 def test_the_python_of_spark_runs(fresh_broker, spark, capsys):
     """The Spark example reads the topic that the commands filled."""
     (code,) = [text for text in blocks("python") if "spark.read" in text]

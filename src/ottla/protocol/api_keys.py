@@ -133,6 +133,7 @@ MODULES: Final[dict[int, str]] = {
     ApiKey.DESCRIBE_CONFIGS: "configs",
     ApiKey.ALTER_CONFIGS: "configs",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "configs",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "log_dirs",
     ApiKey.DESCRIBE_LOG_DIRS: "log_dirs",
     ApiKey.ELECT_LEADERS: "reassignments",
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: "reassignments",
