@@ -11,7 +11,7 @@ from typing import Any
 from cluster_load import until
 from cut_network import CutNetwork
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import KazooException, NoNodeError
 
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.cluster_process import ClusterProcess
@@ -155,7 +155,8 @@ class ChaosWorld(ClusterProcess):
         """It may fail: the broker takes its session back as soon as it can."""
         identity = session, session_password(session)
         twin = KazooClient(self.zookeeper.connect, timeout=10, client_id=identity)
-        twin.start(10)
+        with contextlib.suppress(KazooException, twin.handler.timeout_exception):
+            twin.start(10)
         twin.stop()
         twin.close()
 

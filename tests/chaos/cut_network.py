@@ -21,6 +21,7 @@ Answer = TypeVar("Answer")
 CLIENT = "client"
 CHUNK = 1 << 16
 LIMIT_S = 10
+TURNS = 10
 SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
@@ -43,8 +44,8 @@ class CutNetwork:
         """A new port that leads to the end `name` at the target's port of the moment."""
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            port = writer.get_extra_info("peername")[1]
-            await self._connect(caller or self._caller(port), name, target(), reader, writer)
+            ports = writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1]
+            await self._connect(caller or self._caller(*ports), name, target(), reader, writer)
 
         async def listen() -> int:
             server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -95,7 +96,8 @@ class CutNetwork:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            await asyncio.sleep(0)  # the transports get to close their sockets
+            for _ in range(TURNS):  # the transports get to close their sockets
+                await asyncio.sleep(0)
 
         self._call(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -105,9 +107,9 @@ class CutNetwork:
     def _call(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(LIMIT_S)
 
-    def _caller(self, port: int) -> str:
-        """Whose socket it is that has this local port."""
-        inode = socket_inode(port)
+    def _caller(self, port: int, proxy_port: int) -> str:
+        """Whose socket it is that goes from this port to the proxy's."""
+        inode = socket_inode(port, proxy_port)
         for pid, name in self.pids().items():
             if inode in socket_inodes(pid):
                 return name
@@ -127,7 +129,7 @@ class CutNetwork:
         task.add_done_callback(self._tasks.discard)
         try:
             answers, target = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             writer.transport.abort()
             return
         link = (caller, name, writer, target)
@@ -156,12 +158,12 @@ class CutNetwork:
         writer.close()
 
 
-def socket_inode(port: int) -> str:
-    """The inode of the established connection with this local port; empty if there is none."""
-    end = f"0100007F:{port:04X}"
+def socket_inode(port: int, remote_port: int) -> str:
+    """The inode of the connection between these ports, at its first end; empty if there is none."""
+    ends = [f"0100007F:{port:04X}", f"0100007F:{remote_port:04X}"]
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        if fields[1] == end:
+        if fields[1:3] == ends:
             return fields[9]
     return ""
 
