@@ -69,7 +69,7 @@ def test_timer_set_by_a_timer_runs_in_its_turn() -> None:
     async def test(scheduler: LoopScheduler) -> None:
         ran: list[str] = []
         done = asyncio.Event()
-        scheduler.call_later(8, lambda: (ran.append("outer last"), done.set()))
+        scheduler.call_later(200, lambda: (ran.append("outer last"), done.set()))
         scheduler.call_later(
             1, lambda: (ran.append("outer"), scheduler.call_later(2, lambda: ran.append("inner")))
         )
