@@ -22,6 +22,7 @@ from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.leader_questions import LeaderQuestions
 from ottla.replication.partition_leader import PartitionLeader
 from ottla.server.controller_orders import ControllerOrders
+from ottla.structs import INTERNAL_TOPICS
 from ottla.testing.simulation.story import tell
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -94,8 +95,9 @@ def markers_before_the_decision_is_in_the_log(patch: pytest.MonkeyPatch) -> None
             ended.is_commit,
             self.manager.coordinator_epoch(metadata),
         )
-        self._markers._channel.write_markers(marker, ended.partitions, lambda errors: None)
-        decide(self, metadata, ended, on_decided)
+        near = [tp for tp in ended.partitions if tp.topic not in INTERNAL_TOPICS]
+        self._markers._channel.write_markers(marker, near, lambda errors: None)
+        self._scheduler.call_later(500, lambda: decide(self, metadata, ended, on_decided))
 
     patch.setattr(TransactionCoordinator, "_decide", tell_first)
 

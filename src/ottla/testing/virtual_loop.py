@@ -21,6 +21,10 @@ Ts = TypeVarTuple("Ts")
 MAX_STEPS_WITHOUT_TIME = 1_000_000
 
 
+class TimelessError(RuntimeError):
+    """Callbacks call each other without end, and no time passes: in the real world a busy loop."""
+
+
 class VirtualTimerHandle(asyncio.TimerHandle):
     """A loop timer that sits on the timing wheel."""
 
@@ -119,7 +123,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             handle = self._ready.popleft()
             if not handle.cancelled():
                 handle._run()
-        raise RuntimeError(f"{self._ready[0]!r} goes on for ever without time passing")
+        raise TimelessError(f"{self._ready[0]!r} goes on for ever without time passing")
 
     # What asyncio asks of a loop
 

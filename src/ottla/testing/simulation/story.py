@@ -16,6 +16,7 @@ from ottla.testing.simulation.invariants import Watcher, check_in_the_end, parti
 from ottla.testing.simulation.nemesis import Nemesis
 from ottla.testing.simulation.workload import History, Reader, TopicMaker, Writer
 from ottla.testing.simulation.world import World
+from ottla.testing.virtual_loop import TimelessError
 
 TOPIC: Final = "story"
 COPY: Final = "copy"
@@ -66,6 +67,15 @@ class Story:
     def run(self) -> Outcome:
         """Tell it to the end, or to the first violation."""
         self.world.after_step = self._look
+        try:
+            self._tell()
+        except TimelessError as error:
+            self.history.violations.append(f"{self.world.now_ms} ms: {error}")
+        outcome = self._outcome()
+        self.world.close()
+        return outcome
+
+    def _tell(self) -> None:
         self._begin()
         if not self.history.violations:
             self.nemesis.start()
@@ -73,9 +83,6 @@ class Story:
         if not self.history.violations:
             self.nemesis.stop()
             self._end()
-        outcome = self._outcome()
-        self.world.close()
-        return outcome
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
         return []
