@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 LIMIT_S = 30.0
+SHORT_S = 5.0
 PAUSE_S = 0.02
 QUIET = {"log_level": 0}
 
@@ -36,7 +37,10 @@ class ClusterView:
         until(lambda: self.leaders(topic).get(0, -1) >= 0, f"{topic} has leaders")
 
     def leaders(self, topic: str) -> dict[int, int]:
-        metadata = self.admin.list_topics(timeout=LIMIT_S)
+        try:
+            metadata = self.admin.list_topics(timeout=SHORT_S)
+        except KafkaException:
+            return {}  # it asked a broker that is gone; `until` asks again
         found = metadata.topics.get(topic)
         return {} if found is None else {p.id: p.leader for p in found.partitions.values()}
 

@@ -139,7 +139,7 @@ def group(start_broker):
     group.close()
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range"])
 def test_rolling_upgrade_and_downgrade_deliver_each_record_once(group, strategy):
     """Three members change to the consumer protocol and back; nothing is lost or read twice."""
     classic = {**CLASSIC, "partition.assignment.strategy": strategy}
