@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from ottla.pipelines.java import JavaMissingError, require_java
@@ -13,6 +14,10 @@ from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.zookeeper_process import ZooKeeperProcess
 
 _names = itertools.count()
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture
