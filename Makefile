@@ -28,7 +28,7 @@ demo: $(READY)  ## the main job: a broker, a topic of web-site events, a Spark p
 test: lint types tidy suites  ## every default test
 
 suites: $(READY)
-	@$(MAKE) --no-print-directory -j3 --output-sync=target unit spark system property simulation
+	@$(MAKE) --no-print-directory -j2 --output-sync=target unit spark system property simulation
 
 lint: $(READY)  ## ruff: style and format
 	$(VENV)/bin/ruff check src tests benchmarks setup.py

@@ -305,9 +305,14 @@ class ConsumerCore:
         """The group, and the generation in which the last poll took its records.
 
         Not the present one: a rebalance that goes on behind the poll may have given them away.
+        Only before the first poll that was made as a member it is that of now.
         """
         group = self._group()
-        membership = self._polled_as if self.subscriptions.is_by_group else NO_MEMBERSHIP
+        if not self.subscriptions.is_by_group:
+            return ConsumerGroupMetadata(group.link.group_id, NO_MEMBERSHIP)
+        membership = self._polled_as
+        if membership == NO_MEMBERSHIP:
+            membership = group.member.membership
         return ConsumerGroupMetadata(group.link.group_id, membership)
 
     async def position(self, partition: TopicPartition, deadline: Deadline) -> int:
