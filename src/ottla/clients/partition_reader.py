@@ -18,7 +18,7 @@ from ottla.clients.network_client import (
 )
 from ottla.clients.retrying import may_pass
 from ottla.clients.topic_offsets import IsolationLevel
-from ottla.config.client_config import ConsumerConfig
+from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import KafkaError
 from ottla.network.timing import Backoff, Deadline, pause
 from ottla.protocol.fetch import (

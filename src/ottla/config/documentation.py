@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
+from ottla.config.client_config import AdminConfig
 from ottla.config.config_def import ConfigKey, ConfigTableType, Importance
 from ottla.config.config_type import DOUBLE_MAX, INT_MAX, LONG_MAX
+from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.legacy_config import LegacyProducerConfig, ZooKeeperConsumerConfig
+from ottla.config.producer_config import ProducerConfig
 from ottla.config.topic_config import TopicConfig
 
 INTRODUCTION: Final = """\

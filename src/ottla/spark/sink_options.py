@@ -77,7 +77,7 @@ class SinkOptions:
 
     @classmethod
     def _of(cls, given: Given, exactly_once: bool) -> SinkOptions:
-        from ottla.config.client_config import ProducerConfig
+        from ottla.config.producer_config import ProducerConfig
 
         client = given.client_settings()
         # What is wrong with them is told before anything is written.

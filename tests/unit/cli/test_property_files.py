@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.client_config import ConsumerConfig, ProducerConfig
+from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.producer_config import ProducerConfig
 from ottla.config.properties import parse_properties
 
 FOLDER = Path(__file__).parents[3] / "config"

@@ -10,7 +10,7 @@ from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.rebalance import RebalanceEvent
 from ottla.clients.consumer_protocol import decode_assignment, encode_assignment
-from ottla.config.client_config import ConsumerConfig
+from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode
 from ottla.network.timing import Deadline
 from ottla.protocol.fetch import (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
+from ottla.config.client_config import AdminConfig
+from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.known_keys import ADMIN_NAMES, CONSUMER_NAMES, PRODUCER_NAMES
+from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ConfigError
 
 

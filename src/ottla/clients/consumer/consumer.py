@@ -23,7 +23,7 @@ from ottla.clients.topic_offsets import (
     OffsetAndMetadata,
     OffsetSpec,
 )
-from ottla.config.client_config import ConsumerConfig
+from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import IoThread, RLock

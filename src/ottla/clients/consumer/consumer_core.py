@@ -28,7 +28,7 @@ from ottla.clients.topic_offsets import (
     OffsetAndMetadata,
     list_offsets,
 )
-from ottla.config.client_config import CONSUMER_PROTOCOL, ConsumerConfig
+from ottla.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline, within
 from ottla.runtime import Runtime

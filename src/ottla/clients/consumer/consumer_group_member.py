@@ -16,7 +16,7 @@ from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.consumer.subscription_state import SubscriptionState
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, Purpose, connection_id, response_error
-from ottla.config.client_config import ConsumerConfig
+from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline, pause, within
 from ottla.protocol.consumer_group import (

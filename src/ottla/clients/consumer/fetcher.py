@@ -26,7 +26,7 @@ from ottla.clients.consumer.subscription_state import (
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, Purpose, connection_id
 from ottla.clients.topic_offsets import IsolationLevel, OffsetSpec
-from ottla.config.client_config import ConsumerConfig
+from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import (
     FetchPartition,

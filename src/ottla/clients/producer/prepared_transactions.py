@@ -15,7 +15,7 @@ from ottla.clients.closing import ClosedOnExit
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.producer.transaction_requests import ProducerIdentity, TransactionRequests
-from ottla.config.client_config import ProducerConfig
+from ottla.config.producer_config import ProducerConfig
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import IoThread

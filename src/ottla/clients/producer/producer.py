@@ -21,7 +21,7 @@ from ottla.clients.producer.record_accumulator import PartitionQueue, TopicQueue
 from ottla.clients.producer.record_metadata import OnDelivery, RecordFuture
 from ottla.clients.producer.transactional_calls import CLOSE_MARGIN_MS, TransactionalCalls
 from ottla.clients.serialization import serializer_of, to_bytes
-from ottla.config.client_config import ProducerConfig
+from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.io_thread import IoThread

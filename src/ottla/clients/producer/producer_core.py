@@ -15,7 +15,7 @@ from ottla.clients.producer.record_accumulator import (
 from ottla.clients.producer.sender import Sender
 from ottla.clients.producer.transaction_manager import TransactionManager
 from ottla.clients.producer.transactions import Transactions
-from ottla.config.client_config import ProducerConfig
+from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.runtime import Runtime

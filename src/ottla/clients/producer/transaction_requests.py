@@ -15,7 +15,7 @@ from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, response_error
 from ottla.clients.topic_offsets import OffsetAndMetadata, by_topic
-from ottla.config.client_config import ProducerConfig
+from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline, pause, within
 from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION

@@ -12,7 +12,7 @@ from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.producer.prepared_transactions import PreparedTransaction
 from ottla.clients.producer.transactions import Transactions, group_metadata_of
 from ottla.clients.topic_offsets import OffsetAndMetadata
-from ottla.config.client_config import ProducerConfig
+from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ConfigError, KafkaError
 from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import IoThread

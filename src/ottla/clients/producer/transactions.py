@@ -18,7 +18,7 @@ from ottla.clients.producer.transaction_requests import (
 )
 from ottla.clients.producer.transaction_state import FATAL, FENCED, StateMachine, TransactionState
 from ottla.clients.topic_offsets import OffsetAndMetadata
-from ottla.config.client_config import ProducerConfig
+from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Deadline
 from ottla.structs import TopicPartition

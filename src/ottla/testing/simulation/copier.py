@@ -9,7 +9,8 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.producer.record_metadata import RecordMetadata
 from ottla.clients.producer.transactions import Transactions
-from ottla.config.client_config import ConsumerConfig, ProducerConfig
+from ottla.config.consumer_config import ConsumerConfig
+from ottla.config.producer_config import ProducerConfig
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
 from ottla.testing.simulation.workload import METADATA_TIMEOUT_MS, POLL_MS, History, SimulatedClient
