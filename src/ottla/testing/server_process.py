@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
-STARTUP_SECONDS = 30
-SHUTDOWN_SECONDS = 30
+STARTUP_SECONDS = 120
+SHUTDOWN_SECONDS = 120
+"""What takes longer hangs; on a machine with ten times as much to do a start takes half a minute."""
 
 
 class ServerProcess(ABC):

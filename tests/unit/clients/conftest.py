@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
-def runtime() -> MockRuntime:
-    """Virtual time, a network in memory, seeded chance."""
-    return mock_runtime()
+def runtime() -> Iterator[MockRuntime]:
+    """Virtual time, a network in memory, seeded chance; what runs in it ends with the test."""
+    runtime = mock_runtime()
+    yield runtime
+    for task in asyncio.all_tasks(runtime.scheduler.loop):
+        task.cancel()
+    runtime.scheduler.run_ready()
 
 
 @pytest.fixture
