@@ -53,6 +53,7 @@ def test_rebalance_goes_on_with_another_coordinator(cluster, view, unique):
     ):
         first = members.join()
         members.until_shared()
+        members.until_more()
         assert first.commit()
         second = members.join()
         # The first one's library joins by itself, but only when it is polled.
@@ -62,6 +63,7 @@ def test_rebalance_goes_on_with_another_coordinator(cluster, view, unique):
         cluster.kill_broker(dead)
         wait_for_another(view, group, dead)
         members.until_shared()
+        members.until_more()
         load.end()
         members.poll_until(lambda: all_read(members, load), "all is read")
         members.poll_until(lambda: all(m.commit() for m in members.members), "all is committed")

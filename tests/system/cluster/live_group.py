@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from cluster_load import LIMIT_S, QUIET, ClusterView, SteadyLoad, until
 from confluent_kafka import Consumer, KafkaException
 from coordinator_places import OFFSETS, coordinator
@@ -54,6 +56,7 @@ class LiveGroup:
     def __init__(self, view: ClusterView, group: str, topic: str, protocol: str = "classic"):
         self.group, self.topic, self.protocol = group, topic, protocol
         self.servers = view.bootstrap_servers
+        self.partitions = sorted(view.leaders(topic))
         self.members: list[Member] = []
 
     def __enter__(self) -> LiveGroup:
@@ -78,13 +81,13 @@ class LiveGroup:
         until(polled, what, limit_s)
 
     def until_shared(self) -> None:
-        """Each member has partitions, and reads them."""
+        """Each member has partitions, and together they have each partition once."""
 
         def is_shared() -> bool:
-            return all(member.consumer.assignment() for member in self.members)
+            shares = [[p.partition for p in m.consumer.assignment()] for m in self.members]
+            return all(shares) and sorted(chain(*shares)) == self.partitions
 
         self.poll_until(is_shared, "each member has partitions")
-        self.until_more()
 
     def until_more(self, count: int = 50) -> None:
         """Each member reads so many numbers more."""
