@@ -44,7 +44,7 @@ def fill(log: Log, per_batch: int, codec: CompressionType) -> None:
         records = [(NOW_MS, key, VALUE, ()) for key in keys[start : start + per_batch]]
         log.append_as_leader(memoryview(bytearray(build_batch(records, codec))), 0, now_ms=NOW_MS)
     log.update_high_watermark(log.log_end_offset)
-    log.roll()
+    log.roller.roll()
 
 
 def copy(runtime: Runtime, log: Log) -> float:

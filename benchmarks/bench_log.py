@@ -16,6 +16,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.log.log import Log
 from ottla.log.log_manager import LogManager
+from ottla.log.log_retention import delete_old_segments
 from ottla.record.batch_builder import build_batch
 from ottla.runtime import real_runtime
 from ottla.structs import NO_UUID, TopicPartition
@@ -66,8 +67,8 @@ def bench_append(log: Log, data: memoryview, seconds: float) -> float:
         log.update_high_watermark(log.log_end_offset)
         if log.size_in_bytes > LARGEST_FILE:
             log.maybe_increment_log_start_offset(log.log_end_offset)
-            log.roll()
-            log.delete_old_segments(0)
+            log.roller.roll()
+            delete_old_segments(log, 0)
 
     return operations_per_second(append, seconds)
 

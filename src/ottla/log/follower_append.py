@@ -73,11 +73,11 @@ def _append_run(log: Log, found: Sequence[RecordBatch], now_ms: int) -> tuple[in
     """Write as many batches as one segment takes; returns how many, and their size."""
     first = found[0]
     size = first.size_in_bytes
-    segment = log.segment_for(size, first.last_offset, first.max_timestamp, now_ms)
+    segment = log.roller.segment_for(size, first.last_offset, first.max_timestamp, now_ms)
     count = 1
     for batch in found[1:]:
         added = batch.size_in_bytes
-        if not log.has_room(segment, size + added, batch, now_ms):
+        if not log.roller.has_room(segment, size + added, batch, now_ms):
             break
         size += added
         count += 1

@@ -25,6 +25,8 @@ from ottla.log.log import Log
 from ottla.log.log_dir import LogDir, MetaProperties
 from ottla.log.log_files import MOVE_MARK, check_topic_name, deleted_dir_name, stray_dir_name
 from ottla.log.log_loading import DirContents, LogLoader
+from ottla.log.log_retention import delete_old_segments
+from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.log.recovery import load_log
 from ottla.log.replica_moves import ReplicaMoves
@@ -292,7 +294,7 @@ class LogManager:
         if offset < log.log_end_offset:
             await self._take_back(log, offset)
             if is_wanted():
-                log.truncate_to(offset)
+                truncate_to(log, offset)
 
     async def truncate_fully_and_start_at(
         self, log: Log, offset: int, is_wanted: Callable[[], bool] = lambda: True
@@ -300,7 +302,7 @@ class LogManager:
         """Drop a log's whole contents, as `truncate` does, and have it begin at an offset."""
         await self._take_back(log, min(offset, log.log_start_offset))
         if is_wanted():
-            log.truncate_fully_and_start_at(offset)
+            truncate_fully_and_start_at(log, offset)
 
     async def _take_back(self, log: Log, offset: int) -> None:
         log.check_available()
@@ -339,7 +341,7 @@ class LogManager:
         for log in self._logs.values():
             log.release_memory()
             try:
-                count += log.delete_old_segments(now_ms)
+                count += delete_old_segments(log, now_ms)
             except KafkaError as error:
                 logger.warning("Retention of %s: %s", log.topic_partition, error)
         return count

@@ -24,7 +24,7 @@ Predicate = Callable[[LogSegment, int], bool]
 def delete_old_segments(log: Log, now_ms: int) -> int:
     """Delete what retention does not keep, rule by rule, and say how many segments that were."""
     count = 0
-    while True:
+    while log.is_available:
         gone, reason = breached(log, now_ms)
         if not gone:
             return count
@@ -36,9 +36,10 @@ def delete_old_segments(log: Log, now_ms: int) -> int:
             reason,
         )
         if len(gone) == len(log.segments):
-            log.roll()  # a log is never without a segment
+            log.roller.roll()  # a log is never without a segment
         log.remove_segments(gone)
         count += len(gone)
+    return count
 
 
 def breached(log: Log, now_ms: int) -> tuple[list[LogSegment], str]:

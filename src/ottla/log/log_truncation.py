@@ -73,7 +73,7 @@ def _replace_all(log: Log, offset: int) -> None:
         kept.reset()
         kept.txn_index.reset()
     else:
-        segment = log.segment_at(offset)
+        segment = log.roller.segment_at(offset)
         segment.create()
         log.segments = Segments([*gone, segment])
         log.remove_segments(gone[::-1])

@@ -14,12 +14,12 @@ from ottla.log.producer_state_manager import ProducerStateManager
 from ottla.record.record_batch import CorruptRecordError
 
 if TYPE_CHECKING:
-    from ottla.log.log import Log
+    from ottla.log.log_reading import ReadableLog
 
 logger = logging.getLogger(__name__)
 
 
-def rebuild_txn_indexes(log: Log, start_offset: int) -> None:
+def rebuild_txn_indexes(log: ReadableLog, start_offset: int) -> None:
     """Make the damaged ones anew from the batches, of the segments from an offset on.
 
     KAFKA_STORAGE_ERROR if the batches cannot be read either: nobody may be shown a transaction
@@ -40,7 +40,7 @@ def rebuild_txn_indexes(log: Log, start_offset: int) -> None:
                 raise log.log_dir.failed(failure, f"read of {log.topic_partition}") from failure
 
 
-def _rebuild(log: Log, segment: LogSegment) -> None:
+def _rebuild(log: ReadableLog, segment: LogSegment) -> None:
     """Replay the segment, beginning with the transactions that are open where it begins."""
     known = log.producer_state_manager
     manager = ProducerStateManager(

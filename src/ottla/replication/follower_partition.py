@@ -12,7 +12,7 @@ import logging
 from enum import Enum
 
 from ottla.errors import KafkaError
-from ottla.log.follower_append import UnexpectedAppendOffsetError
+from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEntry
 from ottla.log.log_manager import LogManager
 from ottla.protocol.types import RecordsData
@@ -159,7 +159,7 @@ class FollowerPartition:
         if not records:
             return 0
         try:
-            return self.log.append_as_follower(records, self.leader_epoch, now_ms=now_ms)
+            return append_as_follower(self.log, records, self.leader_epoch, now_ms)
         except UnexpectedAppendOffsetError as error:
             # Our end lies within a batch of the leader's, which has to come whole.
             logger.info("%s; cutting back to %d", error, error.base_offset)

@@ -113,7 +113,7 @@ class LogStory:
 
     def roll(self) -> None:
         if log := self.some_log():
-            log.roll()
+            log.roller.roll()
 
     def checkpoint(self) -> None:
         self.world.manager.checkpoint_recovery_points()

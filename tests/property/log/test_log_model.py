@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from log_world import NOW_MS, LogWorld, read_all
 
+from ottla.log.log_retention import delete_old_segments
+from ottla.log.log_truncation import truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import batches
@@ -84,7 +86,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        self.log.roll()
+        self.log.roller.roll()
 
     @rule()
     def flush(self) -> None:
@@ -99,7 +101,7 @@ class LogMachine(RuleBasedStateMachine):
         borders = [start for start in self.model.batch_starts if start >= self.model.start]
         if borders:
             offset = borders[int(share * (len(borders) - 1))]
-            self.log.truncate_to(offset)
+            truncate_to(self.log, offset)
             self._cut(offset)
             # A power loss could undo this; followers find that out by the leader's epochs.
             self.world.disk.sync_all()
@@ -109,7 +111,7 @@ class LogMachine(RuleBasedStateMachine):
         offset = self.model.start + int(share * (self.model.end - self.model.start))
         self.log.maybe_increment_log_start_offset(offset)
         self.model.start = offset
-        self.log.delete_old_segments(NOW_MS)
+        delete_old_segments(self.log, NOW_MS)
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.errors import KafkaError
-from ottla.log.follower_append import UnexpectedAppendOffsetError
+from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
+from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.legacy_builder import build_message_set
@@ -23,7 +24,7 @@ def batch(base_offset, epoch=0, count=2, size=10):
 
 
 def take(log, *found, epoch=9):
-    return log.append_as_follower(b"".join(found), epoch, now_ms=1_000)
+    return append_as_follower(log, b"".join(found), epoch, 1_000)
 
 
 def test_run_of_batches_is_written_by_one_call(world, monkeypatch):
@@ -87,10 +88,10 @@ def test_bad_run_leaves_nothing_behind(world, run):
 def test_batch_that_begins_before_the_end_is_named(world):
     """The log has to be cut to where it begins, then it can come whole."""
     log = world.log()
-    log.truncate_fully_and_start_at(5)
+    truncate_fully_and_start_at(log, 5)
     with pytest.raises(UnexpectedAppendOffsetError) as caught:
         take(log, batch(4))
-    log.truncate_to(caught.value.base_offset)
+    truncate_to(log, caught.value.base_offset)
     take(log, batch(4))
 
     assert (log.log_start_offset, log.log_end_offset) == (4, 6)
@@ -110,8 +111,8 @@ def test_full_truncation_starts_the_log_anew(world):
     log = world.log()
     for base in range(0, 20, 2):
         take(log, batch(base))
-        log.roll()
-    log.truncate_fully_and_start_at(100)
+        log.roller.roll()
+    truncate_fully_and_start_at(log, 100)
 
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (100, 100, 100)
     assert (len(log.segments), log.leader_epoch_cache.entries) == (1, [])
@@ -123,7 +124,7 @@ def test_full_truncation_to_the_start_of_a_segment_empties_it(world):
     """The leader's log may begin where ours does."""
     log = world.log()
     take(log, batch(0), batch(2))
-    log.truncate_fully_and_start_at(0)
+    truncate_fully_and_start_at(log, 0)
     take(log, batch(0, 1))
 
     assert (log.log_end_offset, log.leader_epoch_cache.entries) == (2, [(1, 0)])

@@ -8,6 +8,8 @@ import pytest
 from log_world import DIR, NOW_MS, LogWorld, new_batch, numbers, read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_retention import delete_old_segments
+from ottla.log.log_truncation import truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import batches
@@ -165,7 +167,7 @@ def test_old_reader_goes_on_while_its_segment_is_deleted(world: LogWorld):
     log = world.log()
     region = read(log, 0).records
     log.maybe_increment_log_start_offset(60)
-    log.delete_old_segments(NOW_MS)
+    delete_old_segments(log, NOW_MS)
     world.runtime.advance(999)
 
     assert values(next(batches(region.read())).records())[0] == b"0"
@@ -239,7 +241,7 @@ def test_jitter_makes_segments_roll_earlier(world: LogWorld):
 def test_segment_rolls_when_an_index_is_full(world: LogWorld):
     """segment.index.bytes limits the entries."""
     world.configure(segment_bytes=100_000, segment_index_bytes=40)
-    world.log().roll()
+    world.log().roller.roll()
     world.append_many(60)
     closed = world.log().segments.items[1:-1]
 
@@ -250,8 +252,8 @@ def test_segment_rolls_when_an_index_is_full(world: LogWorld):
 def test_roll_of_an_empty_segment_does_nothing(world: LogWorld):
     """There cannot be two segments of one name."""
     world.append(b"x")
-    world.log().roll()
-    world.log().roll()
+    world.log().roller.roll()
+    world.log().roller.roll()
 
     assert world.log().segments.base_offsets == (0, 1)
 
@@ -318,7 +320,7 @@ def test_truncated_log_goes_on_from_the_offset(world: LogWorld, offset):
         producer = {"producer_id": number % 3, "producer_epoch": 0, "base_sequence": number // 3}
         world.append(b"%d" % number, epoch=number // 10, **producer)
     log = world.log()
-    log.truncate_to(offset)
+    truncate_to(log, offset)
     end = min(offset, 60)
 
     assert log.log_end_offset == log.high_watermark == end
@@ -336,8 +338,8 @@ def test_truncation_before_the_first_segment_empties_the_log(world: LogWorld):
     world.append_many(60)
     log = world.log()
     log.maybe_increment_log_start_offset(50)
-    log.delete_old_segments(NOW_MS)
-    log.truncate_to(5)
+    delete_old_segments(log, NOW_MS)
+    truncate_to(log, 5)
 
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 5, 5)
     assert world.append(b"x").first_offset == 5
@@ -413,7 +415,7 @@ def test_truncation_that_failed_takes_the_directory_offline(world: LogWorld):
     world.append_many(30)
     world.disk.fail("truncate", error=errno.ENOSPC)
 
-    assert error_of(world.log().truncate_to, 5) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert error_of(truncate_to, world.log(), 5) is ErrorCode.KAFKA_STORAGE_ERROR
     assert world.log().log_dir.is_offline
 
 

@@ -8,6 +8,8 @@ import pytest
 from log_world import LogWorld, numbers, read_all, values
 
 from ottla.errors import KafkaError
+from ottla.log.log_retention import delete_old_segments
+from ottla.log.log_truncation import truncate_to
 
 
 def test_appends_alone_are_not_flushed(world: LogWorld):
@@ -84,7 +86,7 @@ def test_failed_fsync_takes_the_directory_offline(world: LogWorld, path):
     """It is never tried again and believed: the kernel may have dropped the pages (F18)."""
     world.disk.fail("fsync", path)
     world.append_many(12)
-    world.log().roll()
+    world.log().roller.roll()
     world.runtime.scheduler.run_ready()
     log = world.log()
 
@@ -139,7 +141,7 @@ def test_truncation_during_a_flush_is_not_taken_for_flushed(world: LogWorld):
     world.append_many(8)
     log = world.log()
     log.flush()
-    log.truncate_to(4)
+    truncate_to(log, 4)
     world.append_many(4)
     world.runtime.scheduler.run_ready()
     assert log.recovery_point <= 4
@@ -155,7 +157,7 @@ def test_segment_that_is_deleted_before_its_flush_needs_none(world: LogWorld):
     world.append_many(60)
     log = world.log()
     log.maybe_increment_log_start_offset(60)
-    log.delete_old_segments(0)
+    delete_old_segments(log, 0)
     for segment in log.segments.items[:-1]:
         segment.close()
     world.runtime.advance(10)

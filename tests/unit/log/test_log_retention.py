@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from log_world import NOW_MS, LogWorld, numbers, read_all, values
 
+from ottla.log.log_retention import delete_old_segments
+
 HOUR_MS = 3_600_000
 
 
 def retain(world: LogWorld) -> int:
-    return world.log().delete_old_segments(world.runtime.clock.now_ms())
+    return delete_old_segments(world.log(), world.runtime.clock.now_ms())
 
 
 def test_segments_whose_newest_record_is_too_old_are_deleted(world: LogWorld):
@@ -83,7 +85,7 @@ def test_records_above_the_high_watermark_are_kept(world: LogWorld, settings):
     log = world.log()
     log.high_watermark = log.segments.base_offsets[2] - 1
 
-    assert log.delete_old_segments(NOW_MS + HOUR_MS) == 1
+    assert delete_old_segments(log, NOW_MS + HOUR_MS) == 1
     assert log.log_start_offset == log.segments.base_offsets[0] <= log.high_watermark
 
 
@@ -92,7 +94,7 @@ def test_retention_without_limits_deletes_nothing(world: LogWorld):
     world.configure(retention_ms=-1, retention_bytes=-1)
     world.append_many(60, timestamp_ms=5)
 
-    assert world.log().delete_old_segments(NOW_MS + 10**6 * HOUR_MS) == 0
+    assert delete_old_segments(world.log(), NOW_MS + 10**6 * HOUR_MS) == 0
 
 
 def test_clock_that_jumps_back_deletes_nothing(world: LogWorld):

@@ -11,6 +11,7 @@ from log_world import NOW_MS, LogWorld, new_batch, numbers, read_all, values
 
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
+from ottla.log.log_retention import delete_old_segments
 from ottla.record.record_batch import batches
 from ottla.runtime import LocalDisk, Runtime
 from ottla.testing import mock_runtime
@@ -69,7 +70,7 @@ def test_deleted_files_and_directories_are_gone(tmp_path: Path):
     world.append_many(60)
     log = world.log()
     log.maybe_increment_log_start_offset(60)
-    log.delete_old_segments(NOW_MS)
+    delete_old_segments(log, NOW_MS)
     world.runtime.scheduler.advance(1000)
     logs = [name for name in os.listdir(log.dir) if name.endswith((".log", ".deleted"))]
     assert logs == [f"{60:020d}.log"]

@@ -196,7 +196,7 @@ def test_retries_across_a_roll_are_recognised_after_a_restart(world: LogWorld):
     """A snapshot keeps one batch of a producer; the log has the others."""
     for number in range(5):
         world.append(b"x" * 100, base_sequence=number, **PRODUCER)
-    world.log().roll()
+    world.log().roller.roll()
     for clean in (False, True):
         world.restart(clean=clean)
         for number in range(5):

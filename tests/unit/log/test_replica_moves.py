@@ -11,6 +11,7 @@ from log_world import PARTITION, LogWorld, numbers, read_all, values
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_retention import delete_old_segments
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -106,7 +107,7 @@ def test_log_is_used_while_it_moves():
     world = start_slowly()
     log = world.log()
     log.maybe_increment_log_start_offset(30)
-    log.delete_old_segments(world.runtime.clock.now_ms())
+    delete_old_segments(log, world.runtime.clock.now_ms())
     world.append_many(40)
     world.runtime.advance(3000)
     world.runtime.scheduler.run(world.manager.truncate(log, 90))
@@ -342,7 +343,7 @@ def test_moving_log_is_not_compacted_meanwhile():
     world = two_dirs(**SLOW)
     world.configure(cleanup_policy="compact", min_cleanable_dirty_ratio="0.0")
     world.append_many(100)
-    world.log().roll()
+    world.log().roller.roll()
     settle(world)
     move(world, B)
     settle(world)

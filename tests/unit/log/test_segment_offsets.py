@@ -14,7 +14,7 @@ def world() -> LogWorld:
     world = LogWorld()
     for number in range(5):
         if number in (2, 4):
-            world.log().roll()
+            world.log().roller.roll()
         world.append(b"x", timestamp_ms=NOW_MS + 1000 * number)
     return world
 

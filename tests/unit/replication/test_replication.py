@@ -6,6 +6,7 @@ import pytest
 from replica_world import LAG_MS, T0, ReplicaWorld, log_values
 
 from ottla.errors import ErrorCode
+from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_batch
 from ottla.record.control_record import (
@@ -256,9 +257,9 @@ def test_follower_begins_anew_where_the_leader_has_nothing_older(world):
     world.advance(100)
     for broker_id in (1, 2):
         log = world.brokers[broker_id].log()
-        log.roll()
+        log.roller.roll()
         log.maybe_increment_log_start_offset(4)
-        log.delete_old_segments(world.runtime.clock.now_ms())
+        delete_old_segments(log, world.runtime.clock.now_ms())
     world.start(3)
     world.tell(only=3)
     world.advance(3_000)

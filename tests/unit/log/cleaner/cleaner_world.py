@@ -67,7 +67,7 @@ class CleanerWorld(LogWorld):
         return self.append_batch(marker, AppendOrigin.COORDINATOR)
 
     def roll(self) -> None:
-        self.log().roll()
+        self.log().roller.roll()
         self.runtime.scheduler.run_ready()
 
     def clean(self) -> None:

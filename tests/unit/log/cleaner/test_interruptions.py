@@ -6,6 +6,7 @@ import pytest
 from cleaner_world import CleanerWorld
 from log_world import values
 
+from ottla.log.log_truncation import truncate_to
 from ottla.structs import TopicPartition
 
 SLOW = {"log.cleaner.io.max.bytes.per.second": "100"}
@@ -46,7 +47,7 @@ def test_reader_keeps_what_it_has_begun_to_read(world):
 
 def test_truncation_ends_the_round(world):
     """No segment that was cut comes back."""
-    world.log().truncate_to(7)
+    truncate_to(world.log(), 7)
     world.runtime.advance(LONG_MS)
 
     assert values(world.records()) == [b"%d" % number for number in range(7)]

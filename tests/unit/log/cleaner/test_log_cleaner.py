@@ -9,6 +9,7 @@ from cleaner_world import CleanerWorld
 from log_world import read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_truncation import truncate_to
 from ottla.log.txn_index import AbortedTxn
 from ottla.record.compression import CompressionType
 from ottla.structs import TopicPartition
@@ -355,7 +356,7 @@ def test_truncation_makes_what_follows_dirty(world):
     world.put((b"a", b"1"))
     world.put((b"b", b"1"))
     world.roll_and_clean()
-    world.log().truncate_to(1)
+    truncate_to(world.log(), 1)
 
     assert world.log().cleaned_offset == 1
 

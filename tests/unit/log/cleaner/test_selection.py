@@ -117,6 +117,6 @@ def test_unflushed_segments_are_left(world):
     """A record that supersedes others must not be lost after them."""
     world.put((b"a", b"1"))
     world.put((b"a", b"2"))
-    world.log().roll()
+    world.log().roller.roll()
 
     assert look(world).segments == ()

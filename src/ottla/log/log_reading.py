@@ -1,0 +1,169 @@
+"""The half of a log that readers see: where it begins and ends, what is stable, what lies between.
+
+    log start offset          high watermark   log end offset
+          v                         v                v
+    ......[  segment  ][  segment  ][ active segment ]
+          deleted before            written after
+
+Invariant: log start <= high watermark <= log end. Offsets below the log start may still be in the
+first segment; they are not served.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.index_file import CorruptIndexError
+from ottla.log.log_dir import LogDir
+from ottla.log.log_results import FetchDataInfo
+from ottla.log.recovery import LoadedLog
+from ottla.log.time_index import NO_TIMESTAMP
+from ottla.log.txn_index import AbortedTxn
+from ottla.log.txn_index_repair import rebuild_txn_indexes
+from ottla.structs import TopicPartition
+
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+
+
+class ReadableLog:
+    """One partition on disk, as far as reading goes; `Log` writes to it."""
+
+    __slots__ = (
+        "dir",
+        "high_watermark",
+        "is_deleted",
+        "leader_epoch_cache",
+        "log_dir",
+        "log_end_offset",
+        "log_start_offset",
+        "producer_state_manager",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(self, log_dir: LogDir, loaded: LoadedLog, topic_id: UUID) -> None:
+        self.log_dir = log_dir
+        self.dir = loaded.source.directory
+        self.topic_partition: TopicPartition = loaded.source.topic_partition
+        self.topic_id = topic_id
+        self.segments = loaded.segments
+        self.leader_epoch_cache = loaded.leader_epoch_cache
+        self.producer_state_manager = loaded.producer_state_manager
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = self.log_start_offset
+        self.is_deleted = False
+
+    def __repr__(self) -> str:
+        return f"Log({self.dir}, offsets {self.log_start_offset}-{self.log_end_offset})"
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.segments.size_in_bytes()
+
+    def update_high_watermark(self, offset: int) -> None:
+        """Set the high watermark, within the bounds of the log."""
+        self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
+
+    @property
+    def last_stable_offset(self) -> int:
+        """How far committed records can be told from others: before it no transaction is open."""
+        producers = self.producer_state_manager
+        if not producers.ongoing_txns and not producers.unreplicated_txns:
+            return self.high_watermark
+        producers.on_high_watermark(self.high_watermark)
+        unstable = producers.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def is_available(self) -> bool:
+        return not self.is_deleted and not self.log_dir.is_offline
+
+    def check_available(self) -> None:
+        if self.is_deleted:
+            raise KafkaError.of(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} has been deleted"
+            )
+        if self.log_dir.is_offline:
+            raise self.log_dir.offline_error()
+
+    def read(
+        self, start_offset: int, max_bytes: int, *, max_offset: int, min_one_message: bool
+    ) -> FetchDataInfo:
+        """The batches from `start_offset` on, up to `max_offset`, without touching their bytes.
+
+        They come from one segment and are whole. OFFSET_OUT_OF_RANGE before the log's start or
+        behind its end; nothing is read at the end itself.
+        """
+        if self.is_deleted or self.log_dir.is_offline:
+            self.check_available()
+        if not self.log_start_offset <= start_offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: offset {start_offset} is not within "
+                f"{self.log_start_offset} and {self.log_end_offset}",
+            )
+        max_offset = min(max_offset, self.log_end_offset)
+        if start_offset >= max_offset or (max_bytes <= 0 and not min_one_message):
+            return FetchDataInfo(start_offset)
+        try:
+            return self._read(start_offset, max_bytes, max_offset, min_one_message)
+        except OSError as error:
+            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
+
+    def _read(
+        self, start_offset: int, max_bytes: int, max_offset: int, min_one_message: bool
+    ) -> FetchDataInfo:
+        segments = self.segments
+        index = len(segments) - 1
+        if start_offset < segments.active.base_offset:
+            index = segments.index_of(start_offset)
+        while index < len(segments) and segments.base_offsets[index] < max_offset:
+            segment = segments.items[index]
+            end_position = segment.size
+            if max_offset < segments.end_offset(index, self.log_end_offset):
+                border = segment.position_of(max_offset)
+                end_position = segment.size if border is None else border
+            records, is_incomplete = segment.read(
+                start_offset, max_bytes, end_position, min_one_message
+            )
+            if records is not None or is_incomplete:
+                return FetchDataInfo(start_offset, records, is_incomplete)
+            index += 1  # compaction has left nothing of this segment from the offset on
+        return FetchDataInfo(start_offset)
+
+    def aborted_transactions(self, data: FetchDataInfo, max_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that have records in what was read, up to an offset."""
+        try:
+            return self.segments.aborted_transactions(data.fetch_offset, data.records, max_offset)
+        except CorruptIndexError:
+            rebuild_txn_indexes(self, data.fetch_offset)
+            return self.segments.aborted_transactions(data.fetch_offset, data.records, max_offset)
+        except OSError as error:
+            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
+
+    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """Timestamp, offset and epoch of the first record as late as a time; None if none is.
+
+        -1 asks for the log's end, -2 for its start (timestamp -1 both), -3 for the first of the
+        records with the largest timestamp.
+        """
+        self.check_available()
+        epochs = self.leader_epoch_cache
+        if timestamp_ms == LATEST_TIMESTAMP:
+            return NO_TIMESTAMP, self.log_end_offset, epochs.latest_epoch
+        if timestamp_ms == EARLIEST_TIMESTAMP:
+            return NO_TIMESTAMP, self.log_start_offset, epochs.epoch_for(self.log_start_offset)
+        try:
+            if timestamp_ms == MAX_TIMESTAMP:
+                return self.segments.latest_record(self.log_start_offset)
+            if timestamp_ms < 0:
+                return None
+            return self.segments.search_time(timestamp_ms, self.log_start_offset)
+        except OSError as error:
+            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
