@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cluster_load import LIMIT_S, QUIET, ClusterView, until
@@ -79,8 +79,9 @@ class CommittedReader:
 class CopierProcess:
     """One copier under its transactional id: killed, or ended by an error, it is started again."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, program: Sequence[str], *words: str) -> None:
         self.words = words
+        self._command = [*program, *words[1:]]
         self.said: list[dict[str, object]] = []
         self.starts = 0
         self.crashes = 0
@@ -95,9 +96,8 @@ class CopierProcess:
 
     def _keep(self) -> None:
         while not self._is_over:
-            command = [sys.executable, str(PROGRAM), *self.words]
             with subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             ) as self._process:
                 self.starts += 1
                 assert self._process.stdout is not None
@@ -129,7 +129,10 @@ class CopierProcess:
 
 
 class CopyJob:
-    """Copiers in a group, their input, which grows as the test says, and who reads their copy."""
+    """Copiers in a group, their input, which grows as the test says, and who reads their copy.
+
+    `programs` has the command lines of libraries that are not of `group_copier.py`.
+    """
 
     def __init__(
         self,
@@ -140,6 +143,7 @@ class CopyJob:
         size: int = 750,
         protocol: str = "classic",
         libraries: tuple[str, ...] = LIBRARIES,
+        programs: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.view = view
         self.source, self.target = source, f"{source}-copy"
@@ -160,6 +164,7 @@ class CopyJob:
         )
         self.copiers = [
             CopierProcess(
+                (programs or {}).get(library, (sys.executable, str(PROGRAM), library)),
                 *(library, servers, self.source, self.target),
                 *(f"{source} copier {number}", str(size), protocol),
             )
