@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 
 STARTUP_SECONDS = 120
 SHUTDOWN_SECONDS = 120
-"""What takes longer hangs; on a machine with ten times as much to do a start takes half a minute."""
+"""What takes longer hangs; on a busy machine a start may take half a minute."""
 
 
 class ServerProcess(ABC):
