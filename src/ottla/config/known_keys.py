@@ -60,7 +60,6 @@ BROKER_NAMES: Final = _names(
 )
 
 TOPIC_NAMES: Final = _names(
-    "compression.gzip.level compression.lz4.level compression.zstd.level",
     "local.retention.bytes local.retention.ms",
     "message.format.version preallocate",
     "remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ottla.config.config_def import HIGH, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, LONG_MAX, STRING
-from ottla.config.rules import at_least, each_one_of, not_empty, one_of
+from ottla.config.rules import any_of, at_least, between, each_one_of, not_empty, one_of
 from ottla.errors import ConfigError
 
 MS_PER_MINUTE: Final = 60_000
@@ -200,12 +200,30 @@ class LogConfig(ConfigTable, group=True):
         importance=HIGH,
         doc="The largest record batch that is accepted, after compression.",
     )
+    compression_gzip_level: int = config_key(
+        default=-1,
+        type=INT,
+        rule=any_of(between(1, 9), between(-1, -1)),
+        doc="The level of gzip where the broker compresses; -1 is the default of the library.",
+    )
+    compression_lz4_level: int = config_key(
+        default=9,
+        type=INT,
+        rule=between(1, 17),
+        doc="The level of lz4 where the broker compresses.",
+    )
     compression_type: str = config_key(
         default="producer",
         type=STRING,
         rule=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         importance=HIGH,
         doc="The codec that batches are stored with; producer keeps them as they came.",
+    )
+    compression_zstd_level: int = config_key(
+        default=3,
+        type=INT,
+        rule=between(-131072, 22),
+        doc="The level of zstd where the broker compresses.",
     )
     min_insync_replicas: int = config_key(
         default=1,

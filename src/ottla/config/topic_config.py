@@ -9,7 +9,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, DOUBLE, INT, LIST, LONG, LONG_MAX, STRING
 from ottla.config.known_keys import TOPIC_NAMES
-from ottla.config.rules import at_least, between, each_one_of, one_of, throttled_replicas
+from ottla.config.rules import any_of, at_least, between, each_one_of, one_of, throttled_replicas
 from ottla.errors import ConfigError
 
 
@@ -25,12 +25,33 @@ class TopicConfig(ConfigTable):
         broker_keys=("log.cleanup.policy",),
         doc="What happens to old segments: deletion by age and size, compaction by key, or both.",
     )
+    compression_gzip_level: int = config_key(
+        default=-1,
+        type=INT,
+        rule=any_of(between(1, 9), between(-1, -1)),
+        broker_keys=("compression.gzip.level",),
+        doc="The level of gzip where the broker compresses; -1 is the default of the library.",
+    )
+    compression_lz4_level: int = config_key(
+        default=9,
+        type=INT,
+        rule=between(1, 17),
+        broker_keys=("compression.lz4.level",),
+        doc="The level of lz4 where the broker compresses.",
+    )
     compression_type: str = config_key(
         default="producer",
         type=STRING,
         rule=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         broker_keys=("compression.type",),
         doc="The codec that batches are stored with; producer keeps them as they came.",
+    )
+    compression_zstd_level: int = config_key(
+        default=3,
+        type=INT,
+        rule=between(-131072, 22),
+        broker_keys=("compression.zstd.level",),
+        doc="The level of zstd where the broker compresses.",
     )
     delete_retention_ms: int = config_key(
         default=86400000,

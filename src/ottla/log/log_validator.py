@@ -12,7 +12,7 @@ from typing import Final
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
-from ottla.record.batch_builder import build_batch
+from ottla.record.batch_builder import recompress
 from ottla.record.batch_validator import validate_batch, validate_records
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import (
@@ -53,6 +53,7 @@ class LogValidator:
         "codec",
         "has_time_bounds",
         "is_log_append_time",
+        "level",
         "max_age_ms",
         "max_ahead_ms",
         "max_message_bytes",
@@ -70,6 +71,7 @@ class LogValidator:
         self.needs_keys = "compact" in config.cleanup_policy
         self.is_log_append_time = config.message_timestamp_type == LOG_APPEND_TIME
         self.codec = _stored_codec(config.compression_type)
+        self.level = _level(config, self.codec)
 
     def validate(self, records: memoryview, now_ms: int, origin: AppendOrigin) -> ValidBatch:
         """The one batch in `records`, checked and ready to be stamped; KafkaError if it is bad.
@@ -90,7 +92,8 @@ class LogValidator:
             if self.has_time_bounds:
                 self._check_timestamps(batch, now_ms)
         if self.codec is not None and batch.compression is not self.codec and not batch.is_control:
-            batch = RecordBatch(bytearray(recompress(batch, self.codec)))
+            validate_records(batch)
+            batch = RecordBatch(bytearray(recompress(batch, self.codec, level=self.level)))
             size = batch.size_in_bytes
         elif records.readonly:
             batch = RecordBatch(bytearray(records))
@@ -112,17 +115,20 @@ class LogValidator:
 
     def _check_timestamps(self, batch: RecordBatch, now_ms: int) -> None:
         """A bound on the future needs the header only, one on the past the oldest record."""
-        if batch.max_timestamp - now_ms <= self.max_ahead_ms:
+        is_ahead = batch.max_timestamp - now_ms > self.max_ahead_ms
+        if not is_ahead:
             if self.max_age_ms == LONG_MAX:
                 return
-            known = [r.timestamp_ms for r in batch.records() if r.timestamp_ms != NO_TIMESTAMP]
-            if now_ms - min(known, default=now_ms) <= self.max_age_ms:
+            oldest_ms = validate_records(batch).min_timestamp_ms
+            if oldest_ms >= 0 and now_ms - oldest_ms <= self.max_age_ms:
                 return
         refused = {
             index: self._why_out_of_bounds(record.timestamp_ms, now_ms)
             for index, record in enumerate(batch.records())
         }
         refused = {index: why for index, why in refused.items() if why}
+        if not refused and not is_ahead:
+            return
         why = next(iter(refused.values()), "the largest timestamp of the batch is out of bounds")
         raise RefusedRecordsError(ErrorCode.INVALID_TIMESTAMP, why, refused)
 
@@ -136,18 +142,6 @@ class LogValidator:
         return f"timestamp {timestamp_ms} is more than {limit_ms} ms {where} the broker's {now_ms}"
 
 
-def recompress(batch: RecordBatch, codec: CompressionType) -> bytes:
-    """The same batch with its records section in another codec."""
-    return build_batch(
-        [(r.timestamp_ms, r.key, r.value, r.headers) for r in batch.records()],
-        codec,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-        is_transactional=batch.is_transactional,
-    )
-
-
 def _stored_codec(compression_type: str) -> CompressionType | None:
     """The codec that a topic stores with; None where it keeps what the producer chose."""
     if compression_type == PRODUCER:
@@ -155,6 +149,18 @@ def _stored_codec(compression_type: str) -> CompressionType | None:
     if compression_type == UNCOMPRESSED:
         return CompressionType.NONE
     return CompressionType.of(compression_type)
+
+
+def _level(config: TopicConfig, codec: CompressionType | None) -> int | None:
+    """How hard a codec works (KIP-390); None leaves it to the library."""
+    match codec:
+        case CompressionType.GZIP:
+            return config.compression_gzip_level if config.compression_gzip_level > 0 else None
+        case CompressionType.LZ4:
+            return config.compression_lz4_level
+        case CompressionType.ZSTD:
+            return config.compression_zstd_level
+    return None
 
 
 def _not_one_batch(batch: RecordBatch, size: int) -> KafkaError:

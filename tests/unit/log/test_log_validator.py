@@ -209,6 +209,27 @@ def test_batch_is_stored_in_the_codec_of_the_topic(name):
         assert stored.is_transactional == (sent is data)
 
 
+@pytest.mark.parametrize(("name", "low", "high"), [("gzip", 1, 9), ("lz4", 1, 12), ("zstd", 1, 19)])
+def test_broker_compresses_with_the_level_of_the_topic(name, low, high):
+    """compression.gzip.level and its like (KIP-390): more work makes less data."""
+    data = new_batch(*(b"%d" % (number * number) for number in range(3000)))
+    sizes = []
+    for level in (low, high):
+        rules = validator(**{"compression_type": name, f"compression_{name}_level": level})
+        sizes.append(validate(data, rules)[0].size_in_bytes)
+
+    assert sizes[0] > sizes[1]
+
+
+def test_records_that_are_none_are_not_compressed_anew():
+    """What cannot be read must not be given a checksum of ours."""
+    data = damaged(57, ">i", 3)  # it says three records, and has two
+    data = data[:23] + struct.pack(">i", 2) + data[27:]
+    data = data[:17] + struct.pack(">I", crc32c(data[21:])) + data[21:]
+
+    assert error_of(data, validator(compression_type="gzip")) is ErrorCode.CORRUPT_MESSAGE
+
+
 def test_codec_of_the_producer_is_kept_by_default():
     """Bytes are not touched."""
     data = build_batch([(1, b"k", b"v" * 50, ())], CompressionType.ZSTD)
