@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.zookeeper_process import ZooKeeperProcess
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent / "system" / "cluster"))
 
+from cluster_load import ClusterView  # noqa: E402
 from downloads import kafka_jars  # noqa: E402
 from kafka_tools import KafkaTools  # noqa: E402
+from peer_cluster import PeerCluster  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):
@@ -46,3 +50,29 @@ def start_module_broker(
     for process in started:
         if process.process is not None:
             process.kill()
+
+
+@pytest.fixture(scope="session")
+def running_cluster(
+    zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PeerCluster]:
+    """Brokers 1, 2 and 3 below a chroot of the shared server."""
+    folder = tmp_path_factory.mktemp("peer-cluster")
+    cluster = PeerCluster(folder, zookeeper=zookeeper, chroot="/peers").start()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster(running_cluster: PeerCluster) -> Iterator[PeerCluster]:
+    """The cluster; brokers that a test has killed or stopped are started again after it."""
+    yield running_cluster
+    for broker_id in running_cluster.brokers:
+        if broker_id not in running_cluster.live_brokers:
+            running_cluster.start_broker(broker_id)
+
+
+@pytest.fixture
+def view(cluster: PeerCluster) -> ClusterView:
+    """What a client's metadata say."""
+    return ClusterView(cluster.bootstrap_servers)

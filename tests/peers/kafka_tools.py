@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -14,6 +17,7 @@ JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xsha
 # Classes have moved from the broker's jar to the tools' jar over time.
 CLASSES = {
     "broker-api-versions": "BrokerApiVersionsCommand",
+    "cluster": "ClusterTool",
     "configs": "ConfigCommand",
     "console-consumer": "ConsoleConsumer",
     "console-producer": "ConsoleProducer",
@@ -23,11 +27,20 @@ CLASSES = {
     "dump-log": "DumpLogSegments",
     "features": "FeatureCommand",
     "get-offsets": "GetOffsetShell",
+    "groups": "GroupsCommand",
+    "leader-election": "LeaderElectionCommand",
+    "log-dirs": "LogDirsCommand",
+    "preferred-replica-election": "PreferredReplicaLeaderElectionCommand",
     "producer-perf-test": "ProducerPerformance",
+    "reassign-partitions": "ReassignPartitionsCommand",
+    "replica-verification": "ReplicaVerificationTool",
     "server-start": "Kafka",
     "storage": "StorageTool",
     "topics": "TopicCommand",
     "transactions": "TransactionsCommand",
+    "verifiable-consumer": "VerifiableConsumer",
+    "verifiable-producer": "VerifiableProducer",
+    "zookeeper-shell": "ZooKeeperMain",
 }
 
 
@@ -42,7 +55,8 @@ class KafkaTools:
     def _find_classes(self) -> dict[str, str]:
         stems = {stem: tool for tool, stem in CLASSES.items()}
         found = {}
-        for jar in [*self.jars.glob("kafka_2*.jar"), *self.jars.glob("kafka-tools-[0-9]*.jar")]:
+        patterns = ("kafka_2*.jar", "kafka-tools-[0-9]*.jar", "zookeeper-[0-9]*.jar")
+        for jar in [path for pattern in patterns for path in self.jars.glob(pattern)]:
             with ZipFile(jar) as archive:
                 for name in archive.namelist():
                     stem = name.rpartition("/")[2].removesuffix(".class")
@@ -68,3 +82,20 @@ class KafkaTools:
         said = f"{tool} {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == status, said
         return done.stdout
+
+    @contextmanager
+    def running(self, tool: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """A tool that goes on until it is killed, at the end of the block or when time is over."""
+        with subprocess.Popen(
+            self.command(tool, *arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            killer = threading.Timer(TOOL_SECONDS, process.kill)
+            killer.start()
+            try:
+                yield process
+            finally:
+                killer.cancel()
+                process.kill()

@@ -5,6 +5,11 @@ consume SERVERS TOPIC GROUP COUNT PROTOCOL     two members; says `assigned` once
                                                then JSON for each record; commits in the end
 admin SERVERS TOPIC                            every admin call; a line of JSON
 transact SERVERS SOURCE TARGET GROUP COUNT     copies in transactions, some of which are aborted
+
+Two more, of the Java clients and franz-go, go on while brokers die, and say what they do as JSON:
+
+copy SERVERS SOURCE TARGET NAME SIZE PROTOCOL  as tests/system/cluster/group_copier.py, until killed
+member SERVERS TOPIC GROUP PROTOCOL            reads numbers and commits, until its input ends
 """
 
 from __future__ import annotations
@@ -46,10 +51,14 @@ class PeerProgram:
         self.capabilities = PEERS[name]
         self._command = _command(name)
 
+    def command(self, verb: str, *arguments: str) -> list[str]:
+        """The command line for a verb."""
+        return [*self._command, verb, *arguments]
+
     def run(self, verb: str, *arguments: str) -> list[str]:
         """The lines that a verb prints; it must end well, and in time."""
         done = subprocess.run(
-            [*self._command, verb, *arguments],
+            self.command(verb, *arguments),
             capture_output=True,
             text=True,
             timeout=LIMIT_SECONDS,
@@ -64,7 +73,7 @@ class PeerProgram:
         """Two members that share the partitions; the list is full once the block is left."""
         records: list[dict[str, object]] = []
         with subprocess.Popen(
-            [*self._command, "consume", *arguments],
+            self.command("consume", *arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -41,6 +41,10 @@ func run(peer client, verb string, args []string) error {
 		return peer.consume(args[0], args[1], number(args[2]))
 	case "transact":
 		return peer.transact(args[0], args[1], args[2], number(args[3]))
+	case "copy":
+		return peer.(franz).copy(args[0], args[1], args[2], number(args[3]), args[4])
+	case "member":
+		return peer.(franz).member(args[0], args[1], args[2])
 	case "admin":
 		answer, err := peer.admin(args[0])
 		if err != nil {

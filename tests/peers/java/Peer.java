@@ -19,6 +19,7 @@ import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -48,6 +49,8 @@ public final class Peer {
             case "produce" -> peer.produce(args[2], args[3], args[4], Integer.parseInt(args[5]));
             case "consume" -> peer.consume(args[2], args[3], Integer.parseInt(args[4]), args[5]);
             case "admin" -> peer.admin(args[2]);
+            case "copy" -> peer.copy(args[2], args[3], args[4], Integer.parseInt(args[5]), args[6]);
+            case "member" -> new Member(peer.settings(peer.membership(args[3], args[4], 30_000))).run(args[2]);
             case "transact" -> peer.transact(args[2], args[3], args[4], Integer.parseInt(args[5]));
             default -> throw new IllegalArgumentException(args[0]);
         }
@@ -62,6 +65,30 @@ public final class Peer {
         settings.put("value.deserializer", ByteArrayDeserializer.class);
         settings.putAll(more);
         return settings;
+    }
+
+    /** Of the classic protocol, a member that gives up only what it must. */
+    private Map<String, Object> membership(String group, String protocol, int sessionMs) {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put("group.id", group);
+        settings.put("group.protocol", protocol);
+        settings.put("enable.auto.commit", false);
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("metadata.max.age.ms", 2000);
+        if (protocol.equals("classic")) {
+            settings.put("partition.assignment.strategy", CooperativeStickyAssignor.class.getName());
+            settings.put("session.timeout.ms", sessionMs);
+            settings.put("heartbeat.interval.ms", 500);
+        }
+        return settings;
+    }
+
+    private void copy(String source, String target, String name, int size, String protocol) {
+        Map<String, Object> reading = membership(source + " copiers", protocol, 6_000);
+        reading.put("isolation.level", "read_committed");
+        reading.put("max.poll.records", size);
+        Map<String, Object> writing = Map.of("transactional.id", name, "linger.ms", 5);
+        new Copier(settings(reading), settings(writing), source, target).run();
     }
 
     private KafkaConsumer<byte[], byte[]> member(String group, Map<String, Object> more) {
