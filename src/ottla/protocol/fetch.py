@@ -36,6 +36,8 @@ class FetchPartition(Struct):
     log_start_offset: int = field(Int64, versions="5+", default=-1, ignorable=True)
     partition_max_bytes: int = field(Int32)
     replica_directory_id: UUID = field(Uuid, versions="17+", tag=0, ignorable=True)
+    # The default says that the replica is not to be told of a new one before its time.
+    high_watermark: int = field(Int64, versions="18+", tag=1, default=2**63 - 1, ignorable=True)
 
 
 class FetchTopic(Struct):
@@ -54,7 +56,7 @@ class ForgottenTopic(Struct):
     partitions: list[int] = field(Array(Int32))
 
 
-class FetchRequest(Request, api_key=1, versions="0-17", flexible="12+"):
+class FetchRequest(Request, api_key=1, versions="0-18", flexible="12+"):
     """Answer when `min_bytes` are there, or after `max_wait_ms`.
 
     v0-1 readers of magic 0 · v2 of magic 1 · v3 order of partitions counts, and max_bytes (KIP-74)
@@ -62,7 +64,7 @@ class FetchRequest(Request, api_key=1, versions="0-17", flexible="12+"):
     fetch sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd (KIP-110) · v11 rack (KIP-392)
     · v12 flexible, divergence found by the leader (KIP-595) · v13 topic ids (KIP-516) · v14 tiered
     storage (KIP-405) · v15 replica state in place of replica id (KIP-903) · v17 directory of the
-    replica (KIP-853).
+    replica (KIP-853) · v18 high watermark that a replica knows (KIP-1166).
     """
 
     cluster_id: str | None = field(String, versions="12+", nullable="12+", tag=0, ignorable=True)
@@ -146,7 +148,7 @@ class NodeEndpoint(Struct):
     rack: str | None = field(String, nullable="0+")
 
 
-class FetchResponse(Response, api_key=1, versions="0-17", flexible="12+"):
+class FetchResponse(Response, api_key=1, versions="0-18", flexible="12+"):
     """Records per partition; in a session only of partitions with something new.
 
     v1 throttle time (KIP-13) · v4 last stable offset, aborted transactions (KIP-98) · v5 log start

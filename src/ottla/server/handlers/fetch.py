@@ -6,7 +6,7 @@ fetch that finds fewer than min_bytes waits up to max_wait_ms in the purgatory.
 Version notes: v0-3 read message sets (`message_set_fetch`) · v4 isolation level · v5 log start
 offset · v7 fetch sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd · v11 rack · v12
 flexible · v13 topic ids (KIP-516) · v15 replica state (KIP-903) · v16 leader endpoints (KIP-951) ·
-v17 directory ids.
+v17 directory ids · v18 high watermark of a replica (KIP-1166; no follower of ours says it).
 """
 
 from __future__ import annotations
