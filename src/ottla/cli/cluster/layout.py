@@ -96,7 +96,6 @@ class ClusterLayout:
         self, broker_id: int, port: int, count: int, overrides: Mapping[str, str]
     ) -> Server:
         port = port or free_port(HOST)
-        replicas = min(MAX_REPLICAS, count)
         name = f"server-{broker_id}"
         settings = {
             "broker.id": str(broker_id),
@@ -104,10 +103,9 @@ class ClusterLayout:
             "log.dirs": str(self.data_dir / name),
             "zookeeper.connect": f"{HOST}:{self.zookeeper.port}",
             "zookeeper.session.timeout.ms": "6000",
-            "default.replication.factor": str(replicas),
-            "offsets.topic.replication.factor": str(replicas),
-            "transaction.state.log.replication.factor": str(replicas),
-            "transaction.state.log.min.isr": str(min(2, replicas)),
+            # Those of internal topics are left alone: what is made while a broker is dead gets by
+            # with fewer, and a group's first member does not wait for that broker.
+            "default.replication.factor": str(min(MAX_REPLICAS, count)),
             "group.initial.rebalance.delay.ms": "0",
             "controlled.shutdown.retry.backoff.ms": "500",
             **overrides,
