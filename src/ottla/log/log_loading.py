@@ -12,6 +12,7 @@ from typing import Final
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import KafkaError
+from ottla.log.loading_progress import LoadingProgress
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
 from ottla.log.log_files import (
@@ -90,9 +91,13 @@ class LogLoader:
         count = min(self._config.num_recovery_threads_per_data_dir, len(sources)) or 1
         shares = [sources[index::count] for index in range(count)]
         background = self._runtime.background
-        loaded = await asyncio.gather(
-            *(background.run(partial(_load_logs, share)) for share in shares)
-        )
+        progress = LoadingProgress(self._runtime, log_dir.path, sources)
+        try:
+            loaded = await asyncio.gather(
+                *(background.run(partial(_load_logs, share)) for share in shares)
+            )
+        finally:
+            progress.end()
         if not contents.was_clean:
             self._runtime.disk.fsync_dir(log_dir.path)  # the names of the logs' directories
         log_dir.mark_in_use()

@@ -45,7 +45,10 @@ from ottla.structs import NO_EPOCH, TopicPartition
 
 @dataclass(slots=True)
 class LogSource:
-    """Where a log is and what the checkpoints of its log directory say of it."""
+    """Where a log is and what the checkpoints of its log directory say of it.
+
+    `bytes_to_scan`, `scanned_bytes` and `is_loaded` tell others how far loading is.
+    """
 
     disk: Disk
     directory: str
@@ -57,6 +60,9 @@ class LogSource:
     recovery_point: int = 0
     log_start_offset: int = 0
     cleaned_offset: int = 0
+    bytes_to_scan: int = 0
+    scanned_bytes: int = 0
+    is_loaded: bool = False
 
 
 @dataclass(slots=True)
@@ -120,6 +126,7 @@ class _LogLoader:
         self._mend_epochs(has_epochs, start_offset)
         for segment in self.segments[:-1]:
             segment.close()  # until it is read
+        source.is_loaded = True
         return LoadedLog(
             source,
             segments,
@@ -291,7 +298,7 @@ class _LogLoader:
         self.end_offset = unflushed[0].base_offset
         self.last_epoch = NO_EPOCH
         restore_producers(self.producers, Segments(self.segments), self.end_offset)
-        size = sum(segment.size for segment in unflushed)
+        size = self.source.bytes_to_scan = sum(segment.size for segment in unflushed)
         for index, segment in enumerate(unflushed):
             if self.end_offset < segment.base_offset > self.source.cleaned_offset:
                 # Compaction may leave a gap before a segment, but only where it has been.
@@ -344,6 +351,7 @@ class _LogLoader:
         if aborted is not None:
             segment.txn_index.append(aborted)
         self.end_offset = batch.next_offset
+        self.source.scanned_bytes += batch.size_in_bytes
 
     def _drop_behind(self, index: int) -> None:
         for segment in self.segments[index:]:

@@ -10,6 +10,7 @@ import pytest
 from log_world import DIR, NOW_MS, PARTITION, LogWorld, new_batch, numbers, read_all, values
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.log import log_loading
 from ottla.log.log_dir import MetaProperties
 from ottla.log.log_manager import LogManager
 from ottla.log.offset_checkpoint import OffsetCheckpoint
@@ -157,14 +158,37 @@ def test_failed_flush_at_the_stop_leaves_no_clean_mark(world: LogWorld):
     assert values(read_all(world.log())) == numbers(0, 5)
 
 
-def test_many_logs_are_loaded_by_several_jobs(world: LogWorld):
+@pytest.mark.parametrize(("threads", "jobs"), [(1, [7]), (3, [3, 2, 2]), (99, [1] * 7)])
+def test_many_logs_are_loaded_by_several_jobs(world: LogWorld, monkeypatch, threads, jobs):
     """num.recovery.threads.per.data.dir of them at once."""
     for partition in range(7):
         log = world.log(partition)
         log.append_as_leader(memoryview(new_batch(b"%d" % partition)), 0, now_ms=NOW_MS)
+    world.broker_settings["num.recovery.threads.per.data.dir"] = str(threads)
+    sizes = []
+    load_logs = log_loading._load_logs
+    monkeypatch.setattr(
+        log_loading, "_load_logs", lambda share: sizes.append(len(share)) or load_logs(share)
+    )
     world.restart()
 
+    assert sizes == jobs
     assert [values(read_all(world.log(p))) for p in range(7)] == [[b"%d" % p] for p in range(7)]
+
+
+def test_start_says_how_much_it_has_loaded(world: LogWorld, caplog):
+    """And, after a crash, how much of it had to be checked."""
+    world.configure(segment_bytes=1_000_000)
+    for partition in range(4):
+        log = world.log(partition)
+        log.append_as_leader(memoryview(new_batch(b"x" * 400_000)), 0, now_ms=NOW_MS)
+    caplog.set_level("INFO", "ottla.log.loading_progress")
+    world.restart()
+    world.restart(clean=True)
+
+    end = "/data: 4 of 4 logs are loaded, after 0 ms; %s MB of records were checked"
+    progress = [line for line in caplog.messages if "logs are loaded" in line]
+    assert progress == [end % "1.6", end % "0.0"]
 
 
 # -- making and deleting
