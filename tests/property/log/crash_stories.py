@@ -15,6 +15,7 @@ from cleaner_world import CleanerWorld
 from crash_notes import Notes, at_now, recording_runtime
 from log_story import LogStory, check_producers
 from move_story import MoveStory
+from transaction_story import TransactionStory
 
 from ottla.errors import KafkaError
 from ottla.registry.embedded import EmbeddedRegistry
@@ -159,14 +160,14 @@ class RegistryStory:
         run(registry.close())
 
 
-Story = LogStory | CompactionStory | MoveStory | RegistryStory
+Story = LogStory | CompactionStory | TransactionStory | MoveStory | RegistryStory
 
 
 def stories(seeds: range) -> dict[str, Story]:
-    """One life for each seed, one of compaction, one of moves, and one of the registry."""
+    """One life for each seed, and one each of compaction, transactions, moves and registry."""
     found: dict[str, Story] = {f"log {seed}": LogStory(seed, steps=80) for seed in seeds}
-    found |= {"compaction": CompactionStory(), "moves": MoveStory()}
-    return found | {"registry": RegistryStory(1, steps=60)}
+    found |= {"compaction": CompactionStory(), "transactions": TransactionStory()}
+    return found | {"moves": MoveStory(), "registry": RegistryStory(1, steps=60)}
 
 
 @dataclass

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
 
 from cleaner_world import CleanerWorld
+from compaction_model import Entry, Model, dictionary_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -16,47 +16,6 @@ PRODUCERS = (1, 2)
 DELETE_RETENTION_MS = 5000
 FOREVER = 1_000_000
 OPERATIONS = ["open", "pwrite", "rename", "unlink", "replace", "fsync", "fsync_dir"]
-
-
-class Entry(NamedTuple):
-    """What was appended at an offset: a record, or (key None) the end of a transaction."""
-
-    key: bytes | None
-    value: bytes | None
-    producer_id: int | None = None
-    is_commit: bool = False
-
-
-class Model:
-    """Everything that was ever appended, by offset."""
-
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-
-    def is_committed(self, offset: int) -> bool:
-        entry = self.entries[offset]
-        if entry.producer_id is None:
-            return True
-        endings = (
-            later.is_commit
-            for later in self.entries[offset:]
-            if later.key is None and later.producer_id == entry.producer_id
-        )
-        return next(endings, False)
-
-    def has_open_transaction(self, producer_id: int) -> bool:
-        kinds = [
-            entry.key is not None for entry in self.entries if entry.producer_id == producer_id
-        ]
-        return bool(kinds) and kinds[-1]
-
-    def last_records(self, end: int) -> dict[bytes, tuple[int, bytes | None]]:
-        """Offset and value of the last committed record of each key before an offset."""
-        last: dict[bytes, tuple[int, bytes | None]] = {}
-        for offset, entry in enumerate(self.entries[:end]):
-            if entry.key is not None and self.is_committed(offset):
-                last[entry.key] = (offset, entry.value)
-        return last
 
 
 class CompactionMachine(RuleBasedStateMachine):
@@ -198,27 +157,8 @@ class CompactionMachine(RuleBasedStateMachine):
     @invariant()
     def records_are_the_last_ones(self) -> None:
         """Each is what was appended there, in order; committed ones make up the dictionary."""
-        aborted = [entry for s in self.log.segments for entry in s.txn_index.entries()]
-        producer_of = {
-            offset: batch.producer_id
-            for batch in self.world.batches()
-            for offset in range(batch.base_offset, batch.next_offset)
-        }
-        state: dict[bytes, bytes | None] = {}
-        previous = -1
-        for offset, key, value in self.world.pairs():
-            assert (key, value) == self.model.entries[offset][:2]
-            assert offset > previous
-            previous = offset
-            is_aborted = any(
-                entry.producer_id == producer_of[offset]
-                and entry.first_offset <= offset <= entry.last_offset
-                for entry in aborted
-            )
-            if not is_aborted and offset < self.log.last_stable_offset:
-                state[key] = value
         expected = self.model.last_records(self.log.last_stable_offset)
-        assert {key: value for key, value in state.items() if value is not None} == {
+        assert dictionary_of(self.world, self.model) == {
             key: value for key, (_, value) in expected.items() if value is not None
         }
 

@@ -10,7 +10,8 @@ SEEDS = range(3)
 
 
 @pytest.mark.parametrize(
-    "name", [*(f"log {seed}" for seed in SEEDS), "compaction", "moves", "registry"]
+    "name",
+    [*(f"log {seed}" for seed in SEEDS), "compaction", "transactions", "moves", "registry"],
 )
 def test_crash_states_are_recovered(name):
     """Whatever was not synced is kept, lost or torn: nothing promised is lost, nothing is wrong."""
