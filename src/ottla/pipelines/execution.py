@@ -1,8 +1,8 @@
 """Runs a pipeline: one streaming query for each output, and the tables of the report.
 
 Each query has its own checkpoint below `state`; a run that is started again goes on where it
-ended. Appended rows and those of tables are written exactly once, rows that replace each other at
-least once, which comes to the same; topics are read as `read_committed`.
+ended. Whatever is written, to topics and to tables, is there exactly once; topics are read as
+`read_committed`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ottla.pipelines.records import (
     table_of,
 )
 from ottla.pipelines.tables import Table
+from ottla.spark.batch_commit import into_topics
 from ottla.warehouse.places import Place
 from ottla.warehouse.queries import read_table
 from ottla.warehouse.sinks import AppendSink, MergeSink
@@ -186,21 +187,10 @@ class Execution:
         )
 
     def _written(self, stream: DataStreamWriter, output: Output) -> DataStreamWriter:
-        """Appended rows go through the sink for streams, each exactly once.
-
-        Spark lets no sink in Python take updates: these are written batch by batch, a batch that
-        is replayed once more. A row has a name then, and takes the place of the one before.
-        """
         if output.is_table:
             return stream.foreachBatch(self._sink(output))
         options = {"kafka.bootstrap.servers": self._servers, "topic": output.topic}
-        if output.mode == "append":
-            return stream.format("ottla").options(**options)
-
-        def write(batch: DataFrame, number: int) -> None:
-            batch.write.format("ottla").options(**options).mode("append").save()
-
-        return stream.foreachBatch(write)
+        return into_topics(stream, output.mode, options)
 
     def _sink(self, output: Output) -> AppendSink | MergeSink:
         place = Place.of(self._state / TABLES / output.topic)

@@ -1,13 +1,14 @@
-"""A micro-batch that Spark hands to `foreachBatch`, written exactly once.
+"""Queries of every output mode into topics, exactly once.
 
-Spark lets no sink in Python take a query in mode `update`; this writes its batches by the protocol
-of the sink for streams: tasks leave transactions open, the driver decides and commits.
+Spark lets no sink in Python take a query in mode `update`; its micro-batches come through
+`foreachBatch` and are written by the protocol of the sink for streams: tasks leave transactions
+open, the driver decides and commits.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,25 @@ from ottla.spark.task_attempt import TaskAttempt
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def into_topics(query: DataStreamWriter, mode: str, options: Mapping[str, str]) -> DataStreamWriter:
+    """A query of any output mode with the sink `ottla` and its options.
+
+    Rows are appended through the sink itself; those of mode `update`, or `complete`, batch by
+    batch. Both are exactly once unless `exactlyOnce` is false.
+    """
+    if mode == "append":
+        return query.format("ottla").options(**options)
+    sink = SinkOptions.for_stream(options)
+    if sink.exactly_once:
+        return query.foreachBatch(ExactlyOnceBatches(sink).write)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.write.format("ottla").options(**options).mode("append").save()
+
+    return query.foreachBatch(write)
 
 
 @dataclass(frozen=True)

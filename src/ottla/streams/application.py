@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
 from ottla.pipelines.execution import Start, stop_between_batches
+from ottla.spark.batch_commit import into_topics
 from ottla.streams.builder import Sink, StreamsBuilder
 from ottla.streams.naming import STATE_DIR
 from ottla.streams.records import written
@@ -172,9 +173,7 @@ class Streams(StreamsBuilder):
             "transactionalIdPrefix": self.application_id,
             "exactlyOnce": str(is_exact).lower(),
         }
-        if records.mode == "append":
-            return query.format("ottla").options(**options)
-        return _with_updates(query, options)
+        return into_topics(query, records.mode, options)
 
     @property
     def client_options(self) -> dict[str, str]:
@@ -213,20 +212,6 @@ class TopicInputs:
     def _options(self, topic: str) -> dict[str, str]:
         isolation = {"kafka.isolation.level": "read_committed"}
         return {**self._application.client_options, **isolation, "subscribe": topic}
-
-
-def _with_updates(query: DataStreamWriter, options: Mapping[str, str]) -> DataStreamWriter:
-    """Batch by batch: Spark lets no sink in Python take updates."""
-    from ottla.spark.batch_commit import ExactlyOnceBatches
-    from ottla.spark.sink_options import SinkOptions
-
-    if options["exactlyOnce"] == "true":
-        return query.foreachBatch(ExactlyOnceBatches(SinkOptions.for_stream(options)).write)
-
-    def write(batch: DataFrame, number: int) -> None:
-        batch.write.format("ottla").options(**options).mode("append").save()
-
-    return query.foreachBatch(write)
 
 
 def _has_ended(query: StreamingQuery) -> bool:

@@ -40,11 +40,11 @@ class Sink:
         """A driver's side, as a new process of it would have it."""
         return BatchCommitter(f"ottla-spark-{self.topic}", self.options.client)
 
-    def run(self, name, crash, *batches):
+    def run(self, name, crash, *batches, way="sink"):
         """One process that writes and commits batches, to the moment at which it dies."""
         driver = [sys.executable, str(HERE / "sink_crash_driver.py")]
         return subprocess.run(
-            [*driver, self.servers, self.topic, name, crash, *batches],
+            [*driver, way, self.servers, self.topic, name, crash, *batches],
             capture_output=True,
             check=False,
             text=True,

@@ -1,10 +1,11 @@
 """One run of a streaming query's sink without Spark: a process that may be made to die in it.
 
-    python sink_crash_driver.py SERVERS TOPIC RUN CRASH BATCH TASKS ...
+    python sink_crash_driver.py WAY SERVERS TOPIC RUN CRASH BATCH TASKS ...
 
-TASKS are the rows of a batch, shared out to tasks: `1,2/3` is two rows in task 0 and one in task 1.
-The topic's name is the id of the query as well. CRASH is the moment at which the process kills
-itself, in the last batch that is named.
+WAY is "sink" for the sink of streams, or "foreachBatch" for what queries in mode update use. TASKS
+are the rows of a batch, shared out to tasks: `1,2/3` is two rows in task 0 and one in task 1. The
+topic's name is the id of the query as well. CRASH is the moment at which the process kills itself,
+in the last batch that is named.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import signal
 import sys
 
 import pyarrow as pa
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ottla.clients.producer.prepared_transactions import TransactionCompleter
 from ottla.clients.producer.producer import Producer
-from ottla.spark import connections, exactly_once
+from ottla.spark import exactly_once
+from ottla.spark.batch_commit import ExactlyOnceBatches
 from ottla.spark.decisions import DecisionLog
 from ottla.spark.sink_options import SinkOptions
+from ottla.spark.stream_writer import OttlaStreamWriter
 from ottla.spark.task_attempt import TaskAttempt
 
 # Readers wait for a decision that a dead driver has left half made: not so long here.
@@ -67,24 +71,49 @@ def arm(moment):
     setattr(owner, name, call)
 
 
-def run_batch(options, run, batch_id, tasks):
+class Batch:
+    """What `foreachBatch` is given, as far as it is used; its tasks run one after the other."""
+
+    schema = StructType([StructField("value", BinaryType())])
+
+    def __init__(self, query_id, run, batch_id, tasks):
+        self.attempts = [
+            TaskAttempt(query_id, run, batch_id, task, 0) for task in range(len(tasks.split("/")))
+        ]
+        self.rows = tasks.split("/")
+
+    def mapInArrow(self, function, schema):  # noqa: N802
+        self.results = []
+        for attempt, rows in zip(self.attempts, self.rows, strict=True):
+            TaskAttempt.current = lambda attempt=attempt: attempt
+            values = pa.array([row.encode() for row in rows.split(",") if row], pa.binary())
+            batches = function(iter([pa.record_batch([values], ["value"])]))
+            self.results += [(each.column(0)[0].as_py(),) for each in batches]
+        return self
+
+    def collect(self):
+        return self.results
+
+
+def run_sink(options, batch, batch_id):
+    """What Spark does with the sink: its writers write and its committer commits."""
+    writer = OttlaStreamWriter(options)
     messages = []
-    for task, rows in enumerate(tasks.split("/")):
-        values = pa.array([row.encode() for row in rows.split(",") if row], pa.binary())
-        attempt = TaskAttempt(options.topic, run, batch_id, task, 0)
-        batches = iter([pa.record_batch([values], ["value"])])
-        messages.append(exactly_once.write_prepared(options, attempt, batches))
-    committer = connections.batch_committer(messages[0].sink_id, options.client)
-    committer.commit(batch_id, messages)
+    batch.mapInArrow(lambda rows: messages.append(writer.write(rows)) or [], "")
+    writer.commit(messages, batch_id)
 
 
-def main(servers, topic, run, crash, *batches):
+def main(way, servers, topic, run, crash, *batches):
     options = SinkOptions.for_stream({"kafka.bootstrap.servers": servers, "topic": topic})
     pairs = list(zip(batches[::2], batches[1::2], strict=True))
     for number, (batch_id, tasks) in enumerate(pairs, 1):
         if crash in MOMENTS and number == len(pairs):
             arm(crash)
-        run_batch(options, run, int(batch_id), tasks)
+        batch = Batch(topic, run, int(batch_id), tasks)
+        if way == "foreachBatch":
+            ExactlyOnceBatches(options).write(batch, int(batch_id))
+        else:
+            run_sink(options, batch, int(batch_id))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ from ottla.spark.exactly_once import SinkError
 ROWS = ["a", "b", "c", "d", "e", "f"]
 
 
+@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_each_record_is_there_once_whatever_dies(sink, moment):
+def test_each_record_is_there_once_whatever_dies(sink, moment, way):
     """kill -9 in the second batch; the next run shares its rows out to tasks in another way."""
-    died = sink.run("first", moment, "0", "a,b/c", "1", "d/e")
+    died = sink.run("first", moment, "0", "a,b/c", "1", "d/e", way=way)
     assert died.returncode == -signal.SIGKILL, died.stderr
 
-    again = sink.run("second", "nothing", "1", "e,d/", "2", "f")
+    again = sink.run("second", "nothing", "1", "e,d/", "2", "f", way=way)
 
     assert again.returncode == 0, again.stderr
     assert sink.values() == ROWS
