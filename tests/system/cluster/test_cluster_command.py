@@ -159,6 +159,19 @@ def test_second_cluster_on_the_same_data_is_refused(java, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("below", "why"),
+    [("", "it is a file, not a folder"), ("deeper", "Not a directory")],
+)
+def test_data_dir_that_cannot_be_made_is_one_line(java, tmp_path, below, why):
+    """The folder is named."""
+    taken = tmp_path / "taken"
+    taken.write_bytes(b"")
+    line = refused("--data-dir", str(taken / below), *FREE_PORTS)
+
+    assert line == f"ottla cluster: --data-dir {taken / below}: {why}"
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--brokers", "0"], "--brokers 0: must be between 1 and 100"),

@@ -130,6 +130,8 @@ def lock(data_dir: Path) -> IO[str]:
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         file = (data_dir / LOCK_FILE).open("w", encoding="utf-8")
+    except FileExistsError:
+        raise CommandError(f"--data-dir {data_dir}: it is a file, not a folder") from None
     except OSError as error:
         raise CommandError(f"--data-dir {data_dir}: {error.strerror}") from error
     try:
