@@ -55,10 +55,11 @@ def embedded(topic_names: tuple[str, ...], held: frozenset[tuple[str, int]], ver
     return encode_versioned(value, version)
 
 
-def packed(held: frozenset[tuple[str, int]]) -> bytes:
+def packed(held: frozenset[tuple[str, int]], user_data: bytes | None = None) -> bytes:
     """An assignment as a leader packs it."""
     parts = [ConsumerProtocolTopicPartition(topic=t, partitions=[n]) for t, n in sorted(held)]
-    return encode_versioned(ConsumerProtocolAssignment(assigned_partitions=parts), 1)
+    value = ConsumerProtocolAssignment(assigned_partitions=parts, user_data=user_data)
+    return encode_versioned(value, 1)
 
 
 @dataclass

@@ -21,6 +21,10 @@ from ottla.protocol.message import decode_versioned, encode_versioned
 
 MessageT = TypeVar("MessageT", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 
+KAFKA_ASSIGNORS: Final = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
+"""Their members need nothing but the partitions, whatever user data stand beside them: librdkafka
+repeats there what the member has said of itself, its generation under cooperative-sticky."""
+
 MAX_VERSION: Final = ConsumerProtocolAssignment.max_version
 
 
@@ -39,10 +43,10 @@ def read_subscription(metadata: bytes, topics: ClusterTopics) -> Subscription:
     return Subscription(names, with_ids(stored.owned_partitions, topics), stored.rack_id)
 
 
-def read_assignment(assignment: bytes, topics: ClusterTopics) -> Assignment:
+def read_assignment(protocol: str | None, assignment: bytes, topics: ClusterTopics) -> Assignment:
     """The partitions; what an assignor of the client's own has added would be lost."""
     stored = _decode(ConsumerProtocolAssignment, assignment)
-    if stored.user_data:
+    if stored.user_data and protocol not in KAFKA_ASSIGNORS:
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             "the assignment has user data, which only the clients' own assignor understands",

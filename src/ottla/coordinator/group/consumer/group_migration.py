@@ -106,7 +106,7 @@ class GroupMigration:
             # what it had before.
             assigned = subscription.owned
             if member.assignment:
-                assigned = read_assignment(member.assignment, self._topics)
+                assigned = read_assignment(classic.protocol_name, member.assignment, self._topics)
             details = MemberDetails(
                 client_id=member.client_id,
                 client_host=member.client_host,

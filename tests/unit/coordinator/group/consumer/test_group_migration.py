@@ -205,6 +205,22 @@ def test_group_that_cannot_be_read_is_not_upgraded(world):
     assert third.state is STABLE
 
 
+@pytest.mark.parametrize(
+    ("assignor", "answer"),
+    [("cooperative-sticky", ErrorCode.NONE), ("streams", ErrorCode.GROUP_ID_NOT_FOUND)],
+)
+def test_user_data_of_an_assignment_counts_only_where_they_may_matter(world, assignor, answer):
+    """librdkafka repeats in them what a member says of itself; another assignor may need them."""
+    a = ClassicPeer(world)
+    join = a.join(protocols=((assignor, embedded(("t",), frozenset(), 1)),))
+    world.end_initial_delay()
+    assert a.take(join) is ErrorCode.NONE
+    assert a.receive(a.sync({a.member_id: packed(EVERYTHING, b"1234")})) is ErrorCode.NONE
+
+    assert world.join(Peer("c")) is answer
+    assert isinstance(world.coordinator.manager.group("g"), ConsumerGroup) is (not answer)
+
+
 def test_rebalance_under_way_goes_on_in_the_consumer_group(world):
     """Those who wait for the others are asked to join again, and keep their ids."""
     a = ClassicPeer(world)
