@@ -23,6 +23,9 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
+from ottla import Admin
+from ottla.testing.broker_process import BrokerProcess
+
 LIMIT_SECONDS = 30
 COPIER = Path(__file__).with_name("copier.py")
 
@@ -144,12 +147,25 @@ def run_with_aiokafka(broker, topic):
     asyncio.run(run())
 
 
+@pytest.fixture(scope="module", params=[0, 2], ids="transaction.version {}".format)
+def versioned_broker(request, broker, tmp_path_factory):
+    """The shared broker, and one where clients may raise the epoch with each transaction."""
+    if not request.param:
+        yield broker
+        return
+    other = BrokerProcess(tmp_path_factory.mktemp("version") / "data").start()
+    with Admin(other.bootstrap_servers) as admin:
+        admin.update_features({"transaction.version": request.param})
+    yield other
+    assert other.stop() == 0
+
+
 @pytest.mark.parametrize(
     "run", [run_with_confluent_kafka, run_with_kafka_python, run_with_aiokafka]
 )
-def test_committed_records_are_read_and_aborted_ones_are_not(broker, unique, run):
+def test_committed_records_are_read_and_aborted_ones_are_not(versioned_broker, unique, run):
     """Whoever does not ask for committed records alone sees the aborted ones as well."""
-    topic = unique("txn")
+    broker, topic = versioned_broker, unique("txn")
     create(broker, topic)
     run(broker, topic)
 
@@ -217,8 +233,9 @@ def test_second_producer_with_the_id_fences_the_first(broker, unique):
     assert read_all(broker, topic) == ["from the successor"]
 
 
-def test_offsets_count_with_their_transaction(broker, unique):
+def test_offsets_count_with_their_transaction(versioned_broker, unique):
     """An abort leaves the group where it was."""
+    broker = versioned_broker
     topic, group = unique("offsets"), unique("copiers")
     create(broker, topic)
     producer = new_producer(broker, group)
