@@ -57,6 +57,8 @@ class LogManager:
         self._unusable: dict[TopicPartition, KafkaError] = {}
         self._timers: list[Timer] = []
         self._writes: dict[str, asyncio.Task[None]] = {}
+        self._taken_back: list[tuple[Log, int]] = []
+        self._taking_back: asyncio.Task[None] | None = None
         self._loader = LogLoader(runtime, broker_config, topic_configs)
         self.moves = ReplicaMoves(self)
         self._has_deleted = False
@@ -306,11 +308,22 @@ class LogManager:
 
     async def _take_back(self, log: Log, offset: int) -> None:
         log.check_available()
-        log.lower_recovery_point(offset)
-        self.checkpoint_recovery_points()
+        if not self._taken_back or self._taking_back is None:
+            scheduler = self.runtime.scheduler
+            self._taking_back = scheduler.spawn(self._write_taken_back(), "take back")
+        self._taken_back.append((log, offset))
         # Shielded: whoever gives the truncation up must not end a write that others wait for.
-        await asyncio.shield(self._writes[log.log_dir.recovery_points.path])
+        await asyncio.shield(self._taking_back)
         log.check_available()
+
+    async def _write_taken_back(self) -> None:
+        """One checkpoint for all logs that are to be cut in this turn of the loop."""
+        taken_back, self._taken_back = self._taken_back, []
+        for log, offset in taken_back:
+            log.lower_recovery_point(offset)
+        self.checkpoint_recovery_points()
+        checkpoints = dict.fromkeys(log.log_dir.recovery_points.path for log, _ in taken_back)
+        await asyncio.gather(*(self._writes[path] for path in checkpoints))
 
     def remove_later(self, path: str) -> None:
         """Finish a deletion that was under way when the broker stopped."""
@@ -429,8 +442,7 @@ class LogManager:
         if self.cleaner is not None:
             await self.cleaner.shutdown()
         for _, logs in self._logs_by_dir():
-            for log in logs:
-                await self._flush_for_good(log)
+            await asyncio.gather(*(self._flush_for_good(log) for log in logs))
             for log in logs:
                 log.close()
         self.checkpoint_recovery_points()

@@ -7,6 +7,8 @@ no handler runs inside another.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ottla.runtime import DelayedOperationPurgatory, Scheduler
 from ottla.structs import TopicPartition
 
@@ -16,17 +18,18 @@ Purgatory = DelayedOperationPurgatory[TopicPartition]
 class DelayedOperations:
     """The purgatories of one replica manager, and what has happened since they were checked.
 
-    `appended` are partitions with more records, which followers may fetch; `committed` are those
-    whose high watermark has risen, or where waiting has come to its end in another way.
+    `followers` are the brokers that copy a partition to which something was appended; `committed`
+    are partitions whose high watermark has risen, or where waiting has come to its end otherwise.
+    Fetches of followers are watched by broker: each is of all partitions that it copies from here.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.produces = Purgatory("Produce", scheduler)
         self.fetches = Purgatory("Fetch", scheduler)
-        self.follower_fetches = Purgatory("FollowerFetch", scheduler)
+        self.follower_fetches = DelayedOperationPurgatory[int]("FollowerFetch", scheduler)
         self.delete_records = Purgatory("DeleteRecords", scheduler)
         # Dicts, for their order: the same world must run the same way again.
-        self.appended: dict[TopicPartition, None] = {}
+        self.followers: dict[int, None] = {}
         self.committed: dict[TopicPartition, None] = {}
         self._scheduler = scheduler
         self._is_scheduled = False
@@ -49,17 +52,18 @@ class DelayedOperations:
             for topic_partition in committed:
                 self.produces.check_and_complete(topic_partition)
                 self.fetches.check_and_complete(topic_partition)
-        if self.appended:
-            appended, self.appended = self.appended, {}
-            for topic_partition in appended:
-                self.follower_fetches.check_and_complete(topic_partition)
+        if self.followers:
+            followers, self.followers = self.followers, {}
+            for broker_id in followers:
+                self.follower_fetches.check_and_complete(broker_id)
 
-    def check(self, topic_partition: TopicPartition) -> None:
-        """The partition has changed hands or is gone: tell everybody now."""
-        self.produces.check_and_complete(topic_partition)
-        self.fetches.check_and_complete(topic_partition)
-        self.follower_fetches.check_and_complete(topic_partition)
-        self.delete_records.check_and_complete(topic_partition)
+    def check(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions have changed hands or are gone: tell everybody now."""
+        for topic_partition in partitions:
+            self.produces.check_and_complete(topic_partition)
+            self.fetches.check_and_complete(topic_partition)
+            self.delete_records.check_and_complete(topic_partition)
+        self.follower_fetches.check_all()
 
     def complete_all(self) -> None:
         """Answer everything that waits, with what there is."""

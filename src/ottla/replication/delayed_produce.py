@@ -19,7 +19,8 @@ AppendResults = dict[TopicPartition, PartitionAppendResult]
 class DelayedProduce(DelayedOperation):
     """Completes when `is_pending` holds for none of the results, or when the time is over.
 
-    `is_pending` turns a result into an error where the wait has become futile.
+    `is_pending` turns a result into an error where the wait has become futile. It is not asked
+    again about a partition that is done with.
     """
 
     def __init__(
@@ -32,16 +33,21 @@ class DelayedProduce(DelayedOperation):
         super().__init__(timeout_ms)
         self.results = results
         self.is_pending = is_pending
+        self._pending = list(results)
         self.respond = respond
 
     def try_complete(self) -> bool:
-        if any(self.is_pending(tp, result) for tp, result in self.results.items()):
-            return False
+        pending, results = self._pending, self.results
+        while pending:
+            if self.is_pending(pending[-1], results[pending[-1]]):
+                return False
+            pending.pop()
         return self.force_complete()
 
     def on_complete(self) -> None:
         """Answer. What time has cut off stays appended, but nobody may be told that it is safe."""
-        for topic_partition, result in self.results.items():
+        for topic_partition in self._pending:
+            result = self.results[topic_partition]
             if self.is_pending(topic_partition, result):
                 result.error = ErrorCode.REQUEST_TIMED_OUT
         self.respond(self.results)

@@ -6,7 +6,7 @@ These are the words between the request handlers and the logs; they know no prot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -71,7 +71,11 @@ class FetchParams:
 
 @dataclass(slots=True)
 class FetchPartition:
-    """What one partition is asked for; `max_bytes` is the partition's own limit."""
+    """What one partition is asked for; `max_bytes` is the partition's own limit.
+
+    A fetch session keeps it, with what its reader was told last. `noted_by` is the leadership that
+    has taken down, at `noted_at_ms`, from where a follower fetches.
+    """
 
     topic_partition: TopicPartition
     topic_id: UUID
@@ -80,6 +84,10 @@ class FetchPartition:
     current_leader_epoch: int = NO_EPOCH
     last_fetched_epoch: int = NO_EPOCH
     log_start_offset: int = UNKNOWN_OFFSET
+    told_high_watermark: int = field(default=UNKNOWN_OFFSET, compare=False)
+    told_log_start_offset: int = field(default=UNKNOWN_OFFSET, compare=False)
+    noted_by: object | None = field(default=None, compare=False, repr=False)
+    noted_at_ms: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)

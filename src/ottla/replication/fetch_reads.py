@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
+from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.replication.cluster import Cluster
 from ottla.replication.delayed_fetch import FetchResults
+from ottla.replication.delayed_operations import DelayedOperations
 from ottla.replication.exchange import (
     NO_REPLICA,
     FetchParams,
@@ -16,37 +18,68 @@ from ottla.replication.exchange import (
 from ottla.replication.partition import Partition
 from ottla.replication.replica_selector import replica_in_rack
 from ottla.replication.replication_quota import ReplicationQuota
+from ottla.runtime import Clock
+from ottla.structs import TopicPartition
+
+NOTE_AGAIN_MS: Final = 500
+"""A follower that has everything is taken down as caught up so often, not with each fetch."""
 
 
 class FetchReads:
-    """Decides how much of each partition a reader gets, and who should read elsewhere (KIP-392)."""
+    """Decides how much of each partition a reader gets, and who should read elsewhere (KIP-392).
 
-    def __init__(self, quota: ReplicationQuota, is_rack_aware: bool) -> None:
+    A follower with a fetch session asks for all its partitions with each fetch; only those are read
+    that have something new for it, or of which it asks something new.
+    """
+
+    def __init__(
+        self,
+        partitions: Mapping[TopicPartition, Partition],
+        offline_partitions: Set[TopicPartition],
+        clock: Clock,
+        quota: ReplicationQuota,
+        is_rack_aware: bool,
+    ) -> None:
+        self.partitions = partitions
+        self.offline_partitions = offline_partitions
+        self.clock = clock
         self.quota = quota
         self.is_rack_aware = is_rack_aware
         self.cluster: Cluster | None = None
 
-    def read(
-        self,
-        params: FetchParams,
-        found: Sequence[tuple[FetchPartition, Partition | ErrorCode]],
-    ) -> FetchResults:
+    def read(self, params: FetchParams, requests: Sequence[FetchPartition]) -> FetchResults:
         """Read each partition in the order asked for, within the limits of the request.
 
         The first partition with data gives at least one whole batch, whatever its size (KIP-74).
+        A follower's partition without news has no result.
         """
+        if params.is_from_follower:
+            requests = self._with_news(requests)
         results: FetchResults = {}
         left = params.max_bytes
-        for request, partition in found:
-            max_bytes = min(request.max_bytes, left)
-            is_first = left == params.max_bytes
-            if isinstance(partition, Partition):
+        for request in requests:
+            partition = self.partitions.get(request.topic_partition)
+            if partition is not None:
+                max_bytes = min(request.max_bytes, left)
+                is_first = left == params.max_bytes
                 result = self._read(request, partition, params, max_bytes, is_first)
+                left = max(0, left - result.size_in_bytes)
+            elif request.topic_partition in self.offline_partitions:
+                result = FetchPartitionResult(ErrorCode.KAFKA_STORAGE_ERROR)
             else:
-                result = FetchPartitionResult(partition)
-            left = max(0, left - result.size_in_bytes)
+                result = FetchPartitionResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             results[request.topic_partition] = result
         return results
+
+    def _with_news(self, requests: Sequence[FetchPartition]) -> list[FetchPartition]:
+        since_ms = self.clock.monotonic_ms() - NOTE_AGAIN_MS
+        partitions = self.partitions
+        return [
+            request
+            for request in requests
+            if (partition := partitions.get(request.topic_partition)) is None
+            or partition.has_news_for(request, since_ms)
+        ]
 
     def _read(
         self,
@@ -74,6 +107,39 @@ class FetchReads:
         except KafkaError as error:
             return FetchPartitionResult(error.error)
 
+    def note_follower(
+        self,
+        params: FetchParams,
+        requests: Sequence[FetchPartition],
+        results: FetchResults,
+        delayed: DelayedOperations,
+    ) -> None:
+        """Take down how far the follower has come, wherever it could be served."""
+        now_ms = self.clock.monotonic_ms()
+        for request in requests:
+            result = results.get(request.topic_partition)
+            if result is None or result.is_urgent:
+                continue
+            partition = self.partitions[request.topic_partition]
+            try:
+                rises, moves = partition.on_follower_fetch(request, params)
+            except KafkaError as error:
+                results[request.topic_partition] = FetchPartitionResult(error.error)
+                continue
+            request.noted_by, request.noted_at_ms = partition.leading, now_ms
+            if rises:
+                delayed.committed[request.topic_partition] = None
+                result.high_watermark = partition.high_watermark
+            if moves:
+                delayed.delete_records.check_and_complete(request.topic_partition)
+
+    def note_sent(self, results: FetchResults) -> None:
+        """This goes to a follower: the bytes of it may count against the leader's rate."""
+        for topic_partition, result in results.items():
+            partition = self.partitions.get(topic_partition)
+            if result.size_in_bytes and partition is not None and self._counts(partition):
+                self.quota.record(result.size_in_bytes)
+
     def _is_held_up(self, partition: Partition, replica_id: int) -> bool:
         """Whether a follower has to wait, because the leader's rate of replication is used up."""
         return (
@@ -93,8 +159,3 @@ class FetchReads:
         partition.check_known_epoch(request.current_leader_epoch)
         brokers = self.cluster.live_brokers()
         return replica_in_rack(partition.leading, params.client_rack, request.fetch_offset, brokers)
-
-    def note_sent(self, partition: Partition, size: int) -> None:
-        """So many bytes go to a follower: they may count against the leader's rate."""
-        if self._counts(partition):
-            self.quota.record(size)

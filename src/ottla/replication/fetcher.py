@@ -22,7 +22,7 @@ from ottla.replication.follower_session import FollowerSession, Wanted
 from ottla.replication.leader_questions import LeaderQuestions
 from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime import Runtime, Timer
-from ottla.structs import NO_UUID, Node, TopicPartition
+from ottla.structs import Node, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class Fetcher:
         self._on_progress = on_progress
         self._connection: LeaderConnection = cluster.connect(leader)
         self._session = FollowerSession()
+        self._unflushed: dict[TopicPartition, FollowerPartition] = {}
         self._failure_count = 0
         self._is_closed = False
         self._news = asyncio.Event()
@@ -70,6 +71,7 @@ class Fetcher:
     def add(self, follower: FollowerPartition) -> None:
         """Copy a partition from the next turn on."""
         self.followers[follower.topic_partition] = follower
+        self._unflushed[follower.topic_partition] = follower
         self._news.set()
 
     def remove(self, topic_partition: TopicPartition) -> None:
@@ -99,6 +101,7 @@ class Fetcher:
                 if self.followers:
                     await self._connection.ready()
                     await self._ask()
+                    await self._settle()
                     await self._fetch()
                     self._failure_count = 0
                 else:
@@ -123,12 +126,12 @@ class Fetcher:
         finally:
             timer.cancel()
 
-    def _due(self, *phases: FollowerPhase) -> list[FollowerPartition]:
+    def _due(self, phase: FollowerPhase) -> list[FollowerPartition]:
         now_ms = self._runtime.clock.monotonic_ms()
         return [
             follower
             for follower in self.followers.values()
-            if follower.phase in phases and follower.retry_at_ms <= now_ms
+            if follower.phase is phase and follower.retry_at_ms <= now_ms
         ]
 
     def _delay(self, followers: Iterable[FollowerPartition], reason: str) -> None:
@@ -167,21 +170,16 @@ class Fetcher:
         await self._take(response, wanted)
 
     def _wanted(self) -> dict[TopicPartition, Wanted]:
-        config = self._config
+        max_bytes = self._config.replica_fetch_max_bytes
         is_throttled = self._quota.is_exceeded
+        now_ms = self._runtime.clock.monotonic_ms()
         wanted = {}
-        for follower in self._due(FollowerPhase.FETCHING):
+        for topic_partition, follower in self.followers.items():
+            if follower.phase is not FollowerPhase.FETCHING or follower.retry_at_ms > now_ms:
+                continue
             if is_throttled and follower.is_behind and self._counts(follower):
                 continue
-            log = follower.log
-            wanted[follower.topic_partition] = Wanted(
-                log.topic_id,
-                log.log_end_offset,
-                follower.leader_epoch,
-                follower.last_epoch,
-                log.log_start_offset,
-                config.replica_fetch_max_bytes,
-            )
+            wanted[topic_partition] = follower.wanted(max_bytes)
         return wanted
 
     def _counts(self, follower: FollowerPartition) -> bool:
@@ -190,7 +188,7 @@ class Fetcher:
         return self._quota.applies(throttled, follower.topic_partition.partition)
 
     def _version(self, wanted: dict[TopicPartition, Wanted]) -> int:
-        has_ids = all(each.topic_id != NO_UUID for each in wanted.values())
+        has_ids = all(each.topic_id.int for each in wanted.values())
         high = FetchRequest.max_version if has_ids else LAST_VERSION_WITH_TOPIC_NAMES
         return self._connection.version_of(FetchRequest, FIRST_VERSION_WITH_DIVERGENCE, high)
 
@@ -218,7 +216,7 @@ class Fetcher:
         return most_ms
 
     async def _take(self, response: FetchResponse, wanted: dict[TopicPartition, Wanted]) -> None:
-        names = {each.topic_id: tp.topic for tp, each in wanted.items()}
+        names = self._session.names
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for data in topic.partitions:
@@ -238,14 +236,17 @@ class Fetcher:
                 except KafkaError as error:
                     damage = " (damaged on the way or at the leader)" if is_damage(error) else ""
                     self._delay([follower], f"{error}{damage}")
-        await self._settle()
 
     async def _settle(self) -> None:
         """Wait for the flushes that batches have asked for (flush.messages).
 
         The offset that is fetched next tells the leader what cannot be lost here any more.
         """
-        while any(follower.awaits_flush for follower in self.followers.values()):
+        while self._unflushed:
+            waiting = [each for each in self._unflushed.values() if each.awaits_flush]
+            self._unflushed = {each.topic_partition: each for each in waiting}
+            if not self._unflushed:
+                return
             self._flushed.clear()
             timer = self._runtime.scheduler.call_later(FLUSH_CHECK_MS, self._flushed.set)
             try:
@@ -269,6 +270,8 @@ class Fetcher:
         if not follower.is_current:
             return
         follower.failure_count = 0
+        if size:
+            self._unflushed[follower.topic_partition] = follower
         if size and self._counts(follower):
             self._quota.record(size)
         if follower.note_leader(data.high_watermark, data.log_start_offset):

@@ -32,24 +32,34 @@ class Wanted(NamedTuple):
 
 
 class FollowerSession:
-    """What the leader knows that we want. Invariant: `known` is what it has in our session."""
+    """What the leader knows that we want. Invariant: `known` is what it has in our session.
+
+    `names` has the topics of the partitions that were named, by id.
+    """
 
     def __init__(self) -> None:
         self.known: dict[TopicPartition, Wanted] = {}
+        self.names: dict[UUID, str] = {}
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH
 
     def reset(self) -> None:
         """Begin a new session with the next request."""
         self.known = {}
+        self.names = {}
         self._id, self._epoch = NO_SESSION, FIRST_EPOCH
 
     def fill(self, request: FetchRequest, wanted: Mapping[TopicPartition, Wanted]) -> None:
         """Have the request ask for all that is wanted, by naming what is new in it."""
         request.session_id, request.session_epoch = self._id, self._epoch
         known = self.known
-        changed = [tp for tp, each in wanted.items() if known.get(tp) != each]
+        changed = [
+            tp
+            for tp, each in wanted.items()
+            if (before := known.get(tp)) is not each and before != each
+        ]
         request.topics = _grouped(wanted, changed)
+        self.names.update((topic.topic_id, topic.topic) for topic in request.topics)
         if self._epoch != FIRST_EPOCH:
             request.forgotten_topics_data = _forgotten(
                 {tp: known[tp] for tp in known if tp not in wanted}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar, cast
 
@@ -45,12 +46,12 @@ class LeaderQuestions:
 
     async def ask_epoch_ends(self, followers: Sequence[FollowerPartition]) -> None:
         """Cut each log where the leader's epochs say; then, or after more questions, it fetches."""
-        asked: list[FollowerPartition] = []
-        for follower in followers:
-            if follower.last_epoch == NO_EPOCH:
-                await self._attempt(follower, follower.truncate_without_epochs())
-            else:
-                asked.append(follower)
+        asked = [follower for follower in followers if follower.last_epoch != NO_EPOCH]
+        await self._attempt_all(
+            (follower, follower.truncate_without_epochs())
+            for follower in followers
+            if follower.last_epoch == NO_EPOCH
+        )
         if not asked:
             return
         request = OffsetForLeaderEpochRequest(replica_id=self._broker_id, topics=[])
@@ -72,6 +73,7 @@ class LeaderQuestions:
             await self._connection.send(request, version, self._timeout_ms),
         )
         by_name = {follower.topic_partition: follower for follower in asked}
+        steps: list[tuple[FollowerPartition, Awaitable[None]]] = []
         for topic in response.topics:
             for end in topic.partitions:
                 follower_ = by_name.pop(TopicPartition(topic.topic, end.partition), None)
@@ -81,7 +83,8 @@ class LeaderQuestions:
                     self._delay([follower_], ErrorCode.of(end.error_code).name)
                 else:
                     entry = EpochEntry(end.leader_epoch, end.end_offset)
-                    await self._attempt(follower_, follower_.take_epoch_end(entry))
+                    steps.append((follower_, follower_.take_epoch_end(entry)))
+        await self._attempt_all(steps)
         self._delay(by_name.values(), "the leader has not answered where its epoch ends")
 
     async def ask_ends(self, followers: Sequence[FollowerPartition]) -> None:
@@ -95,6 +98,12 @@ class LeaderQuestions:
             return
         for follower, offset in await self._list_offsets(behind, EARLIEST_TIMESTAMP):
             await self._attempt(follower, follower.take_leader_start(offset))
+
+    async def _attempt_all(
+        self, steps: Iterable[tuple[FollowerPartition, Awaitable[None]]]
+    ) -> None:
+        """Take a step with each, side by side: one write to disk serves all that are cut."""
+        await asyncio.gather(*(self._attempt(follower, step) for follower, step in steps))
 
     async def _attempt(self, follower: FollowerPartition, step: Awaitable[T]) -> T | None:
         """Take a step with one follower; what goes wrong with it is no matter of the others."""

@@ -110,10 +110,20 @@ class Partition:
         self.replicas = state.replicas
         self.leading = leading
 
-    @property
-    def followers_may_fetch(self) -> bool:
-        """Whether somebody copies what is appended here."""
-        return self.leading is not None and bool(self.leading.followers)
+    def has_news_for(self, request: FetchPartition, since_ms: int) -> bool:
+        """Whether a follower's fetch has to look here: False if it waits where it has before.
+
+        It is noted again where it was not since `since_ms`, so that it counts as caught up.
+        """
+        log = self.log
+        return (
+            request.noted_by is not self.leading
+            or request.noted_by is None
+            or request.fetch_offset != log.log_end_offset
+            or request.told_high_watermark != log.high_watermark
+            or request.told_log_start_offset != log.log_start_offset
+            or request.noted_at_ms < since_ms
+        )
 
     def on_follower_fetch(self, request: FetchPartition, params: FetchParams) -> tuple[bool, bool]:
         """A follower has been served: whether that commits something, and moves its log start."""

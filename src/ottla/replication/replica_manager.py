@@ -30,7 +30,6 @@ from ottla.replication.exchange import (
     DeleteRecordsResult,
     FetchParams,
     FetchPartition,
-    FetchPartitionResult,
     IsolationLevel,
     OffsetResult,
     PartitionAppendResult,
@@ -73,7 +72,11 @@ class ReplicaManager:
         self.follower_quota = self._quota()
         self.update_rates(config)
         self._reads = FetchReads(
-            self.leader_quota, config.replica_selector_class.endswith(RACK_AWARE_SELECTOR)
+            self.partitions,
+            self.offline_partitions,
+            runtime.clock,
+            self.leader_quota,
+            config.replica_selector_class.endswith(RACK_AWARE_SELECTOR),
         )
         self._cluster: Cluster | None = None
         self._isr_timer: Timer | None = None
@@ -194,8 +197,7 @@ class ReplicaManager:
             )
         if partition.log.high_watermark > before:
             self.delayed.committed[topic_partition] = None
-        if partition.followers_may_fetch:
-            self.delayed.appended[topic_partition] = None
+        self._note_news(partition)
         return PartitionAppendResult(
             ErrorCode.NONE,
             info.first_offset,
@@ -204,6 +206,11 @@ class ReplicaManager:
             info.log_start_offset,
             awaits_flush=info.awaits_flush,
         )
+
+    def _note_news(self, partition: Partition) -> None:
+        """Whoever copies the partition may fetch, once this turn is over."""
+        if partition.leading is not None:
+            self.delayed.followers.update(dict.fromkeys(partition.leading.followers))
 
     def _is_unflushed(self, topic_partition: TopicPartition, result: PartitionAppendResult) -> bool:
         """Whether the batch waits for a flush that it has asked for (flush.messages)."""
@@ -249,7 +256,7 @@ class ReplicaManager:
         partition = self.partitions.get(topic_partition)
         leading = None if partition is None else partition.leading
         if leading is not None and leading.maybe_increment_high_watermark():
-            self.delayed.check(topic_partition)
+            self.delayed.note_progress(topic_partition)
         self.delayed.produces.check_and_complete(topic_partition)
 
     def complete_delayed(self) -> None:
@@ -267,60 +274,29 @@ class ReplicaManager:
         """Read from the partitions; waits up to `max_wait_ms` while there is too little."""
         results = self.read_from_logs(params, partitions)
         if params.is_from_follower:
-            self._note_follower(params, partitions, results)
+            self._reads.note_follower(params, partitions, results, self.delayed)
             respond = partial(self._answer_follower, respond)
         if params.max_wait_ms <= 0 or not partitions or is_satisfied(params, results):
             respond(results)
             return
         read = partial(self.read_from_logs, params, partitions)
         operation = DelayedFetch(params, read, respond)
-        keys = [request.topic_partition for request in partitions]
-        delayed = self.delayed
-        purgatory = delayed.follower_fetches if params.is_from_follower else delayed.fetches
-        purgatory.watch(operation, keys)
+        if params.is_from_follower:
+            self.delayed.follower_fetches.watch(operation, (params.replica_id,))
+        else:
+            keys = [request.topic_partition for request in partitions]
+            self.delayed.fetches.watch(operation, keys)
 
     def read_from_logs(
         self, params: FetchParams, partitions: Sequence[FetchPartition]
     ) -> FetchResults:
         """Read each partition in the order asked for, within the limits of the request."""
-        return self._reads.read(
-            params, [(request, self._find(request.topic_partition)) for request in partitions]
-        )
-
-    def _find(self, topic_partition: TopicPartition) -> Partition | ErrorCode:
-        partition = self.partitions.get(topic_partition)
-        if partition is not None:
-            return partition
-        if topic_partition in self.offline_partitions:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    def _note_follower(
-        self, params: FetchParams, partitions: Sequence[FetchPartition], results: FetchResults
-    ) -> None:
-        """Take down how far the follower has come, wherever it could be served."""
-        for request in partitions:
-            result = results[request.topic_partition]
-            if result.is_urgent:
-                continue
-            partition = self.partitions[request.topic_partition]
-            try:
-                rises, moves = partition.on_follower_fetch(request, params)
-            except KafkaError as error:
-                results[request.topic_partition] = FetchPartitionResult(error.error)
-                continue
-            if rises:
-                self.delayed.committed[request.topic_partition] = None
-                result.high_watermark = partition.high_watermark
-            if moves:
-                self.delayed.delete_records.check_and_complete(request.topic_partition)
+        return self._reads.read(params, partitions)
 
     def _answer_follower(
         self, respond: Callable[[FetchResults], object], results: FetchResults
     ) -> None:
-        for topic_partition, result in results.items():
-            if result.size_in_bytes and topic_partition in self.partitions:
-                self._reads.note_sent(self.partitions[topic_partition], result.size_in_bytes)
+        self._reads.note_sent(results)
         respond(results)
 
     def fetch_offset(
@@ -353,11 +329,11 @@ class ReplicaManager:
         refused: DeleteResults = {}
         for topic_partition, offset in offsets.items():
             try:
-                wanted[topic_partition] = self.partition(topic_partition).delete_records(offset)
+                partition = self.partition(topic_partition)
+                wanted[topic_partition] = partition.delete_records(offset)
+                self._note_news(partition)
             except KafkaError as error:
                 refused[topic_partition] = DeleteRecordsResult(UNKNOWN_OFFSET, error.error)
-            else:
-                self.delayed.appended[topic_partition] = None
         keys = list(wanted)
         operation = DelayedDeleteRecords(timeout_ms, wanted, refused, self._low_watermark, respond)
         self.delayed.delete_records.try_complete_else_watch(operation, keys)
@@ -389,7 +365,8 @@ class ReplicaManager:
                     self._fetchers.remove(topic_partition)
                     self.partitions.pop(topic_partition, None)
                     self.offline_partitions.add(topic_partition)
-                    self.delayed.check(topic_partition)
+        # Whoever waits learns of the new epochs now: the logs may soon be cut.
+        self.delayed.check(errors)
         self._fetchers.close_idle()
         return errors
 
@@ -416,8 +393,6 @@ class ReplicaManager:
             )
         else:
             self._follow(partition, state, brokers)
-        # Whoever waits learns of the new epoch now: the log may soon be cut.
-        self.delayed.check(topic_partition)
         return ErrorCode.NONE
 
     def _create(self, state: PartitionState) -> Partition:
@@ -453,8 +428,7 @@ class ReplicaManager:
             self._fetchers.remove(topic_partition)
             del self.partitions[topic_partition]
             self.offline_partitions.add(topic_partition)
-        for topic_partition in gone:
-            self.delayed.check(topic_partition)
+        self.delayed.check(gone)
         return gone
 
     def stop_replica(
@@ -465,6 +439,7 @@ class ReplicaManager:
         for stopped in partitions:
             topic_partition = stopped.topic_partition
             errors[topic_partition] = self._stop(stopped)
+        self.delayed.check(errors)
         self._fetchers.close_idle()
         return errors
 
@@ -477,7 +452,6 @@ class ReplicaManager:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self._fetchers.remove(topic_partition)
             del self.partitions[topic_partition]
-            self.delayed.check(topic_partition)
         if stopped.delete:
             if topic_partition in self.offline_partitions:
                 return ErrorCode.KAFKA_STORAGE_ERROR  # the controller tries again after a restart

@@ -132,6 +132,10 @@ class DelayedOperationPurgatory(Generic[K]):
         self._sweep(key)
         return completed_count
 
+    def check_all(self) -> int:
+        """Whatever may have changed: try all operations; returns how many were completed."""
+        return sum(self.check_and_complete(key) for key in list(self._watchers))
+
     def cancel_for_key(self, key: K) -> list[DelayedOperation]:
         """Take the operations that still wait out of the list of `key`, and return them."""
         self._sweep(key)

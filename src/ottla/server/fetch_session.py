@@ -8,7 +8,8 @@
 | id, n > 0                | the n-th incremental fetch of the session |
 | id, -1                   | close that session, full fetch            |
 
-An incremental answer leaves out partitions that have no data and no news. The cache is bounded:
+An incremental answer leaves out partitions that have no data and no news; those of a follower
+without news have no result at all. The cache is bounded:
 when it is full the session unused for longest gives way, if it was idle for long enough.
 """
 
@@ -24,7 +25,7 @@ from ottla.protocol.fetch import FetchPartition as RequestedPartition
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.fetch import FetchTopic as RequestedTopic
 from ottla.replication.delayed_fetch import FetchResults
-from ottla.replication.exchange import FetchPartition, FetchPartitionResult
+from ottla.replication.exchange import UNKNOWN_OFFSET, FetchPartition, FetchPartitionResult
 from ottla.runtime import Runtime
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -49,39 +50,31 @@ def is_unresolved(name: str) -> bool:
     return name.startswith(UNRESOLVED)
 
 
-class SessionPartition:
-    """A partition in a session, with what its reader was last told of it."""
+def name_again(known: FetchPartition, request: FetchPartition) -> None:
+    """The reader asks for something else of a partition than before.
 
-    __slots__ = ("high_watermark", "log_start_offset", "request")
+    If it has not moved on, as one that has a new leader epoch, it may have dropped an answer.
+    """
+    if request.fetch_offset != known.fetch_offset:
+        request.told_high_watermark = known.told_high_watermark
+        request.told_log_start_offset = known.told_log_start_offset
 
-    def __init__(self, request: FetchPartition) -> None:
-        self.request = request
-        self.high_watermark = -1
-        self.log_start_offset = -1
 
-    def name_again(self, request: FetchPartition) -> None:
-        """The reader asks for something else of the partition.
+def has_news(request: FetchPartition, result: FetchPartitionResult) -> bool:
+    """Whether an incremental answer must name the partition."""
+    return (
+        result.size_in_bytes > 0
+        or result.is_urgent
+        or result.high_watermark != request.told_high_watermark
+        or result.log_start_offset != request.told_log_start_offset
+    )
 
-        If it has not moved on, as one that has a new leader epoch, it may have dropped an answer.
-        """
-        if request.fetch_offset == self.request.fetch_offset:
-            self.high_watermark = self.log_start_offset = -1
-        self.request = request
 
-    def has_news(self, result: FetchPartitionResult) -> bool:
-        """Whether an incremental answer must name the partition."""
-        return (
-            result.size_in_bytes > 0
-            or result.is_urgent
-            or result.high_watermark != self.high_watermark
-            or result.log_start_offset != self.log_start_offset
-        )
-
-    def told(self, result: FetchPartitionResult) -> None:
-        """Remember what the answer says; after an error the partition is named again."""
-        failed = result.error is not ErrorCode.NONE
-        self.high_watermark = -1 if failed else result.high_watermark
-        self.log_start_offset = -1 if failed else result.log_start_offset
+def note_told(request: FetchPartition, result: FetchPartitionResult) -> None:
+    """Remember what the answer says; after an error the partition is named again."""
+    failed = result.error is not ErrorCode.NONE
+    request.told_high_watermark = UNKNOWN_OFFSET if failed else result.high_watermark
+    request.told_log_start_offset = UNKNOWN_OFFSET if failed else result.log_start_offset
 
 
 class FetchSession:
@@ -101,12 +94,12 @@ class FetchSession:
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.last_used_ms = now_ms
-        self.partitions: dict[TopicPartition, SessionPartition] = {}
+        self.partitions: dict[TopicPartition, FetchPartition] = {}
         self.has_unresolved = False
 
     def add(self, request: FetchPartition) -> None:
         """Follow a partition from now on."""
-        self.partitions[request.topic_partition] = SessionPartition(request)
+        self.partitions[request.topic_partition] = request
         if is_unresolved(request.topic_partition.topic):
             self.has_unresolved = True
 
@@ -115,7 +108,7 @@ class FetchSession:
         unresolved = [tp for tp in self.partitions if is_unresolved(tp.topic)]
         self.has_unresolved = False
         for topic_partition in unresolved:
-            request = self.partitions.pop(topic_partition).request
+            request = self.partitions.pop(topic_partition)
             name = topic_name(request.topic_id) or topic_partition.topic
             self.add(replace(request, topic_partition=TopicPartition(name, topic_partition[1])))
 
@@ -154,12 +147,11 @@ class FetchContext:
         cached = self.session.partitions
         for request in self.partitions:
             topic_partition = request.topic_partition
-            partition = cached.get(topic_partition)
-            result = results[topic_partition]
-            if partition is None:
+            result = results.get(topic_partition)
+            if result is None or topic_partition not in cached:
                 continue
-            if not self.incremental or partition.has_news(result):
-                partition.told(result)
+            if not self.incremental or has_news(request, result):
+                note_told(request, result)
                 if result.size_in_bytes:
                     cached[topic_partition] = cached.pop(topic_partition)
                 yield request, result
@@ -211,18 +203,18 @@ class FetchSessionCache:
         if session.has_unresolved:
             session.resolve_names(self.topic_name)
         for request in self._requested(body, uses_topic_ids):
-            partition = cached.get(request.topic_partition)
-            if partition is None:
+            known = cached.get(request.topic_partition)
+            if known is None:
                 session.add(request)
             else:
-                partition.name_again(request)
+                name_again(known, request)
+                cached[request.topic_partition] = request
         for topic in body.forgotten_topics_data:
             name = self._name(topic.topic, topic.topic_id, uses_topic_ids)
             for index in topic.partitions:
                 if cached.pop(TopicPartition(name, index), None) is None and uses_topic_ids:
                     _forget(cached, topic.topic_id, index)
-        partitions = [partition.request for partition in cached.values()]
-        return FetchContext(partitions, session, incremental=True)
+        return FetchContext(list(cached.values()), session, incremental=True)
 
     def _requested(self, body: FetchRequest, uses_topic_ids: bool) -> Iterator[FetchPartition]:
         for topic in body.topics:
@@ -257,10 +249,10 @@ class FetchSessionCache:
         return True
 
 
-def _forget(cached: dict[TopicPartition, SessionPartition], topic_id: UUID, index: int) -> None:
+def _forget(cached: dict[TopicPartition, FetchPartition], topic_id: UUID, index: int) -> None:
     """Take a partition out of a session whose topic has got, or lost, its name meanwhile."""
-    for topic_partition, partition in list(cached.items()):
-        if topic_partition.partition == index and partition.request.topic_id == topic_id:
+    for topic_partition, request in list(cached.items()):
+        if topic_partition.partition == index and request.topic_id == topic_id:
             del cached[topic_partition]
 
 

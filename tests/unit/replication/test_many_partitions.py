@@ -1,0 +1,156 @@
+"""What replication costs is measured by what is new, not by how many partitions there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from replica_world import ReplicaWorld
+
+from ottla.errors import ErrorCode
+from ottla.log.offset_checkpoint import OffsetCheckpoint
+from ottla.replication.delayed_produce import DelayedProduce
+from ottla.replication.exchange import PartitionAppendResult
+from ottla.replication.fetch_reads import NOTE_AGAIN_MS
+from ottla.replication.partition import Partition
+from ottla.structs import LeaderAndIsr, TopicPartition
+
+COUNT = 40
+PARTITIONS = [TopicPartition("t", index) for index in range(COUNT)]
+
+
+@pytest.fixture
+def world():
+    """Three brokers with copies of all partitions; broker 1 leads them."""
+    world = ReplicaWorld()
+    for topic_partition in PARTITIONS:
+        world.create(topic_partition=topic_partition)
+    world.advance(1_000)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often methods of partitions were called, by name."""
+    counts = Counter()
+
+    def count(name):
+        method = getattr(Partition, name)
+
+        def counted(*arguments):
+            counts[name] += 1
+            return method(*arguments)
+
+        monkeypatch.setattr(Partition, name, counted)
+
+    count("read_records")
+    count("on_follower_fetch")
+    return counts
+
+
+def elect_all(world, leader):
+    """LeaderAndIsr for all partitions at once, as the controller sends it."""
+    states = []
+    for topic_partition in PARTITIONS:
+        state = world.states[topic_partition]
+        known = state.leader_and_isr
+        changed = LeaderAndIsr(leader, known.leader_epoch + 1, known.isr, known.version + 1)
+        states.append(state._replace(leader_and_isr=changed, is_new=False))
+    world.states.update((state.topic_partition, state) for state in states)
+    for broker in world.brokers.values():
+        broker.manager.become_leader_or_follower(states, world.live_brokers())
+    world.run()
+
+
+def test_produce_to_one_of_many_partitions_reads_no_others(world, calls):
+    """Each record was followed by reads of all partitions: 1,000 took as long as 7 s of work."""
+    answers = world.append(1, b"x", topic_partition=PARTITIONS[5])
+
+    assert answers[0].error is ErrorCode.NONE
+    assert world.brokers[2].log(PARTITIONS[5]).log_end_offset == 1
+    # Two followers: what they get, their next offset, and the high watermark.
+    assert calls["read_records"] < COUNT
+    assert calls["on_follower_fetch"] < COUNT
+
+
+def test_followers_hear_of_a_high_watermark_that_rises_alone(world):
+    """A partition without new records is in the answer if it is committed further."""
+    world.append(1, b"x", topic_partition=PARTITIONS[5])
+    world.append(1, b"y", topic_partition=PARTITIONS[6])
+
+    for broker_id in (2, 3):
+        assert world.brokers[broker_id].log(PARTITIONS[5]).high_watermark == 1
+
+
+def test_follower_without_news_counts_as_caught_up(world):
+    """What is not read with each fetch is noted every now and then: it does not look stuck."""
+    partition = world.brokers[1].manager.partitions[PARTITIONS[5]]
+    world.advance(60_000)
+
+    now_ms = world.runtime.clock.monotonic_ms()
+    for replica in partition.leading.followers.values():
+        assert now_ms - replica.last_caught_up_ms <= NOTE_AGAIN_MS + 600
+
+
+def test_change_of_all_leaders_is_told_to_a_waiting_follower_once(world, monkeypatch):
+    """Each partition of a LeaderAndIsr request woke and read all fetches that waited."""
+    manager = world.brokers[1].manager
+    checks = []
+    purgatory = manager.delayed.follower_fetches
+    check = type(purgatory).check_and_complete
+
+    def checked(self, key):
+        if self is purgatory:
+            checks.append(key)
+        return check(self, key)
+
+    monkeypatch.setattr(type(purgatory), "check_and_complete", checked)
+    elect_all(world, 2)
+
+    assert len(checks) < COUNT / 4
+    assert world.append(2, b"x", topic_partition=PARTITIONS[7])[0].error is ErrorCode.NONE
+
+
+def test_followers_that_cut_many_logs_write_one_checkpoint(world, monkeypatch):
+    """One checkpoint with fsync for each log that was cut held the others up."""
+    world.cut_off(1)
+    for topic_partition in PARTITIONS:
+        world.append(1, b"lost", topic_partition=topic_partition, timeout_ms=1)
+    writes = []
+    write = OffsetCheckpoint.write
+    monkeypatch.setattr(
+        OffsetCheckpoint,
+        "write",
+        lambda self, offsets: (writes.append(self.path), write(self, offsets))[1],
+    )
+    del world.brokers[1].connections[:]
+    world.heal()
+    elect_all(world, 2)
+    for topic_partition in PARTITIONS:
+        world.append(2, b"kept", topic_partition=topic_partition)
+    world.advance(300)
+
+    logs = [world.brokers[1].log(each) for each in PARTITIONS]
+    assert [log.log_end_offset for log in logs] == [1] * COUNT
+    assert [log.leader_epoch_cache.latest_epoch for log in logs] == [1] * COUNT
+    assert 1 <= sum("recovery-point" in path for path in writes) < COUNT / 4
+
+
+def test_produce_to_many_partitions_asks_about_each_until_it_is_done():
+    """Each partition that was committed had the fate of all others looked up again."""
+    committed, asked = set(), Counter()
+
+    def is_pending(topic_partition, result):
+        asked[topic_partition] += 1
+        return topic_partition not in committed
+
+    results = {each: PartitionAppendResult(ErrorCode.NONE) for each in PARTITIONS}
+    answers = []
+    operation = DelayedProduce(1_000, results, is_pending, answers.append)
+    for topic_partition in PARTITIONS:
+        committed.add(topic_partition)
+        operation.try_complete()
+
+    assert answers == [results]
+    assert sum(asked.values()) <= 2 * COUNT
