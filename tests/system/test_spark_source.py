@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import time
 
 import pytest
@@ -210,11 +211,12 @@ def test_topics_are_chosen_by_pattern_and_assignment(filled):
 
 
 def test_min_partitions_splits_ranges(filled):
-    """More tasks than partitions read the same records."""
+    """More tasks than partitions read the same records; few records share a task."""
     loaded = filled.batch(minPartitions=6)
 
     assert loaded.rdd.getNumPartitions() >= 6
     assert filled.places(minPartitions=6) == places((0, 0, 10), (1, 0, 5))
+    assert filled.batch().rdd.getNumPartitions() == 1
 
 
 def run_to_end(stream, checkpoint, out):
@@ -258,6 +260,49 @@ def test_stream_reads_each_record_once_over_restarts(topic, tmp_path):
     run_to_end(topic.stream(**options), tmp_path, rows)
 
     assert sorted(rows) == places((0, 0, 65), (1, 0, 30), (2, 0, 20))
+
+
+def test_running_stream_finds_new_topics_and_partitions(spark, broker, unique, tmp_path):
+    """What a pattern comes to match is read from its beginning; lag is there for all to see."""
+    stem, servers = unique("growing"), broker.bootstrap_servers
+    first = Topic(spark, servers, f"{stem}.a", partitions=1)
+    first.fill([3])
+    arrived = queue.Queue()
+
+    def keep(batch, batch_id):
+        for row in batch.select("topic", "partition", "offset").collect():
+            arrived.put(tuple(row))
+
+    def next_rows(count):
+        return sorted(arrived.get(timeout=90) for _ in range(count))
+
+    group = {"kafka.group.id": stem}
+    stream = first.stream(subscribePattern=f"{stem}.*", startingOffsets="earliest", **group)
+    writer = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path))
+    query = writer.start()
+    try:
+        assert next_rows(3) == [(first.name, 0, n) for n in range(3)]
+        with ottla.Admin(servers) as admin:
+            admin.create_partitions({first.name: 2})
+        first.fill([0, 2])
+        assert next_rows(2) == [(first.name, 1, n) for n in range(2)]
+        second = Topic(spark, servers, f"{stem}.b", partitions=1)
+        second.fill([2])
+        assert next_rows(2) == [(second.name, 0, n) for n in range(2)]
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    source = query.lastProgress.sources[0]
+    reached = {first.name: {"0": 3, "1": 2}, second.name: {"0": 2}}
+    assert json.loads(source.endOffset) == json.loads(source.latestOffset) == reached
+    with ottla.Admin(servers) as admin:
+        told = admin.list_group_offsets(stem)
+    assert {(*where, each.offset) for where, each in told.items()} == {
+        (first.name, 0, 3),
+        (first.name, 1, 2),
+        (second.name, 0, 2),
+    }
 
 
 def test_stream_begins_at_the_latest_offset(topic, tmp_path):

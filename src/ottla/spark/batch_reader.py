@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ottla.spark.data_loss import report_data_loss
-from ottla.spark.offsets import OffsetRange, split
+from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
-from ottla.spark.range_reader import RangePartition, read_range
+from ottla.spark.range_reader import RangesPartition, read_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OttlaBatchReader(DataSourceReader):
-    """One task for each partition, or more with minPartitions; each yields Arrow batches."""
+    """Tasks as `tasks` shares them out; each yields Arrow batches."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -38,14 +38,13 @@ class OttlaBatchReader(DataSourceReader):
             self._inside(OffsetRange(each, starts[each], ends[each]), earliest[each], latest[each])
             for each in partitions
         ]
-        pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
-        return [RangePartition(piece) for piece in pieces]
+        return [RangesPartition(task) for task in options.task_sizes.share_out(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in a task. Where there are no ranges, Spark starts one task without any."""
-        if not isinstance(partition, RangePartition):
+        if not isinstance(partition, RangesPartition):
             return iter(())
-        return read_range(self._options, partition.piece)
+        return read_ranges(self._options, partition.ranges)
 
     def _inside(self, piece: OffsetRange, earliest: int, latest: int) -> OffsetRange:
         """The part of the range that the log has; what lies outside is reported as lost."""

@@ -7,9 +7,8 @@ from one to the other.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from ottla.structs import TopicPartition
@@ -99,40 +98,6 @@ def from_json_object(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
         for topic, partitions in topics.items()
         for partition, offset in partitions.items()
     }
-
-
-def split(
-    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None = None
-) -> list[OffsetRange]:
-    """The ranges that have records, cut so that there are at least `min_partitions` of them.
-
-    None has more than `max_records`. Larger ranges are cut into more pieces. Without a wish each
-    partition is one range: a task costs some 30 ms, whatever it reads.
-    """
-    wanted = sorted(
-        (piece for piece in ranges if piece.size), key=lambda piece: piece.topic_partition
-    )
-    if max_records is not None:
-        wanted = [part for piece in wanted for part in _cut(piece, -(-piece.size // max_records))]
-    if min_partitions is None or len(wanted) >= min_partitions:
-        return wanted
-    pieces = _shares([piece.size for piece in wanted], min_partitions)
-    return [
-        part
-        for piece, count in zip(wanted, pieces, strict=True)
-        for part in _cut(piece, min(count, piece.size))
-    ]
-
-
-def _shares(sizes: Sequence[int], count: int) -> list[int]:
-    """How many of `count` pieces each size gets, at least one, in proportion."""
-    total = sum(sizes)
-    return [max(1, -(-size * count // total)) for size in sizes]
-
-
-def _cut(piece: OffsetRange, count: int) -> list[OffsetRange]:
-    edges = [piece.start + piece.size * number // count for number in range(count + 1)]
-    return [OffsetRange(piece.topic_partition, start, end) for start, end in pairwise(edges)]
 
 
 def limited(start: Offsets, end: Offsets, max_offsets: int) -> Offsets:

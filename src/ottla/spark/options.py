@@ -7,6 +7,7 @@ client's setting `<key>`.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from ottla.spark.bounds import Bound, ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
 from ottla.spark.given import UNITS_MS, Given, OptionError
 from ottla.spark.offsets import OffsetsError, parse_assignment, parse_offsets
+from ottla.spark.tasks import TaskSizes
 
 STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
 
@@ -52,11 +54,19 @@ OPTIONS: Final[dict[str, str]] = {
     "maxRecordsPerPartition": (
         "Split the offsets so that no task has more; minPartitions may split them further."
     ),
+    "maxPartitions": (
+        "Share the offsets out to at most so many tasks, each with several partitions if need be "
+        "(Spark's own source has no such option)."
+    ),
     "failOnDataLoss": (
         "Whether records that are gone before they were read fail the query (`true`) or are "
         "warned about in the log (`false`)."
     ),
     "includeHeaders": "Whether there is a column `headers`.",
+    "groupIdPrefix": (
+        "A stream tells a group how far it has come, so that `kafka-consumer-groups` shows its "
+        "lag; the group's name begins with this. `kafka.group.id` says the whole name."
+    ),
 }
 DEFAULTS: Final[dict[str, str]] = {
     "startingOffsets": "earliest for batches, latest for streams",
@@ -66,9 +76,8 @@ DEFAULTS: Final[dict[str, str]] = {
     "failOnDataLoss": "true",
     "includeHeaders": "false",
 }
-# Spark's Kafka source acts on these; here there are no groups, and clients have their own patience.
+# Spark's Kafka source acts on these; the clients here have their own patience.
 WITHOUT_EFFECT: Final = (
-    "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -94,13 +103,13 @@ class SourceOptions:
     topics: str
     starting: Bound
     ending: Bound
-    min_partitions: int | None
-    max_records_per_partition: int | None
+    task_sizes: TaskSizes
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     fail_on_data_loss: bool
     include_headers: bool
+    group_id: str | None
     client: Mapping[str, str]
 
     @property
@@ -135,13 +144,13 @@ class SourceOptions:
             given[strategy],
             starting,
             ending,
-            given.positive("minPartitions"),
-            given.positive("maxRecordsPerPartition"),
+            _task_sizes(given),
             given.positive("maxOffsetsPerTrigger"),
             given.positive("minOffsetsPerTrigger"),
             given.duration_ms("maxTriggerDelay", 15 * UNITS_MS["m"]),
             given.flag("failOnDataLoss", True),
             given.flag("includeHeaders", False),
+            _group_id(given),
             given.client_settings(),
         )
 
@@ -159,6 +168,28 @@ def strategy_of(given: Given) -> str:
         raise OptionError(f"exactly one of {', '.join(STRATEGIES)} must be given; {found}")
     _CHECKS[used[0]](given)
     return used[0]
+
+
+def _task_sizes(given: Given) -> TaskSizes:
+    least, most = given.positive("minPartitions"), given.positive("maxPartitions")
+    if most is not None and least is not None and least > most:
+        shown = given.shown("minPartitions")
+        raise OptionError(f"{shown}: must not be more than {given.shown('maxPartitions')}")
+    records = given.positive("maxRecordsPerPartition")
+    if most is not None and records is not None:
+        shown = given.shown("maxRecordsPerPartition")
+        raise OptionError(f"{shown}: cannot be given together with {given.shown('maxPartitions')}")
+    return TaskSizes(least, most, records)
+
+
+def _group_id(given: Given) -> str | None:
+    """The group that is told of the progress: one name for the same topics, over all restarts."""
+    group_id = given.client_settings().get("group.id")
+    if group_id is not None or "groupIdPrefix" not in given:
+        return group_id
+    strategy = strategy_of(given)
+    read = f"{strategy}={given[strategy]}"
+    return f"{given['groupIdPrefix']}-{zlib.crc32(read.encode()):08x}"
 
 
 def _check_trigger(given: Given) -> None:

@@ -1,4 +1,4 @@
-"""Reads one range of offsets in a task: record batches off the wire, Arrow batches for Spark."""
+"""Reads ranges of offsets in a task: record batches off the wire, Arrow batches for Spark."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ from ottla.spark import connections
 from ottla.spark.data_loss import report_data_loss
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
+from ottla.spark.tasks import Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class RangePartition(InputPartition):
-    """What Spark hands to a task: one range of offsets of one partition."""
+class RangesPartition(InputPartition):
+    """What Spark hands to a task: ranges of offsets, of one partition or of several."""
 
-    def __init__(self, piece: OffsetRange) -> None:
-        super().__init__(piece)
-        self.piece = piece
+    def __init__(self, ranges: Task) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+def read_ranges(options: SourceOptions, ranges: Task) -> Iterator[pa.RecordBatch]:
+    """The records of the ranges, one range after the other."""
+    for piece in ranges:
+        yield from read_range(options, piece)
 
 
 def read_range(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:

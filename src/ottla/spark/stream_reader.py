@@ -15,16 +15,10 @@ from pyspark.sql.streaming.datasource import (
 
 from ottla.runtime import SystemClock
 from ottla.spark.data_loss import report_data_loss
-from ottla.spark.offsets import (
-    OffsetRange,
-    Offsets,
-    from_json_object,
-    limited,
-    split,
-    to_json_object,
-)
+from ottla.spark.group_progress import GroupProgress
+from ottla.spark.offsets import OffsetRange, Offsets, from_json_object, limited, to_json_object
 from ottla.spark.options import SourceOptions
-from ottla.spark.range_reader import RangePartition, read_range
+from ottla.spark.range_reader import RangesPartition, read_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +42,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._clock = SystemClock()
         self._last_trigger_ms: int | None = None
+        self._progress = GroupProgress(options.group_id, options.client)
 
     def initialOffset(self) -> JsonOffsets:  # noqa: N802
         """Where a query without a checkpoint begins. Spark asks twice; the answer must not move."""
@@ -66,7 +61,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available = self._now(self._lookup())
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
-        """The end of the next micro-batch."""
+        """The end of the next micro-batch. Spark asks when the one before, to `start`, is over."""
+        self._progress.report(from_json_object(start))
         lookup = self._lookup()
         end = self._now(lookup)
         self._latest = end
@@ -114,14 +110,12 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._range(OffsetRange(each, begin.get(each, 0), offset), earliest.get(each))
             for each, offset in stop.items()
         ]
-        options = self._options
-        pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
-        return [RangePartition(piece) for piece in pieces]
+        return [RangesPartition(task) for task in self._options.task_sizes.share_out(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in a task."""
-        assert isinstance(partition, RangePartition), f"partition {partition}"
-        return read_range(self._options, partition.piece)
+        assert isinstance(partition, RangesPartition), f"partition {partition}"
+        return read_ranges(self._options, partition.ranges)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing to do: the offsets are in the checkpoint, and the topics keep their records."""

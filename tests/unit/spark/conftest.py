@@ -10,10 +10,15 @@ from ottla.spark import connections
 
 
 class FakeAdmin:
-    """`logs[topic][partition]` is the first offset of the log, and where it ends."""
+    """`logs[topic][partition]` is the first offset of the log, and where it ends.
+
+    `told` are the offsets that groups were given, unless there is a `refusal`.
+    """
 
     def __init__(self):
         self.logs = {}
+        self.told = []
+        self.refusal = None
 
     def log(self, topic, *ranges):
         """Partitions, each from a first offset to an end; timestamps are ten times the offsets."""
@@ -30,6 +35,11 @@ class FakeAdmin:
             )
             for name in names
         }
+
+    def alter_group_offsets(self, group_id, offsets):
+        if self.refusal is not None:
+            raise self.refusal
+        self.told.append((group_id, dict(offsets)))
 
     def list_offsets(self, timestamps, isolation):
         assert isolation == "read_uncommitted"

@@ -16,13 +16,18 @@ def reader(**options):
 
 
 def ranges(partitions):
-    return [(p.piece.topic_partition.partition, p.piece.start, p.piece.end) for p in partitions]
+    return [
+        (piece.topic_partition.partition, piece.start, piece.end)
+        for task in partitions
+        for piece in task.ranges
+    ]
 
 
-def test_all_of_a_topic_is_one_task_for_each_partition(admin):
-    """Partitions without records have no task."""
+def test_all_of_a_topic_is_read(admin):
+    """Partitions without records are in no task; those with few share one."""
     admin.log("a", (3, 10), (4, 4), (0, 2))
 
+    assert len(reader().partitions()) == 1
     assert ranges(reader().partitions()) == [(0, 3, 10), (2, 0, 2)]
     assert ranges(reader(minPartitions="9").partitions()) == [
         *((0, offset, offset + 1) for offset in range(3, 10)),

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ottla.spark.offsets import (
-    OffsetRange,
     from_json_object,
     limited,
     parse_assignment,
     parse_offsets,
-    split,
     to_json_object,
 )
 from ottla.structs import TopicPartition
@@ -30,42 +28,6 @@ def test_json_is_that_of_the_kafka_source():
     assert from_json_object(written) == offsets
     assert parse_offsets('{"a":{"1":-1},"b":{"0":9}}') == {A1: -1, B0: 9}
     assert parse_assignment('{"b":[0],"a":[1,0,1]}') == [A0, A1, B0]
-
-
-def test_ranges_without_records_make_no_tasks():
-    """A task costs some 30 ms, also for nothing."""
-    ranges = [OffsetRange(B0, 3, 9), OffsetRange(A0, 4, 4), OffsetRange(A1, 7, 5)]
-
-    assert split(ranges, None) == [OffsetRange(B0, 3, 9)]
-    assert split([], 4) == []
-
-
-@pytest.mark.parametrize("wanted", [1, 2, 3, 7, 50])
-def test_split_keeps_every_offset_once(wanted):
-    """However many pieces: together they are the ranges, and none is empty."""
-    ranges = [OffsetRange(A0, 10, 30), OffsetRange(A1, 0, 3), OffsetRange(B0, 5, 6)]
-
-    pieces = split(ranges, wanted)
-
-    assert len(pieces) >= min(wanted, 24)
-    assert all(piece.size for piece in pieces)
-    offsets = [(p.topic_partition, o) for p in pieces for o in range(p.start, p.end)]
-    assert offsets == [(r.topic_partition, o) for r in ranges for o in range(r.start, r.end)]
-
-
-def test_split_keeps_tasks_small_and_many():
-    """Both wishes hold together."""
-    ranges = [OffsetRange(A0, 0, 9), OffsetRange(A1, 0, 2)]
-
-    assert [piece.size for piece in split(ranges, None, 4)] == [3, 3, 3, 2]
-    assert len(split(ranges, 8, 4)) >= 8
-
-
-def test_larger_ranges_get_more_pieces():
-    """Pieces are about equally large."""
-    pieces = split([OffsetRange(A0, 0, 900), OffsetRange(A1, 0, 100)], 10)
-
-    assert [piece.size for piece in pieces] == [100] * 10
 
 
 @pytest.mark.parametrize("limit", [1, 3, 10, 99, 100, 101, 1000])

@@ -9,6 +9,7 @@ import pytest
 from ottla.spark.bounds import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
 from ottla.spark.given import BOOTSTRAP_SERVERS, OptionError
 from ottla.spark.options import DEFAULTS, OPTIONS, WITHOUT_EFFECT, SourceOptions, given_of
+from ottla.spark.tasks import TaskSizes
 from ottla.structs import TopicPartition
 
 PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
@@ -32,7 +33,8 @@ def test_defaults_are_those_of_spark():
     assert stream().starting == Latest()
     assert (options.strategy, options.topics) == ("subscribe", "pages")
     assert (options.fail_on_data_loss, options.include_headers) == (True, False)
-    assert (options.min_partitions, options.max_offsets_per_trigger) == (None, None)
+    assert (options.task_sizes, options.max_offsets_per_trigger) == (TaskSizes(), None)
+    assert options.group_id is None
     assert options.isolation == "read_uncommitted"
 
 
@@ -170,3 +172,23 @@ def test_documentation_says_what_the_option_says(name):
     default = f"`{DEFAULTS[name]}`" if name in DEFAULTS else ""
 
     assert f"| `{name}` | {default} | {OPTIONS[name]} |" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"minPartitions": "4", "maxPartitions": "3"},
+            "minPartitions=4: must not be more than maxPartitions=3",
+        ),
+        (
+            {"maxRecordsPerPartition": "9", "maxPartitions": "3"},
+            "maxRecordsPerPartition=9: cannot be given together with maxPartitions=3",
+        ),
+        ({"maxPartitions": "0"}, "maxPartitions=0: must be a whole number greater than 0"),
+    ],
+)
+def test_sizes_of_tasks_that_contradict_are_refused(options, said):
+    """In a sentence that names both."""
+    with pytest.raises(OptionError, match=said):
+        stream(**options)

@@ -44,9 +44,9 @@ def test_schema_says_wrong_options():
 def test_options_without_effect_are_told(caplog):
     """A pipeline that comes from Spark's Kafka source hears what is not acted on."""
     with caplog.at_level(logging.WARNING):
-        OttlaSource(GIVEN | {"groupIdPrefix": "g"}).schema()
+        OttlaSource(GIVEN | {"fetchOffset.numRetries": "3"}).schema()
 
-    assert "option groupIdPrefix has no effect" in caplog.text
+    assert "option fetchOffset.numRetries has no effect" in caplog.text
 
 
 def test_writers_check_before_anything_is_written():

@@ -8,9 +8,11 @@ import pickle
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.data_loss import DataLossError
 from ottla.spark.options import SourceOptions
 from ottla.spark.stream_reader import OttlaStreamReader
+from ottla.structs import TopicPartition
 
 
 def reader(**options):
@@ -19,7 +21,11 @@ def reader(**options):
 
 
 def ranges(partitions):
-    return [(p.piece.topic_partition.partition, p.piece.start, p.piece.end) for p in partitions]
+    return [
+        (piece.topic_partition.partition, piece.start, piece.end)
+        for task in partitions
+        for piece in task.ranges
+    ]
 
 
 def test_start_does_not_move_between_two_questions(admin):
@@ -139,6 +145,46 @@ def test_available_now_waits_for_nothing(admin):
 def test_no_task_has_more_records_than_asked_for(admin):
     """Ranges are cut into equal pieces."""
     admin.log("a", (0, 10))
-    pieces = reader(maxRecordsPerPartition="4").partitions({"a": {"0": 0}}, {"a": {"0": 10}})
+    tasks = reader(maxRecordsPerPartition="4").partitions({"a": {"0": 0}}, {"a": {"0": 10}})
 
-    assert ranges(pieces) == [(0, 0, 3), (0, 3, 6), (0, 6, 10)]
+    assert ranges(tasks) == [(0, 0, 3), (0, 3, 6), (0, 6, 10)]
+    assert len(tasks) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "group"),
+    [
+        ({"groupIdPrefix": "reports"}, "reports-ab95342e"),
+        ({"kafka.group.id": "mine", "groupIdPrefix": "reports"}, "mine"),
+    ],
+)
+def test_group_is_told_how_far_the_query_is(admin, options, group):
+    """What has been processed when Spark asks for more, and nothing twice."""
+    admin.log("a", (0, 5))
+    stream = reader(**options)
+
+    for start in ({"a": {"0": 0}}, {"a": {"0": 0}}, {"a": {"0": 5}}):
+        stream.latestOffset(start, ReadAllAvailable())
+
+    where = TopicPartition("a", 0)
+    assert admin.told == [(group, {where: 0}), (group, {where: 5})]
+
+
+def test_group_that_cannot_be_told_is_a_warning(admin, caplog):
+    """The query goes by its checkpoint."""
+    admin.log("a", (0, 5))
+    admin.refusal = KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "reports")
+
+    with caplog.at_level(logging.WARNING):
+        end = reader(**{"kafka.group.id": "mine"}).latestOffset({"a": {"0": 0}}, ReadAllAvailable())
+
+    assert end == {"a": {"0": 5}}
+    assert "group mine is not told of the progress: GROUP_AUTHORIZATION_FAILED" in caplog.text
+
+
+def test_without_a_group_nobody_is_told(admin):
+    """Groups do not come into being unasked."""
+    admin.log("a", (0, 5))
+    reader().latestOffset({"a": {"0": 0}}, ReadAllAvailable())
+
+    assert admin.told == []
