@@ -41,6 +41,9 @@ class MemberProcess:
         killer.cancel()
         self._listener.join(LIMIT_S)
 
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     @property
     def changes(self) -> list[dict[str, list[int]]]:
         """What it was told of its partitions, without what changes nothing."""

@@ -9,6 +9,7 @@ from copiers import CopyJob
 from peer_program import PeerProgram
 
 from ottla import Admin
+from ottla.protocol.features import UpgradeType
 
 RECORDS, SIZE, PARTITIONS = 24_000, 250, 6
 FRANZ, JAVA, OLD_JAVA = "franz-go", "java-4.1", "java-3.9"
@@ -18,10 +19,13 @@ TOGETHER = (JAVA, FRANZ, OLD_JAVA)
 @pytest.fixture
 def transaction_version(request, cluster):
     """The level of the feature, for a test alone."""
+    name = "transaction.version"
     with Admin(cluster.bootstrap_servers) as admin:
-        admin.update_features({"transaction.version": request.param})
+        if request.param:
+            admin.update_features({name: request.param})
         yield request.param
-        admin.update_features({"transaction.version": 0})
+        if request.param:
+            admin.update_features({name: 0}, UpgradeType.SAFE_DOWNGRADE)
 
 
 @pytest.mark.parametrize(

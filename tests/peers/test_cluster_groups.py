@@ -25,7 +25,8 @@ class PeerGroup:
         """Each has something, and together they have all, each partition once."""
 
         def is_shared() -> bool:
-            held = [member.partitions for member in self.members]
+            held = [member.partitions for member in self.members if member.is_alive()]
+            assert len(held) == len(self.members), "a member has ended"
             return all(held) and sorted(n for each in held for n in each) == list(range(PARTITIONS))
 
         until(is_shared, "the partitions are shared")
@@ -77,8 +78,8 @@ def test_members_keep_their_partitions_though_brokers_die(
     topic = unique(f"shared-{protocol}")
     view.create(topic, PARTITIONS)
     group = start_group(names, topic, topic, protocol)
+    group.until_shared()
     with SteadyLoad(cluster.bootstrap_servers, topic, PARTITIONS) as load:
-        group.until_shared()
         group.until_more()
         told = [member.changes for member in group.members]
         for end in (cluster.kill_broker, cluster.stop_broker):

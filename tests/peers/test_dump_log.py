@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from dump_log import assert_sane, dump, logs
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ROUNDS = 80
@@ -16,7 +17,6 @@ PER_ROUND = 10
 COUNT = ROUNDS * PER_ROUND
 GROUP = "dumped"
 COMPACTION_SECONDS = 60
-COMPLAINTS = ("Found timestamp mismatch", "Mismatches in", "Non-consecutive", "out of order")
 
 
 @pytest.fixture(scope="module")
@@ -77,26 +77,6 @@ def compact(process):
     while sum(path.stat().st_size for path in logs(process.data_dir / "compacted-0")) > full / 2:
         assert time.monotonic() < deadline, "the cleaner did not come"
         time.sleep(0.1)
-
-
-def logs(folder):
-    """The segments of a partition that are not on their way in or out."""
-    return sorted(folder.glob("*.log"))
-
-
-def dump(tools, files, *arguments):
-    """What the tool prints of the files; it must not complain of any."""
-    assert files
-    shown = tools.run("dump-log", "--files", ",".join(map(str, sorted(files))), *arguments)
-    assert not [words for words in COMPLAINTS if words in shown], shown
-    return shown
-
-
-def assert_sane(tools, files):
-    """Each index passes, but for those of a segment that is too small to have an entry."""
-    checked = dump(tools, files, "--index-sanity-check")
-    assert checked.count("passed sanity check") + checked.count("is empty") == len(files)
-    assert "passed sanity check" in checked
 
 
 @pytest.mark.parametrize("codec", CODECS)

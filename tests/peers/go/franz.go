@@ -12,10 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-type franz struct{ servers string }
+type franz struct{ servers []string }
 
 func (f franz) client(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append(options, kgo.SeedBrokers(f.servers))...)
+	return kgo.NewClient(append(options, kgo.SeedBrokers(f.servers...))...)
 }
 
 func (f franz) produce(topic, codec, tag string, count int) error {
@@ -160,7 +160,7 @@ func (f franz) describe(ctx context.Context, admin *kadm.Client, topic string) (
 // transact copies with the offsets in the transaction; every third one is aborted first.
 func (f franz) transact(source, target, group string, count int) error {
 	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(f.servers), kgo.TransactionalID(group), kgo.DefaultProduceTopic(target),
+		kgo.SeedBrokers(f.servers...), kgo.TransactionalID(group), kgo.DefaultProduceTopic(target),
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(source), kgo.RequireStableFetchOffsets(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	)

@@ -23,10 +23,11 @@ func say(what string, value any) {
 }
 
 // membership of the classic protocol gives up only what it must.
-func membership(servers, group, topic, protocol string, session time.Duration) []kgo.Opt {
+func membership(servers []string, group, topic, protocol string, session time.Duration) []kgo.Opt {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(servers), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.MetadataMaxAge(2 * time.Second),
+		kgo.SeedBrokers(servers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.MetadataMinAge(time.Second), kgo.MetadataMaxAge(2 * time.Second),
 		kgo.OnPartitionsAssigned(told("assigned", topic)), kgo.OnPartitionsRevoked(told("revoked", topic)),
 		kgo.OnPartitionsLost(told("lost", topic)),
 	}
@@ -115,6 +116,9 @@ func (f franz) member(topic, group, protocol string) error {
 	}()
 	for ctx.Err() == nil {
 		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil && ctx.Err() == nil {
+			say("refused", err.Error())
+		}
 		fetches.EachRecord(func(record *kgo.Record) {
 			number, err := strconv.Atoi(string(record.Value))
 			if err != nil {

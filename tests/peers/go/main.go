@@ -23,7 +23,7 @@ type client interface {
 
 func main() {
 	log.SetOutput(os.Stderr)
-	name, verb, servers, rest := os.Args[1], os.Args[2], os.Args[3], os.Args[4:]
+	name, verb, servers, rest := os.Args[1], os.Args[2], strings.Split(os.Args[3], ","), os.Args[4:]
 	var peer client = franz{servers}
 	if name == "sarama" {
 		peer = newSarama(servers)

@@ -16,7 +16,7 @@ type saramaClient struct {
 	config  *sarama.Config
 }
 
-func newSarama(servers string) saramaClient {
+func newSarama(servers []string) saramaClient {
 	config := sarama.NewConfig()
 	config.Version = sarama.MaxVersion
 	config.Net.MaxOpenRequests = 1
@@ -26,7 +26,7 @@ func newSarama(servers string) saramaClient {
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.IsolationLevel = sarama.ReadCommitted
-	return saramaClient{[]string{servers}, config}
+	return saramaClient{servers, config}
 }
 
 func (s saramaClient) produce(topic, codec, tag string, count int) error {
