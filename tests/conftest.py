@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import hypothesis
 import pytest
+import trustme
 
 from ottla.pipelines.java import JavaMissingError, require_java
 from ottla.testing.broker_process import BrokerProcess
@@ -51,6 +53,50 @@ def java() -> None:
         require_java()
     except JavaMissingError as error:
         pytest.skip(str(error))
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """PEM files. An authority is the certificate that others are signed with; the rest are a
+    private key, its certificate and the chain in one file."""
+
+    ca: str
+    """The authority that has signed `server`, `client` and `elsewhere`."""
+    server: str
+    """For localhost and 127.0.0.1."""
+    client: str
+    elsewhere: str
+    """For another host than this one."""
+    other_ca: str
+    other: str
+    """For localhost and 127.0.0.1, signed by the other authority."""
+
+    @property
+    def listener(self) -> dict[str, str]:
+        """The settings of a broker that serves SSL alone, on a free port."""
+        return {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": self.server}
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Made anew for each session."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def write(name: str, *blobs: trustme.Blob) -> str:
+        for blob in blobs:
+            blob.write_to_path(folder / name, append=True)
+        return str(folder / name)
+
+    ca, other_ca = trustme.CA(), trustme.CA()
+    here = ("localhost", "127.0.0.1")
+    return Certificates(
+        write("ca.pem", ca.cert_pem),
+        write("server.pem", ca.issue_cert(*here).private_key_and_cert_chain_pem),
+        write("client.pem", ca.issue_cert("someone@example.org").private_key_and_cert_chain_pem),
+        write("elsewhere.pem", ca.issue_cert("example.org").private_key_and_cert_chain_pem),
+        write("other-ca.pem", other_ca.cert_pem),
+        write("other.pem", other_ca.issue_cert(*here).private_key_and_cert_chain_pem),
+    )
 
 
 @pytest.fixture

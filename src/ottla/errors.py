@@ -7,6 +7,7 @@ Servers put the code of a row into a response. Clients raise `KafkaError`, whose
     |   +-- InvalidMetadataError    ... after the metadata has been refreshed
     |   +-- KafkaTimeoutError       it took longer than the time limit that was set
     +-- ConfigError                 a setting is missing, unknown or out of range
+    +-- TlsError                    the peer is not trusted, does not trust us, or speaks no TLS
     +-- ProtocolError               bytes that do not follow the protocol
         +-- LocalProtocolError      ... made by us: a bug here
         +-- RemoteProtocolError     ... made by the peer
@@ -440,6 +441,17 @@ class ConfigError(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_CONFIG, message)
+
+
+class TlsError(KafkaError):
+    """No encrypted connection: trying again would not help, and falling back is no choice."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
+
+    @property
+    def retriable(self) -> bool:
+        return False
 
 
 class ProtocolError(KafkaError):

@@ -11,7 +11,7 @@ from ottla.cli.terminal import Terminal
 
 logger = logging.getLogger(__name__)
 
-SECRET_WORDS = ("password", "secret", "jaas")
+SECRET_WORDS = ("password", "secret", "jaas", "keystore.key")
 
 
 class BrokerCommand(Command):

@@ -8,9 +8,10 @@ from enum import IntEnum
 from typing import Any, cast
 
 from ottla.config.client_config import ClientConfig
-from ottla.errors import ConfigError, ErrorCode, InvalidMetadataError, KafkaError
+from ottla.errors import ConfigError, ErrorCode, InvalidMetadataError, KafkaError, TlsError
 from ottla.network.node_connection import NodeConnection
 from ottla.network.timing import Deadline, pause, within
+from ottla.network.tls_context import client_tls
 from ottla.protocol.message import Request
 from ottla.runtime import Runtime, Timer
 from ottla.structs import Node
@@ -48,6 +49,7 @@ class NetworkClient:
         self.runtime = runtime
         self.config = config
         self.last_failure = "nothing was answered"  # why a broker could not be reached
+        self._tls = client_tls(config)
         self._bootstrap = bootstrap_nodes(config.bootstrap_servers)
         self._nodes: Mapping[int, Node] = {}
         self._connections: dict[int, NodeConnection] = {}
@@ -89,7 +91,7 @@ class NetworkClient:
                 raise InvalidMetadataError(
                     ErrorCode.NETWORK_EXCEPTION, f"no broker with the id {node_id & NODE_MASK}"
                 )
-            connection = NodeConnection(self.runtime, self.config, node)
+            connection = NodeConnection(self.runtime, self.config, node, self._tls)
             self._connections[node_id] = connection
         return connection
 
@@ -127,9 +129,13 @@ class NetworkClient:
             on_change()
 
     async def any_ready(self, deadline: Deadline) -> NodeConnection:
-        """An open connection to some broker: a connected one with little to do, else a new one."""
+        """An open connection to some broker: a connected one with little to do, else a new one.
+
+        TlsError when one of them is not trusted and no other is there.
+        """
         failures: dict[str, None] = {}
         while True:
+            refusal: TlsError | None = None
             for connection in self._by_preference():
                 try:
                     await within(
@@ -142,8 +148,11 @@ class NetworkClient:
                 except KafkaError as error:
                     failures[error.message] = None
                     self.last_failure = error.message
+                    refusal = error if isinstance(error, TlsError) else refusal
                 if deadline.has_passed:
                     break
+            if refusal is not None:
+                raise refusal
             if deadline.has_passed:
                 reasons = "; ".join(failures) or "all of them failed a moment ago"
                 raise deadline.timeout(f"none of the brokers could be reached ({reasons})")

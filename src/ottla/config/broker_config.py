@@ -12,6 +12,7 @@ from ottla.config.config_type import BOOLEAN, INT, STRING
 from ottla.config.controller_config import ControllerConfig
 from ottla.config.group_config import GroupConfig
 from ottla.config.known_keys import BROKER_NAMES, BROKER_PREFIXES
+from ottla.config.listener_config import ListenerSslConfig
 from ottla.config.log_config import LogConfig
 from ottla.config.network_config import NetworkConfig
 from ottla.config.replication_config import ReplicationConfig
@@ -28,6 +29,7 @@ class BrokerConfig(
     ControllerConfig,
     ClusterConfig,
     NetworkConfig,
+    ListenerSslConfig,
     ZooKeeperConfig,
     CleanerConfig,
     LogConfig,

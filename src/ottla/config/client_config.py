@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, ClassVar
 
-from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
+from ottla.config.config_def import HIGH, LOW, config_key
 from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING
+from ottla.config.endpoint import SUPPORTED_PROTOCOLS
 from ottla.config.known_keys import ADMIN_NAMES, CLIENT_PREFIXES
 from ottla.config.rules import at_least, one_of
+from ottla.config.ssl_config import SslConfig
 from ottla.errors import ConfigError
 
 
-class ClientConfig(ConfigTable, group=True):
+class ClientConfig(SslConfig, group=True):
     """What every client has: where the cluster is, how to connect, when to try again."""
 
     bootstrap_servers: tuple[str, ...] = config_key(
@@ -30,8 +32,8 @@ class ClientConfig(ConfigTable, group=True):
     security_protocol: str = config_key(
         default="PLAINTEXT",
         type=STRING,
-        rule=one_of("PLAINTEXT"),
-        doc="How connections are protected; this version has PLAINTEXT only.",
+        rule=one_of(*SUPPORTED_PROTOCOLS),
+        doc="How connections are protected: PLAINTEXT not at all, SSL by TLS, see the ssl.* keys.",
     )
     request_timeout_ms: int = config_key(
         default=30000,

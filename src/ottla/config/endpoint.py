@@ -9,7 +9,7 @@ from typing import Final
 from ottla.errors import ConfigError
 from ottla.structs import EndPoint
 
-SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT",)
+SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 WILDCARD_HOSTS: Final = ("0.0.0.0", "::")
 _LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^:\[\]]*):(-?[0-9]+)\Z")
 

@@ -55,7 +55,7 @@ BROKER_NAMES: Final = _names(
     "max.connection.creation.rate max.request.partition.size.limit metric.reporters node.id",
     "num.io.threads num.network.threads num.replica.alter.log.dirs.threads",
     "principal.builder.class process.roles queued.max.request.bytes queued.max.requests",
-    "security.inter.broker.protocol security.providers super.users",
+    "security.providers super.users",
     "server.max.startup.time.ms unstable.api.versions.enable unstable.feature.versions.enable",
 )
 

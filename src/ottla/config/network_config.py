@@ -8,12 +8,13 @@ from typing import Any
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
 from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING
 from ottla.config.endpoint import (
+    SUPPORTED_PROTOCOLS,
     WILDCARD_HOSTS,
     parse_listeners,
     parse_protocol_map,
     require_distinct_ports,
 )
-from ottla.config.rules import at_least, between
+from ottla.config.rules import at_least, between, one_of
 from ottla.errors import ConfigError
 from ottla.structs import EndPoint
 
@@ -47,8 +48,16 @@ class NetworkConfig(ConfigTable, group=True):
     inter_broker_listener_name: str = config_key(
         default=None,
         type=STRING,
-        doc="The listener that brokers use among themselves. Unset: the PLAINTEXT one, "
+        doc="The listener that brokers use among themselves. Unset: the one that is named as "
+        "security.inter.broker.protocol says; where that is not set either, the PLAINTEXT one, "
         "or the first where no listener has that name.",
+    )
+    security_inter_broker_protocol: str | None = config_key(
+        default=None,
+        type=STRING,
+        rule=one_of(*SUPPORTED_PROTOCOLS),
+        doc="The protocol, and so the listener of that name, that brokers use among themselves; "
+        "not together with inter.broker.listener.name.",
     )
     host_name: str = config_key(
         default="",
@@ -179,12 +188,19 @@ def _advertised(end_point: EndPoint, host: str | None, port: int | None) -> EndP
 
 def _inter_broker_listener_name(values: dict[str, Any]) -> str:
     names = [end_point.listener_name for end_point in values["advertised_listeners"]]
-    chosen = values["inter_broker_listener_name"]
+    key, chosen = "inter.broker.listener.name", values["inter_broker_listener_name"]
+    protocol = values["security_inter_broker_protocol"]
+    if protocol is not None:
+        if chosen is not None:
+            raise ConfigError(
+                f"security.inter.broker.protocol={protocol}: cannot be set together with "
+                f"{key}={chosen}"
+            )
+        key, chosen = "security.inter.broker.protocol", protocol
     if chosen is None:
         return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
     if chosen.upper() not in names:
         raise ConfigError(
-            f"inter.broker.listener.name={chosen}: must be one of the advertised listeners, "
-            f"{', '.join(names)}"
+            f"{key}={chosen}: must be one of the advertised listeners, {', '.join(names)}"
         )
     return str(chosen.upper())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from typing import NamedTuple, cast
 
-from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
+from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError, TlsError
 from ottla.network.response_reader import SIZE, ResponseReader
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.message import Request, Response
 from ottla.runtime import Network
-from ottla.runtime.network import USE_SYSTEM_DEFAULT
+from ottla.runtime.network import DEFAULT_OPTIONS, StreamOptions
 
 MAX_CORRELATION_ID = 2**31 - 1
 
@@ -54,22 +55,20 @@ class Channel(asyncio.BufferedProtocol):
         *,
         client_id: str | None = None,
         timeout_ms: int = 10_000,
-        send_buffer_bytes: int = USE_SYSTEM_DEFAULT,
-        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        options: StreamOptions = DEFAULT_OPTIONS,
     ) -> Channel:
-        """A channel to `host:port`; KafkaError NETWORK_EXCEPTION when there is none to be had."""
+        """A channel to `host:port`; KafkaError NETWORK_EXCEPTION when there is none to be had.
+
+        TlsError when the two cannot agree, or the peer is not to be trusted.
+        """
         peer = f"{host}:{port}"
-        connecting = network.connect(
-            lambda: cls(peer, client_id),
-            host,
-            port,
-            send_buffer_bytes=send_buffer_bytes,
-            receive_buffer_bytes=receive_buffer_bytes,
-        )
+        connecting = network.connect(lambda: cls(peer, client_id), host, port, options)
         try:
             _, channel = await asyncio.wait_for(connecting, timeout_ms / 1000)
         except TimeoutError:
             raise _network_error(f"no connection to {peer} within {timeout_ms} ms") from None
+        except ssl.SSLError as error:
+            raise TlsError(f"cannot connect to {peer}: {_reason(error)}") from error
         except OSError as error:
             raise _network_error(f"cannot connect to {peer}: {error}") from error
         return channel
@@ -156,7 +155,8 @@ class Channel(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(str(exc) if exc else "the broker has closed it")
+        reason = _reason(exc) if isinstance(exc, ssl.SSLError) else str(exc)
+        self._end(reason if exc else "the broker has closed it")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.buffer()
@@ -177,6 +177,13 @@ class Channel(asyncio.BufferedProtocol):
         if self._drained is not None:
             self._drained.set_result(None)
             self._drained = None
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """In OpenSSL's words, without the place in its source."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate was not accepted: {error.verify_message}"
+    return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
 
 
 def _network_error(message: str) -> KafkaError:

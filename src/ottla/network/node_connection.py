@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from typing import Protocol, TypeVar
 
-from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
+from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError, TlsError
 from ottla.network.channel import Channel
 from ottla.network.timing import Backoff, within
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.message import Request, Response
 from ottla.runtime import Runtime
+from ottla.runtime.network import StreamOptions
 from ottla.structs import Node
 from ottla.version import __version__
 
@@ -57,7 +59,13 @@ class NodeConnection:
     left alone until `retry_at_ms`, longer each time.
     """
 
-    def __init__(self, runtime: Runtime, settings: ConnectionSettings, node: Node) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: ConnectionSettings,
+        node: Node,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.node = node
         self.channel: Channel | None = None
         self.versions: dict[int, tuple[int, int]] = {}
@@ -68,6 +76,7 @@ class NodeConnection:
         self.last_used_ms = 0
         self._runtime = runtime
         self._settings = settings
+        self._tls = tls
         self._failures = 0
         self._is_closed = False
         self._connecting: asyncio.Task[None] | None = None
@@ -185,6 +194,8 @@ class NodeConnection:
             self.retry_at_ms = self._runtime.clock.monotonic_ms() + delay_ms
             self._drop(f"cannot connect: {cause}")
             logger.debug("cannot connect to %s: %s", self.node, cause)
+            if isinstance(cause, TlsError):
+                raise
             raise self._unreachable(str(cause)) from cause
         finally:
             self._connecting = None
@@ -198,8 +209,9 @@ class NodeConnection:
             self.node.port,
             client_id=settings.client_id,
             timeout_ms=settings.socket_connection_setup_timeout_ms,
-            send_buffer_bytes=settings.send_buffer_bytes,
-            receive_buffer_bytes=settings.receive_buffer_bytes,
+            options=StreamOptions(
+                settings.send_buffer_bytes, settings.receive_buffer_bytes, self._tls
+            ),
         )
         try:
             if self._is_closed:

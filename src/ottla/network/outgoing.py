@@ -16,7 +16,6 @@ Part: TypeAlias = Buffer | FileRegion
 
 # The kernel takes no more buffers in one call.
 MAX_BUFFERS_PER_CALL = min(os.sysconf("SC_IOV_MAX"), 1024)
-READ_BYTES = 128 * 1024
 # What a client that sends ahead may have waiting for it before no more of its requests are taken.
 MAX_QUEUED_BYTES = 256 * 1024
 MAX_QUEUED_PARTS = 64
@@ -164,13 +163,9 @@ class Outgoing:
             if self.is_reading or not region.file.is_cached(count, position):
                 raise NotCachedError
             self._region_cached = self._region_sent + count
-        fd = region.file.fileno() if transport.can_sendfile else None
-        if fd is not None:
-            sent = transport.sendfile(fd, position, count)
         else:
-            count = min(count, READ_BYTES)
-            data = region.file.pread(count, position)
-            sent = transport.send(data) if data else 0
+            count = min(count, self._region_cached - self._region_sent)
+        sent = transport.send_file(region.file, position, count)
         if sent == 0 < count:
             raise TruncatedFileError(f"{region.file.path} ends before position {position + count}")
         self._region_sent += sent

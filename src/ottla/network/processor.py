@@ -3,7 +3,7 @@
 The epoll's descriptor is a reader of the asyncio loop, so that one `drain` serves every socket
 that is ready, instead of one callback per socket. A turn has six stages, in this order:
 
-    accept             new clients
+    accept             new clients, and their TLS handshakes
     receive            bytes of sockets that are ready, into one buffer for all of them
     handle             whole frames: `on_request` runs inline and answers now or later
     complete delayed   what the requests of this turn have made possible for others
@@ -13,17 +13,16 @@ that is ready, instead of one callback per socket. A turn has six stages, in thi
 Each stage is bounded. What is left over waits for the next turn, which `call_soon` makes come
 after whatever else the loop has to do.
 
-Facts about epoll that shape this file: - It watches open file descriptions, not descriptor
-numbers. A description that was duplicated (fork,
-  dup) stays watched after `close`, and cannot be unregistered any more once the number is gone.
-  So connections are unregistered before they are closed.
-- A closed number is given to the next socket at once. If a connection were closed in the middle
-of a
-  turn and another accepted, events of the old one that were fetched before would hit the new one.
+Facts about epoll that shape this file:
+- It watches open file descriptions, not numbers. A description that was duplicated (fork, dup)
+  stays watched after `close`, and cannot be unregistered any more once the number is gone. So
+  connections are unregistered before they are closed.
+- A closed number is given to the next socket at once. If a connection were closed in the middle of
+  a turn and another accepted, events of the old one that were fetched before would hit the new one.
   So connections are closed after all events of the turn have been looked at.
-- It is used level-triggered: whatever a bounded turn leaves unread is simply reported again.
-Errors
+- It is used level-triggered: whatever a bounded turn leaves unread is simply reported again. Errors
   and hang-ups are reported even where nothing is asked for.
+- It knows nothing of bytes that TLS has taken from a socket. `_readable_ahead` does.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ from ottla.network.connection import (
     Connection,
 )
 from ottla.network.frame_buffer import BufferPool, FrameBuffer
+from ottla.network.handshakes import Handshakes
 from ottla.network.idle_expiry import IdleExpiry
 from ottla.network.outgoing import ALL, COLD, FULL, Flushed, TruncatedFileError
 from ottla.network.read_ahead import ReadAhead
-from ottla.network.transport import PlainTransport
+from ottla.network.transport import PlainTransport, Transport, tune_socket
 from ottla.runtime import Runtime
-from ottla.runtime.network import USE_SYSTEM_DEFAULT, set_buffer_sizes
 
 logger = logging.getLogger(__name__)
 
@@ -85,12 +84,15 @@ class Processor:
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._config = config
-        self._on_request = on_request
-        self._complete_delayed = complete_delayed
+        self._on_request, self._complete_delayed = on_request, complete_delayed
         self._epoll = select.epoll()
         self._acceptor = Acceptor(runtime, config, self._epoll, self)
         self._idle_expiry = IdleExpiry(runtime, config.connections_max_idle_ms)
         self._read_ahead = ReadAhead(runtime.background)
+        self._handshakes = Handshakes(
+            runtime, self._epoll, config.tls_handshake_timeout_ms, self._acceptor.left
+        )
+        self._ahead = self._handshakes.side.ahead
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Future[None] | None = None
         self._pool = BufferPool()
@@ -141,6 +143,7 @@ class Processor:
     async def stop(self, timeout_ms: int) -> None:
         """Accept nobody, take no more requests, send what is owed for up to `timeout_ms`, close."""
         self._acceptor.close()
+        self._handshakes.close()
         self._idle_expiry.stop()
         if self._loop is None:
             self._epoll.close()
@@ -180,6 +183,8 @@ class Processor:
             self._close()
         finally:
             self._in_turn = False
+            if self._ahead:
+                self._readable += self._readable_ahead()
             if self._readable or self._ready or self._to_send or self._to_close:
                 self._schedule_turn()
 
@@ -216,36 +221,50 @@ class Processor:
         else:
             connection.close("the client has hung up")
 
+    def _readable_ahead(self) -> list[Connection]:
+        """Who may take requests of which TLS holds the bytes already."""
+        listed = {connection.transport.fileno() for connection in self._readable}
+        waiting = (self._connections[fd] for fd in self._ahead - listed)
+        return [each for each in waiting if not each.muted and not each.is_ready]
+
     # Accept
 
     def _accept(self) -> None:
+        self._handshakes.begin_turn()
         for fd in self._acceptable:
-            self._acceptor.accept(fd)
+            if fd in self._handshakes:
+                self._handshakes.step(fd)
+            else:
+                self._acceptor.accept(fd)
         self._acceptable.clear()
 
     def admit(self, endpoint: socket.socket, listener: Listener, client: tuple[str, int]) -> None:
-        """Serve a client that the acceptor has let in."""
-        endpoint.setblocking(False)
+        """Serve a client that the acceptor has let in; after its handshake, where TLS is wanted."""
         try:
-            # Answers are written whole; to wait for more to send would only delay them.
-            endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            set_buffer_sizes(endpoint, self._config.socket_send_buffer_bytes, USE_SYSTEM_DEFAULT)
-            local_host, local_port = endpoint.getsockname()[:2]
+            local = tune_socket(endpoint, self._config.socket_send_buffer_bytes)
         except OSError:  # it has gone already
             endpoint.close()
             self._acceptor.left(client[0])
             return
         self._accepted_count += 1
-        connection_id = f"{local_host}:{local_port}-{client[0]}:{client[1]}-{self._accepted_count}"
+        name = f"{local}-{client[0]}:{client[1]}-{self._accepted_count}"
+        context = self._config.tls_contexts.get(listener.name)
+        if context is None:
+            self._epoll.register(endpoint.fileno(), IN)
+            self._serve(name, listener, client, PlainTransport(endpoint))
+        else:
+            on_done = partial(self._serve, name, listener, client)
+            self._handshakes.begin(endpoint, context, listener, client, on_done)
+
+    def _serve(
+        self, name: str, listener: Listener, client: tuple[str, int], transport: Transport
+    ) -> None:
+        """Take requests from now on."""
         frames = FrameBuffer(self._config.socket_request_max_bytes, self._pool)
-        connection = Connection(
-            self, PlainTransport(endpoint), frames, connection_id, listener.name, client
-        )
+        connection = Connection(self, transport, frames, name, listener.name, client)
         connection.interest = IN
-        self._connections[endpoint.fileno()] = connection
+        self._connections[transport.fileno()] = connection
         self._idle_expiry.add(connection, self._now_ms)
-        self._epoll.register(endpoint.fileno(), IN)
 
     def quietest(self, listener: Listener) -> Connection | None:
         """Who of the other listeners can make room for a broker."""

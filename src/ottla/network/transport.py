@@ -5,17 +5,28 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
-from ottla.runtime import Buffer
+from ottla.runtime import Buffer, File
+from ottla.runtime.network import USE_SYSTEM_DEFAULT, set_buffer_sizes
+
+READ_BYTES: Final = 128 * 1024
 
 
 class Transport(Protocol):
-    """A socket that never blocks: BlockingIOError says that nothing can be moved now."""
+    """A socket that never blocks: BlockingIOError says that nothing can be moved now.
 
-    can_sendfile: bool
-    recv_into: Callable[[memoryview], int]
-    send: Callable[[Buffer], int]
+    After BlockingIOError, and wherever less was sent than was given, the rest must be offered
+    again, the same bytes first.
+    """
+
+    @property
+    def recv_into(self) -> Callable[[memoryview], int]:
+        """Receive; 0 is the end of the stream."""
+        ...
+
+    @property
+    def send(self) -> Callable[[Buffer], int]: ...
 
     def fileno(self) -> int: ...
 
@@ -23,22 +34,21 @@ class Transport(Protocol):
         """Send as much of the buffers as fits; `more_follows` asks to wait with a packet."""
         ...
 
-    def sendfile(self, fd: int, position: int, count: int) -> int:
-        """Send from a file without reading it, if `can_sendfile`; 0 when the file has ended."""
+    def send_file(self, file: File, position: int, count: int) -> int:
+        """Send a part of a file; less than `count` when the peer takes no more, 0 at its end."""
         ...
 
     def close(self) -> None: ...
 
 
 class PlainTransport:
-    """TCP as it is."""
+    """TCP as it is; files are sent by the kernel and never read here."""
 
-    __slots__ = ("_fd", "_socket", "can_sendfile", "recv_into", "send")
+    __slots__ = ("_fd", "_socket", "recv_into", "send")
 
     def __init__(self, endpoint: socket.socket) -> None:
         self._socket = endpoint
         self._fd = endpoint.fileno()
-        self.can_sendfile = True
         # Bound once: two calls in the hot path that need no frame of ours.
         self.recv_into: Callable[[memoryview], int] = endpoint.recv_into
         self.send: Callable[[Buffer], int] = endpoint.send
@@ -49,8 +59,38 @@ class PlainTransport:
     def send_all_of(self, buffers: Iterable[Buffer], more_follows: bool) -> int:
         return self._socket.sendmsg(buffers, (), socket.MSG_MORE if more_follows else 0)
 
-    def sendfile(self, fd: int, position: int, count: int) -> int:
+    def send_file(self, file: File, position: int, count: int) -> int:
+        fd = file.fileno()
+        if fd is None:
+            return send_read(self.send, file, position, count)
         return os.sendfile(self._fd, fd, position, count)
 
     def close(self) -> None:
         self._socket.close()
+
+
+def send_read(send: Callable[[Buffer], int], file: File, position: int, count: int) -> int:
+    """Send a part of a file in the way of those who must read it first."""
+    sent = 0
+    try:
+        while sent < count:
+            data = file.pread(min(count - sent, READ_BYTES), position + sent)
+            taken = send(data) if data else 0
+            sent += taken
+            if not data or taken < len(data):
+                break
+    except BlockingIOError:
+        if not sent:
+            raise
+    return sent
+
+
+def tune_socket(endpoint: socket.socket, send_buffer_bytes: int) -> str:
+    """Make an accepted socket one that never blocks and never dawdles; returns its own address."""
+    endpoint.setblocking(False)
+    # Answers are written whole; to wait for more to send would only delay them.
+    endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    set_buffer_sizes(endpoint, send_buffer_bytes, USE_SYSTEM_DEFAULT)
+    host, port = endpoint.getsockname()[:2]
+    return f"{host}:{port}"

@@ -6,13 +6,27 @@ import asyncio
 import contextlib
 import errno
 import socket
+import ssl
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 USE_SYSTEM_DEFAULT = -1
 PORT_ATTEMPTS = 16
+TLS_GOODBYE_S = 1.0
+"""How long the end of a TLS stream is waited for; nothing depends on it."""
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class StreamOptions(NamedTuple):
+    """The kernel's buffers of a stream, and the TLS on it; None for a plain one."""
+
+    send_buffer_bytes: int = USE_SYSTEM_DEFAULT
+    receive_buffer_bytes: int = USE_SYSTEM_DEFAULT
+    tls: ssl.SSLContext | None = None
+
+
+DEFAULT_OPTIONS = StreamOptions()
 
 
 class Network(Protocol):
@@ -34,11 +48,9 @@ class Network(Protocol):
         protocol_factory: Callable[[], P],
         host: str,
         port: int,
-        *,
-        send_buffer_bytes: int = USE_SYSTEM_DEFAULT,
-        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        options: StreamOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.BaseTransport, P]:
-        """Open a stream to `host:port` and put a new protocol on it."""
+        """Open a stream to `host:port`, and put a new protocol on it."""
         ...
 
 
@@ -75,14 +87,15 @@ class SocketNetwork:
         protocol_factory: Callable[[], P],
         host: str,
         port: int,
-        *,
-        send_buffer_bytes: int = USE_SYSTEM_DEFAULT,
-        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        options: StreamOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.BaseTransport, P]:
-        transport, protocol = await self._loop.create_connection(protocol_factory, host, port)
+        goodbye_s = None if options.tls is None else TLS_GOODBYE_S
+        transport, protocol = await self._loop.create_connection(
+            protocol_factory, host, port, ssl=options.tls, ssl_shutdown_timeout=goodbye_s
+        )
         endpoint = transport.get_extra_info("socket")
         if endpoint is not None:
-            set_buffer_sizes(endpoint, send_buffer_bytes, receive_buffer_bytes)
+            set_buffer_sizes(endpoint, options.send_buffer_bytes, options.receive_buffer_bytes)
         return transport, protocol
 
 

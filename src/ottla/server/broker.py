@@ -25,7 +25,6 @@ from ottla.controller.controller import Controller
 from ottla.controller.topic_names import validate_topic_name
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.log.log_manager import LogManager
-from ottla.network.config import NetworkConfig
 from ottla.network.host_name import canonical_host_name
 from ottla.network.processor import Processor
 from ottla.registry.tree import Registry
@@ -50,6 +49,7 @@ from ottla.server.handlers.produce import ProduceHandler
 from ottla.server.handlers.reassignments import ReassignmentsHandler
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
+from ottla.server.listeners import network_config
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.log_dir_failure import LogDirFailureHandler
 from ottla.server.membership import Membership, cluster_registry
@@ -89,6 +89,7 @@ class Broker:
         self.broker_id = config.broker_id
         self.end_points: list[EndPoint] = []
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
+        self._network_config = network_config(config)  # bad keys are told before anything is begun
 
     async def startup(self) -> None:
         """Take the log directories over, recover them, and serve clients."""
@@ -126,7 +127,7 @@ class Broker:
         self.apis = Apis(runtime)
         self.processor = self._make_processor(
             runtime,
-            network_config(config),
+            self._network_config,
             self.apis.on_request,
             self.replica_manager.complete_delayed,
         )
@@ -281,21 +282,6 @@ class Broker:
 
     def _topic_config(self, topic: str) -> TopicConfig:
         return self.dynamic_config.topic_config(topic)
-
-
-def network_config(config: BrokerConfig) -> NetworkConfig:
-    """What the network layer needs to know of the broker's settings."""
-    return NetworkConfig(
-        socket_request_max_bytes=config.socket_request_max_bytes,
-        socket_send_buffer_bytes=config.socket_send_buffer_bytes,
-        socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
-        socket_listen_backlog_size=config.socket_listen_backlog_size,
-        max_connections=config.max_connections,
-        max_connections_per_ip=config.max_connections_per_ip,
-        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
-        connections_max_idle_ms=config.connections_max_idle_ms,
-        inter_broker_listener_name=config.inter_broker_listener_name,
-    )
 
 
 async def serve(config: BrokerConfig) -> int:

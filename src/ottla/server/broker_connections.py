@@ -12,6 +12,7 @@ from ottla.network.node_connection import NodeConnection
 from ottla.protocol.message import Request, Response
 from ottla.protocol.types import NEWEST
 from ottla.runtime import Runtime
+from ottla.server.listeners import inter_broker_tls
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import Node
 
@@ -58,11 +59,12 @@ class BrokerConnections:
             send_buffer_bytes=config.socket_send_buffer_bytes,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
+        self._tls = inter_broker_tls(config)
         self._kept: dict[tuple[int, Purpose], NodeConnection] = {}
 
     def connect(self, node: Node) -> NodeConnection:
         """A connection of the caller's own, to be opened by its first use."""
-        return NodeConnection(self._runtime, self._settings, node)
+        return NodeConnection(self._runtime, self._settings, node, self._tls)
 
     def node(self, broker_id: int) -> Node:
         """Where a live broker is reached; BROKER_NOT_AVAILABLE if it does not live."""

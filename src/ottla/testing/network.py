@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import TypeVar
 
-from ottla.runtime.network import USE_SYSTEM_DEFAULT
+from ottla.runtime.network import DEFAULT_OPTIONS, USE_SYSTEM_DEFAULT, StreamOptions
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -98,9 +98,7 @@ class MemoryNetwork:
         protocol_factory: Callable[[], P],
         host: str,
         port: int,
-        *,
-        send_buffer_bytes: int = USE_SYSTEM_DEFAULT,
-        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        options: StreamOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.BaseTransport, P]:
         await asyncio.sleep(0)
         server_factory = self._servers.get((host, port))

@@ -45,10 +45,14 @@ def test_override_wins_over_the_file(ottla, started, properties):
 
 def test_settings_are_logged_and_secrets_are_not(ottla, started, properties):
     """The log says what was set, so that it can be seen later what a broker ran with."""
-    err = ottla("broker", properties, "--override", "ssl.keystore.password=abc").err
+    chain = ("--override", "listener.name.ssl.ssl.keystore.certificate.chain=open")
+    key = ("--override", "listener.name.ssl.ssl.keystore.key=abc")
+    password = ("--override", "ssl.key.password=abc")
+    err = ottla("broker", properties, *chain, *key, *password).err
 
     assert "INFO Property broker.id is overridden to 1 " in err
-    assert "INFO Property ssl.keystore.password is overridden to [hidden] " in err
+    assert "INFO Property ssl.key.password is overridden to [hidden] " in err
+    assert "INFO Property listener.name.ssl.ssl.keystore.key is overridden to [hidden] " in err
     assert "abc" not in err
 
 

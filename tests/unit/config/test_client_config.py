@@ -84,10 +84,11 @@ def test_bootstrap_servers_are_host_and_port(servers):
         AdminConfig.parse({"bootstrap.servers": servers})
 
 
-def test_secure_protocols_are_refused_for_now():
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT", "ssl"])
+def test_security_protocol_that_is_not_there_is_refused(protocol):
     """A client must not talk in the clear where it was told not to."""
-    with pytest.raises(ConfigError, match=r"security\.protocol=SSL"):
-        AdminConfig.parse({"security.protocol": "SSL"})
+    with pytest.raises(ConfigError, match=rf"security\.protocol={protocol}: .* PLAINTEXT, SSL"):
+        AdminConfig.parse({"security.protocol": protocol})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ottla.config.endpoint import (
 )
 from ottla.errors import ConfigError
 
-PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "CLIENT": "PLAINTEXT", "SSL": "SSL"}
+PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "CLIENT": "PLAINTEXT", "SASL_SSL": "SASL_SSL"}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_end_point_is_written_as_it_is_read():
         (["PLAINTEXT://host"], "NAME://host:port"),
         (["PLAINTEXT://host:65536"], "port"),
         (["OTHER://host:1"], "add OTHER:PLAINTEXT to listener.security.protocol.map"),
-        (["SSL://:9091"], "SSL is not supported"),
+        (["SASL_SSL://:9091"], "SASL_SSL is not supported"),
         (["PLAINTEXT://:1", "PLAINTEXT://:2"], "once"),
         ([], "at least one"),
     ],

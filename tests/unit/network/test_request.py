@@ -31,7 +31,6 @@ class Owner:
 class Wire:
     """Takes everything."""
 
-    can_sendfile = False
     sent = b""
 
     def send(self, data: bytes) -> int:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from ottla.runtime.network import USE_SYSTEM_DEFAULT
+from ottla.runtime.network import DEFAULT_OPTIONS, USE_SYSTEM_DEFAULT, StreamOptions
 from ottla.testing.network import feed
 
 if TYPE_CHECKING:
@@ -204,9 +204,7 @@ class ProcessNetwork:
         protocol_factory: Callable[[], P],
         host: str,
         port: int,
-        *,
-        send_buffer_bytes: int = USE_SYSTEM_DEFAULT,
-        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        options: StreamOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.BaseTransport, P]:
         end = await self.open(host, port)
         protocol = protocol_factory()

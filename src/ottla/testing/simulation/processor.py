@@ -12,7 +12,8 @@ from ottla.network.acceptor import Listener
 from ottla.network.config import NetworkConfig
 from ottla.network.connection import IN_FLIGHT, STOPPING, THROTTLED, Connection
 from ottla.network.frame_buffer import SIZE, SIZE_BYTES, BufferPool, FrameBuffer
-from ottla.runtime import Buffer, Runtime
+from ottla.network.transport import send_read
+from ottla.runtime import Buffer, File, Runtime
 from ottla.testing.simulation.network import ProcessNetwork, StreamEnd
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,6 @@ class StreamTransport:
 
     def __init__(self, end: StreamEnd) -> None:
         self._end = end
-        self.can_sendfile = False
         self.recv_into: Callable[[memoryview], int] = self._receive
         self.send: Callable[[Buffer], int] = self._write
 
@@ -44,8 +44,8 @@ class StreamTransport:
     def send_all_of(self, buffers: Iterable[Buffer], more_follows: bool) -> int:
         return self.send(b"".join(map(bytes, buffers)))
 
-    def sendfile(self, fd: int, position: int, count: int) -> int:
-        raise OSError("a simulated transport has no sendfile")
+    def send_file(self, file: File, position: int, count: int) -> int:
+        return send_read(self.send, file, position, count)
 
     def close(self) -> None:
         self._end.close()

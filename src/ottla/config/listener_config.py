@@ -1,0 +1,82 @@
+"""TLS of a broker: whether clients must show a certificate, and what single listeners override.
+
+`listener.name.<name>.ssl.*` wins over `ssl.*` on the listener of that name, which is written in
+lower case there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from ottla.config.config_def import ConfigTable, config_key
+from ottla.config.config_type import STRING
+from ottla.config.rules import one_of
+from ottla.config.ssl_config import SslConfig, SslSettings, given_settings
+from ottla.errors import ConfigError
+
+_OVERRIDE: Final = re.compile(r"(listener\.name\.(.+?)\.)(ssl\..+)")
+
+
+class ClientAuthConfig(ConfigTable, group=True):
+    """What a listener asks of those who connect."""
+
+    ssl_client_auth: str = config_key(
+        default="none",
+        type=STRING,
+        rule=one_of("none", "requested", "required"),
+        doc="Whether clients have to show a certificate: none does not ask, requested asks and "
+        "checks it where there is one, required refuses clients without.",
+    )
+
+
+class ListenerSslSettings(ClientAuthConfig, SslSettings):
+    """TLS of one listener."""
+
+
+class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
+    """TLS of all listeners, and what single ones override."""
+
+    __slots__ = ("_of_listeners",)
+    _of_listeners: Mapping[str, ListenerSslSettings]
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
+        given = dict(settings or {})
+        given |= {name.replace("_", "."): value for name, value in keywords.items()}
+        overrides: dict[str, dict[str, Any]] = {}
+        for name in list(given):
+            if match := _OVERRIDE.fullmatch(name):
+                overrides.setdefault(match[1], {})[match[3]] = given.pop(name)
+        config = super().parse(given)
+        of_listeners = {
+            prefix.split(".", 2)[2].rstrip(".").upper(): _with_overrides(config, prefix, values)
+            for prefix, values in overrides.items()
+        }
+        object.__setattr__(config, "_of_listeners", of_listeners)
+        return config
+
+    def replace(self, **changes: Any) -> Self:
+        changed = super().replace(**changes)
+        object.__setattr__(changed, "_of_listeners", self._of_listeners)
+        return changed
+
+    def _freeze(self, values: dict[str, Any], given: frozenset[str]) -> None:
+        super()._freeze(values, given)
+        object.__setattr__(self, "_of_listeners", {})
+
+    def ssl_of(self, listener_name: str) -> ListenerSslSettings:
+        """The ssl.* settings that hold on a listener."""
+        of_all = ListenerSslSettings.parse(given_settings(self, ListenerSslSettings))
+        return self._of_listeners.get(listener_name, of_all)
+
+
+def _with_overrides(
+    config: ConfigTable, prefix: str, overrides: Mapping[str, Any]
+) -> ListenerSslSettings:
+    of_all = given_settings(config, ListenerSslSettings)
+    try:
+        return ListenerSslSettings.parse(of_all | dict(overrides))
+    except ConfigError as error:
+        raise ConfigError(prefix + error.message) from None

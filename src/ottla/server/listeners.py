@@ -1,0 +1,49 @@
+"""The listeners of a broker as the network layer is told of them: limits, keys, whom to trust."""
+
+from __future__ import annotations
+
+import ssl
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.errors import ConfigError
+from ottla.network.config import NetworkConfig
+from ottla.network.tls_context import client_context, server_context
+from ottla.structs import EndPoint
+
+
+def network_config(config: BrokerConfig) -> NetworkConfig:
+    """What the network layer needs to know of the broker's settings."""
+    return NetworkConfig(
+        socket_request_max_bytes=config.socket_request_max_bytes,
+        socket_send_buffer_bytes=config.socket_send_buffer_bytes,
+        socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        socket_listen_backlog_size=config.socket_listen_backlog_size,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        inter_broker_listener_name=config.inter_broker_listener_name,
+        tls_contexts={
+            end_point.listener_name: _server_tls(config, end_point)
+            for end_point in config.listeners
+            if end_point.security_protocol == "SSL"
+        },
+    )
+
+
+def inter_broker_tls(config: BrokerConfig) -> ssl.SSLContext | None:
+    """What this broker connects to others with; None where they talk in the clear.
+
+    It shows the certificate of that listener, and trusts whom the listener trusts.
+    """
+    name = config.inter_broker_listener_name
+    if config.listener_security_protocol_map[name] != "SSL":
+        return None
+    return client_context(config.ssl_of(name))
+
+
+def _server_tls(config: BrokerConfig, end_point: EndPoint) -> ssl.SSLContext:
+    try:
+        return server_context(config.ssl_of(end_point.listener_name))
+    except ConfigError as error:
+        raise ConfigError(f"listener {end_point}: {error.message}") from None

@@ -1,0 +1,256 @@
+"""The processor over real sockets with TLS on them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from network_world import NetworkWorld, frame
+from tls_world import TlsClient, listening, trusting
+
+from ottla.network.handshakes import TURN_STEPS
+from ottla.runtime import FileRegion, LocalDisk
+
+
+class TlsWorld:
+    """A processor with a listener of each kind."""
+
+    def __init__(self, world: NetworkWorld, certificates) -> None:
+        self.world = world
+        self.port = world.processor.listen("SSL", "127.0.0.1", 0).port
+        self.context = trusting(certificates)
+
+    def client(self) -> TlsClient:
+        """One who has not said anything yet."""
+        return TlsClient(self.world, self.port, self.context)
+
+    def connect(self) -> TlsClient:
+        return self.client().shake_hands()
+
+
+@pytest.fixture
+def new_tls(new_world: Callable[..., NetworkWorld], certificates) -> Callable[..., TlsWorld]:
+    """Makes one with settings of its own."""
+
+    def make(**config: object) -> TlsWorld:
+        context = listening(certificates)
+        return TlsWorld(new_world(tls_contexts={"SSL": context}, **config), certificates)
+
+    return make
+
+
+@pytest.fixture
+def tls(new_tls: Callable[..., TlsWorld]) -> TlsWorld:
+    """One with Kafka's settings."""
+    return new_tls()
+
+
+def test_requests_are_answered_in_order(tls: TlsWorld) -> None:
+    """Sent one by one, many in a record, and a byte of ciphertext at a time."""
+    client = tls.connect()
+    client.send(frame(b"one"))
+    assert client.receive(7) == frame(b"one")
+    burst = b"".join(frame(b"%d" % number) for number in range(1000))
+    client.send(burst)
+    assert client.receive(len(burst)) == burst
+    for byte in client.end.write(frame(b"slow")):
+        tls.world.send(client.socket, bytes([byte]))
+
+    assert client.receive(8) == frame(b"slow")
+
+
+def test_large_requests_are_received_whole(tls: TlsWorld) -> None:
+    """Larger than any buffer, and followed by another one in the same record."""
+    client, body = tls.connect(), os.urandom(3_000_001)
+    client.send(frame(body) + frame(b"next"))
+    answer = client.receive(len(body) + 12)
+
+    assert answer == frame(body) + frame(b"next")
+
+
+def test_request_that_tls_holds_is_handled_when_its_turn_comes(tls: TlsWorld) -> None:
+    """A large request fills its buffer exactly; what came with it is seen without any new byte."""
+    client = tls.connect()
+    tls.world.answer = tls.world.hold
+    client.send(frame(bytes(100_000)) + frame(b"behind"))
+    tls.world.until(lambda: len(tls.world.requests) == 1)
+    tls.world.turn(5)
+    assert len(tls.world.requests) == 1
+
+    tls.world.connections[0].send([frame(b"answer")])
+    tls.world.until(lambda: len(tls.world.requests) == 2)
+    assert tls.world.requests[1] == b"behind"
+
+
+def test_request_behind_throttling_is_handled_in_time(tls: TlsWorld) -> None:
+    """Unmuting by the clock finds it as well."""
+    client = tls.connect()
+
+    def throttled(connection, request) -> None:
+        if len(tls.world.requests) == 1:
+            connection.mute_until(tls.world.clock.monotonic_ms() + 1000)
+        connection.send([frame(b"ok")])
+
+    tls.world.answer = throttled
+    client.send(frame(bytes(100_000)) + frame(b"behind"))
+    tls.world.until(lambda: len(tls.world.requests) == 1)
+    tls.world.turn(10)
+    assert len(tls.world.requests) == 1
+    tls.world.advance(1001)
+    tls.world.until(lambda: len(tls.world.requests) == 2)
+
+
+def test_files_are_read_and_encrypted(tls: TlsWorld, tmp_path: Path) -> None:
+    """Twelve megabytes and what stands around them, byte for byte."""
+    content = os.urandom(12_000_000)
+    file = LocalDisk().open(str(tmp_path / "segment"), create=True)
+    file.pwrite(content, 0)
+    tls.world.respond_with([b"head", FileRegion(file, 7, 11_000_000), b"tail"])
+    client = tls.connect()
+    client.send(frame(b"fetch"))
+
+    assert client.receive(11_000_008) == b"head" + content[7:11_000_007] + b"tail"
+    file.close()
+
+
+def test_slow_reader_does_not_hold_others(tls: TlsWorld) -> None:
+    """Its answers wait, bounded, as they do without TLS (B02)."""
+    file = tls.world.runtime.disk.open("/segment", create=True)
+    file.pwrite(bytes(range(256)) * 40_000, 0)
+    tls.world.respond_with([FileRegion(file, 0, 10_000_000)])
+    slow, quick = tls.connect(), tls.connect()
+    slow.send(frame(b"fetch"))
+    tls.world.turn(50)
+    (blocked,) = {each for each in tls.world.connections if each.outgoing}
+    assert blocked.transport.wants_to_send
+
+    quick.send(frame(b"fetch"))
+    assert len(quick.receive(10_000_000)) == 10_000_000
+    assert slow.receive(10_000_000) == bytes(range(256)) * 39_062 + bytes(range(128))
+
+
+def test_both_kinds_of_listeners_serve_at_once(tls: TlsWorld) -> None:
+    """What is plain stays plain."""
+    plain, secure = tls.world.connect(), tls.connect()
+    tls.world.send(plain, frame(b"plain"))
+    secure.send(frame(b"secure"))
+
+    assert tls.world.receive(plain, 9) == frame(b"plain")
+    assert secure.receive(10) == frame(b"secure")
+    assert [each.listener_name for each in tls.world.connections] == ["PLAINTEXT", "SSL"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(b"\x00\x12\x00\x00\x00\x00\x00\x01\xff\xff"),
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        bytes(1000),
+        b"\xff" * 1000,
+        b"\x16\x03\x01\xff\xff" + b"\x01" * 70_000,
+    ],
+    ids=["a Kafka request", "HTTP", "SSH", "zeros", "ones", "a record too large"],
+)
+def test_bytes_that_are_no_tls_are_closed(tls: TlsWorld, data: bytes, caplog) -> None:
+    """With one line in the log that says who it was; the next one is served."""
+    caplog.set_level(logging.INFO, logger="ottla.network")
+    client = tls.world.connect(tls.port)
+    try:
+        tls.world.send(client, data)
+    except (ConnectionResetError, BrokenPipeError):
+        pass  # it was closed before it was through
+
+    assert tls.world.is_closed(client)
+    (line,) = [each.message for each in caplog.records]
+    assert line.startswith(f"TLS handshake of 127.0.0.1:{client_port(client)} on listener SSL fail")
+    tls.connect()
+
+
+def client_port(client) -> int:
+    return client.getsockname()[1]
+
+
+def test_tls_on_a_plain_port_is_closed(tls: TlsWorld) -> None:
+    """Its first bytes are no size that a request has."""
+    client = TlsClient(tls.world, tls.world.port, tls.context)
+    tls.world.send(client.socket, client.end.outbox)
+
+    assert tls.world.is_closed(client.socket)
+
+
+def test_handshake_that_takes_too_long_is_closed(new_tls: Callable[..., TlsWorld], caplog) -> None:
+    """However slowly it goes on sending (slow loris); connections that are open stay open."""
+    caplog.set_level(logging.INFO, logger="ottla.network")
+    tls = new_tls(tls_handshake_timeout_ms=5000)
+    silent, slow, done = tls.world.connect(tls.port), tls.client(), tls.connect()
+    for byte in slow.end.outbox[:49]:
+        tls.world.send(slow.socket, bytes([byte]))
+        tls.world.advance(100)
+    assert not tls.world.is_closed(slow.socket)
+    tls.world.advance(101)
+
+    assert tls.world.is_closed(slow.socket)
+    assert tls.world.is_closed(silent)
+    assert [each.message.partition(": ")[2] for each in caplog.records] == [
+        "not done within 5000 ms"
+    ] * 2
+    done.send(frame(b"still here"))
+    assert done.receive(14) == frame(b"still here")
+
+
+def test_failed_handshakes_give_their_places_back(new_tls: Callable[..., TlsWorld]) -> None:
+    """Of max.connections."""
+    tls = new_tls(max_connections=1)
+    for _ in range(3):
+        client = tls.world.connect(tls.port)
+        tls.world.send(client, b"no TLS at all\r\n")
+        assert tls.world.is_closed(client)
+    tls.connect()
+
+    assert tls.world.processor.connection_count == 1
+
+
+def test_handshakes_of_a_turn_are_bounded(tls: TlsWorld) -> None:
+    """A signature costs as much as hundreds of requests; those left over have the next turn."""
+    clients = [tls.client() for _ in range(TURN_STEPS + 4)]
+    for client in clients:
+        client.socket.send(client.end.outbox)
+    tls.world.processor.drain()
+    answered = {client for client in clients if client.socket.take()}
+    assert len(answered) == TURN_STEPS
+
+    for client in set(clients) - answered:
+        tls.world.until(client.socket.take)
+
+
+def test_stop_closes_handshakes_too(tls: TlsWorld) -> None:
+    """Nobody is left hanging."""
+    client = tls.client()
+    tls.world.loop.run_until_complete(tls.world.processor.stop(0))
+
+    client.socket.pull()
+    assert client.socket.closed_by_peer
+
+
+def test_hang_up_is_noticed(tls: TlsWorld) -> None:
+    """With goodbye or without."""
+    polite, rude = tls.connect(), tls.connect()
+    with pytest.raises(Exception, match="read"):
+        polite.end.tls.unwrap()
+    tls.world.send(polite.socket, polite.end.outbox)
+    rude.socket.close()
+
+    tls.world.until(lambda: tls.world.processor.connection_count == 0)
+
+
+def test_random_bytes_after_the_handshake_are_closed(tls: TlsWorld) -> None:
+    """Nothing of them reaches a handler."""
+    client = tls.connect()
+    tls.world.send(client.socket, b"\x17\x03\x03\x01\x00" + os.urandom(256))
+
+    assert tls.world.is_closed(client.socket)
+    assert not tls.world.requests
