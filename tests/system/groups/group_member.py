@@ -1,7 +1,8 @@
 """A member of a group in a process of its own, of the library that the first argument names.
 
 It reads, says so, commits, says so. SIGUSR1 lets it stall for longer than max.poll.interval.ms
-while it has records in hand; SIGTERM ends it without a word to the coordinator, if it is static.
+while it has records in hand; SIGTERM ends it without a word to the coordinator, if it is static
+and speaks the classic protocol. In the other protocol a static member says that it will be back.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import signal
 import sys
 import time
 
-STALL_S = 2.2
-
+stall_s = 2.2
 is_to_stall = False
+is_to_end = False
 
 
 def say(what, value):
@@ -27,13 +28,18 @@ def stall(*_):
     is_to_stall = True
 
 
+def end(*_):
+    global is_to_end
+    is_to_end = True
+
+
 def process(records):
     """Say which records are in hand, by partition and offset, and take some time for them."""
     global is_to_stall
     say("read", records)
     if is_to_stall:
         is_to_stall = False
-        time.sleep(STALL_S)
+        time.sleep(stall_s)
         say("stalled", len(records))
 
 
@@ -43,24 +49,42 @@ def after(records):
 
 
 def run_confluent(servers, topic, group, session_ms, instance):
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
-
     settings = {
-        "bootstrap.servers": servers,
-        "group.id": group,
         "partition.assignment.strategy": "range",
         "session.timeout.ms": session_ms,
-        "max.poll.interval.ms": session_ms,
         "heartbeat.interval.ms": 200,
+    }
+    read_with_confluent(servers, topic, group, session_ms, instance, settings)
+
+
+def run_consumer_protocol(servers, topic, group, session_ms, instance):
+    """librdkafka does not leave by itself then: it is silent until its session is over as well."""
+    global stall_s
+    stall_s = 3.5
+    signal.signal(signal.SIGTERM, end)
+    read_with_confluent(servers, topic, group, session_ms, instance, {"group.protocol": "consumer"})
+
+
+def read_with_confluent(servers, topic, group, session_ms, instance, settings):
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    settings |= {
+        "bootstrap.servers": servers,
+        "group.id": group,
+        "max.poll.interval.ms": session_ms,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
     }
     if instance:
         settings["group.instance.id"] = instance
     consumer = Consumer(settings)
-    consumer.subscribe([topic], on_assign=lambda _, given: say("assigned", len(given)))
-    while True:
+    assigned = None
+    consumer.subscribe([topic])
+    while not is_to_end:
         messages = [m for m in consumer.consume(20, 0.1) if m.error() is None]
+        if (now := {p.partition for p in consumer.assignment()}) != assigned:
+            assigned = now
+            say("assigned", len(assigned))
         if not messages:
             continue
         records = [(m.partition(), m.offset()) for m in messages]
@@ -72,6 +96,7 @@ def run_confluent(servers, topic, group, session_ms, instance):
             say("refused", str(error))
             continue
         say("committed", [record for record in records if not any(r.error for r in results)])
+    consumer.close()
 
 
 def run_kafka_python(servers, topic, group, session_ms, instance):
@@ -156,6 +181,8 @@ def main(library, servers, topic, group, session_ms, instance):
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if library == "confluent":
         run_confluent(servers, topic, group, int(session_ms), instance)
+    elif library == "consumer-protocol":
+        run_consumer_protocol(servers, topic, group, int(session_ms), instance)
     elif library == "kafka-python":
         run_kafka_python(servers, topic, group, int(session_ms), instance or None)
     else:

@@ -1,4 +1,7 @@
-"""confluent-kafka, kafka-python and aiokafka as members of one group, which come and go."""
+"""Members of a group come and go: of three libraries together, and of the consumer protocol.
+
+Those of KIP-848 are confluent-kafka's with `group.protocol=consumer`.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,29 @@ from pathlib import Path
 
 import pytest
 
-from ottla import Admin, Consumer, NewTopic, Producer, TopicPartition
+from ottla import (
+    Admin,
+    AlterConfigOp,
+    ConfigResource,
+    Consumer,
+    NewTopic,
+    Producer,
+    TopicPartition,
+)
 from ottla.protocol.message import decode_versioned
-from ottla.protocol.offsets_topic import GroupMetadataKey, GroupMetadataValue
+from ottla.protocol.offsets_topic import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    decode_key,
+)
 
 LIMIT_SECONDS = 40
 MEMBER = Path(__file__).with_name("group_member.py")
 LIBRARIES = ("confluent", "kafka-python", "aiokafka")
+CONSUMER_PROTOCOL = ("consumer-protocol",) * 3
 PARTITIONS = 6
-GROUP_METADATA = 2
 SHORT_SESSION_MS, LONG_SESSION_MS = 1200, 10_000  # a member that is rolled has the long one's time
 
 
@@ -68,6 +85,16 @@ class Group:
             admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
         self.producer = Producer(broker.bootstrap_servers)
 
+    def give_sessions(self, session_ms: int) -> None:
+        """The coordinator says how long those of members of the consumer protocol are."""
+        settings = {
+            "consumer.session.timeout.ms": session_ms,
+            "consumer.heartbeat.interval.ms": 200,
+        }
+        changes = [AlterConfigOp(name, str(value)) for name, value in settings.items()]
+        with Admin(self.broker.bootstrap_servers) as admin:
+            admin.incremental_alter_configs({ConfigResource.group("mixed"): changes})
+
     def join(self, library: str, instance: str = "") -> Member:
         session_ms = LONG_SESSION_MS if instance else SHORT_SESSION_MS
         words = (self.broker.bootstrap_servers, self.topic, "mixed", str(session_ms), instance)
@@ -101,7 +128,7 @@ class Group:
 
     @property
     def generations(self) -> list[int]:
-        """Those that the coordinator has written down, in order."""
+        """Those that the coordinator has written down, or epochs, in order."""
         partition = TopicPartition("__consumer_offsets", 0)
         with Consumer(self.broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
             consumer.assign([partition])
@@ -109,11 +136,12 @@ class Group:
             found = []
             while consumer.position(partition) < end:
                 for record in consumer.poll(1000):
-                    if int.from_bytes(record.key[:2], "big") != GROUP_METADATA or not record.value:
-                        continue
-                    if decode_versioned(GroupMetadataKey, record.key).group == "mixed":
-                        value = decode_versioned(GroupMetadataValue, record.value)
-                        found.append(value.generation)
+                    key = decode_key(record.key)
+                    if record.value and isinstance(key, GroupMetadataKey):
+                        found.append(decode_versioned(GroupMetadataValue, record.value).generation)
+                    elif record.value and isinstance(key, ConsumerGroupMetadataKey):
+                        value = decode_versioned(ConsumerGroupMetadataValue, record.value)
+                        found.append(value.epoch)
         return found
 
     def close(self) -> None:
@@ -126,7 +154,12 @@ class Group:
 @pytest.fixture
 def group(start_broker):
     """With a broker of its own, whose groups may have short sessions."""
-    broker = start_broker(group_min_session_timeout_ms=500, offsets_topic_num_partitions=1)
+    broker = start_broker(
+        group_min_session_timeout_ms=500,
+        group_consumer_min_session_timeout_ms=500,
+        group_consumer_min_heartbeat_interval_ms=200,
+        offsets_topic_num_partitions=1,
+    )
     group = Group(broker, "mixed")
     yield group
     group.close()
@@ -138,9 +171,11 @@ def works(member):
     return lambda: len(member.all("committed")) > before
 
 
-def test_no_record_is_lost_or_committed_twice_while_members_come_and_go(group):
-    """Each stalls for longer than max.poll.interval.ms, and one is killed."""
-    members = [group.join(library) for library in LIBRARIES]
+@pytest.mark.parametrize("libraries", [LIBRARIES, CONSUMER_PROTOCOL])
+def test_no_record_is_lost_or_committed_twice_while_members_come_and_go(group, libraries):
+    """Each stalls for longer than max.poll.interval.ms, and one is killed (F43)."""
+    group.give_sessions(SHORT_SESSION_MS)
+    members = [group.join(library) for library in libraries]
     for member in members:
         group.write_until(works(member))
     for member in members[:2]:
@@ -150,7 +185,7 @@ def test_no_record_is_lost_or_committed_twice_while_members_come_and_go(group):
         group.write_until(works(member))
     members[0].end()
     members[2].process.send_signal(signal.SIGUSR1)
-    members.append(group.join("confluent"))
+    members.append(group.join(libraries[0]))
     group.write_until(lambda: members[2].all("refused"))
     for member in members[1:]:
         group.write_until(works(member))
@@ -163,22 +198,28 @@ def test_no_record_is_lost_or_committed_twice_while_members_come_and_go(group):
     assert generations == sorted(generations)
 
 
-def test_static_members_are_rolled_without_a_rebalance(group):
-    """Each is killed and comes back under its name: the generation stays, and so do all others."""
-    members = {library: group.join(library, f"static-{library}") for library in LIBRARIES}
-    for member in members.values():
+@pytest.mark.parametrize("libraries", [LIBRARIES, CONSUMER_PROTOCOL])
+def test_static_members_are_rolled_without_a_rebalance(group, libraries):
+    """Each ends and comes back under its name: the generation stays, and so do all others (F44)."""
+    group.give_sessions(LONG_SESSION_MS)
+    names = [f"static-{number}" for number in range(len(libraries))]
+    members = [group.join(*member) for member in zip(libraries, names, strict=True)]
+    for member in members:
         group.write_until(works(member))
-    group.write_until(
-        lambda: len(members) == sum(m.all("assigned")[-1] == 2 for m in members.values())
-    )
+    group.write_until(lambda: [shares(member) for member in members] == [2, 2, 2])
     generation = group.generations[-1]
-    for library, member in members.items():
+    for number, member in enumerate(members):
         member.end(signal.SIGTERM)
-        members[library] = group.join(library, f"static-{library}")
-        group.write_until(works(members[library]))
+        members[number] = group.join(libraries[number], names[number])
+        group.write_until(works(members[number]))
     group.wait(lambda: group.read() >= group.everything)
 
     assert group.generations[-1] == generation
-    assert [member.all("assigned")[-1] for member in members.values()] == [2, 2, 2]
+    assert [shares(member) for member in members] == [2, 2, 2]
     committed = group.committed()
     assert len(committed) == len(set(committed))
+
+
+def shares(member) -> int:
+    """How many partitions a member has."""
+    return member.all("assigned")[-1]
