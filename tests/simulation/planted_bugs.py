@@ -14,6 +14,8 @@ import pytest
 from ottla.controller.controller import Controller
 from ottla.controller.fenced_registry import FencedRegistry
 from ottla.controller.stored_states import StoredStates
+from ottla.coordinator.group import offset_commits
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.transaction.marker_channel import TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.errors import ErrorCode
@@ -23,9 +25,14 @@ from ottla.replication.leader_questions import LeaderQuestions
 from ottla.replication.partition_leader import PartitionLeader
 from ottla.server.controller_orders import ControllerOrders
 from ottla.structs import INTERNAL_TOPICS
-from ottla.testing.simulation.story import tell
+from ottla.testing.simulation.copy_story import CopyStory
+from ottla.testing.simulation.group_story import GroupStory
+from ottla.testing.simulation.stories import kind_of, tell
+from ottla.testing.simulation.story import Story
 
 Plant = Callable[[pytest.MonkeyPatch], None]
+
+SEEDS = range(1, 501)
 
 
 def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -102,24 +109,44 @@ def markers_before_the_decision_is_in_the_log(patch: pytest.MonkeyPatch) -> None
     patch.setattr(TransactionCoordinator, "_decide", tell_first)
 
 
-PLANTS = (
-    truncate_to_the_high_watermark,
-    acknowledge_before_the_in_sync_replicas_have_it,
-    controllers_without_epochs,
-    no_fencing_of_transactional_ids,
-    markers_before_the_decision_is_in_the_log,
-)
+def partitions_given_away_before_they_are_revoked(patch: pytest.MonkeyPatch) -> None:
+    """A partition goes to its next owner while the member that has it still reads (KIP-848)."""
+
+    def free(self, member_id, partitions):
+        for partition in partitions:
+            if self._owners.get(partition) == member_id:
+                del self._owners[partition]
+
+    patch.setattr(ConsumerGroup, "is_free_for", lambda self, partition, member_id: True)
+    patch.setattr(ConsumerGroup, "_free", free)
 
 
-def first_seed_that_fails(plant: Plant, seeds: range) -> int | None:
-    """Plant the bug and tell stories until one goes wrong."""
+def commits_of_stale_epochs_are_taken(patch: pytest.MonkeyPatch) -> None:
+    """Who was a member of a consumer group may commit, whatever has become of its partitions."""
+    patch.setattr(offset_commits, "_check_epoch", lambda group, committer: ErrorCode.NONE)
+
+
+PLANTS: dict[Plant, type[Story]] = {
+    truncate_to_the_high_watermark: Story,
+    acknowledge_before_the_in_sync_replicas_have_it: Story,
+    controllers_without_epochs: Story,
+    no_fencing_of_transactional_ids: CopyStory,
+    markers_before_the_decision_is_in_the_log: CopyStory,
+    partitions_given_away_before_they_are_revoked: GroupStory,
+    commits_of_stale_epochs_are_taken: GroupStory,
+}
+"""Each bug, and the kind of story that would show it."""
+
+
+def first_seed_that_fails(plant: Plant, kind: type[Story]) -> int | None:
+    """Plant the bug and tell the stories of one kind until one goes wrong."""
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
+        seeds = (seed for seed in SEEDS if kind_of(seed) is kind)
         return next((seed for seed in seeds if tell(seed).violations), None)
 
 
 if __name__ == "__main__":
     logging.disable()
-    name, first, last, step = sys.argv[1:]
-    chosen = next(plant for plant in PLANTS if plant.__name__ == name)
-    print(first_seed_that_fails(chosen, range(int(first), int(last) + 1, int(step))))
+    chosen = next(plant for plant in PLANTS if plant.__name__ == sys.argv[1])
+    print(first_seed_that_fails(chosen, PLANTS[chosen]))

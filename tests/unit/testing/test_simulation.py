@@ -10,6 +10,7 @@ from ottla.registry.tree import NoNodeError, SessionState
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
 from ottla.testing.simulation.copier import Copier
+from ottla.testing.simulation.group_ledger import GroupLedger
 from ottla.testing.simulation.invariants import check_in_the_end
 from ottla.testing.simulation.process import SimulatedProcess
 from ottla.testing.simulation.workload import History, Reader, TopicMaker, Writer
@@ -84,7 +85,8 @@ def test_copies_in_transactions_are_made_once_though_a_copier_dies(world: World)
         make_topic(world, cluster, history, topic)
     writer = Writer(cluster, "writer0", history)
     writer.process.spawn(writer.run("story", 200), "write")
-    copiers = [Copier(cluster, f"copier{n}", history, "story", "copy") for n in range(2)]
+    ledger = GroupLedger(history)
+    copiers = [Copier(cluster, f"copier{n}", ledger, "story", "copy") for n in range(2)]
     for copier in copiers:
         copier.process.spawn(copier.run(), "copy")
     reader = Reader(cluster, "reader", history, "read_committed")

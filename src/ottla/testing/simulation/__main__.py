@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from ottla.testing.simulation.story import Outcome, tell
+from ottla.testing.simulation.stories import tell
+from ottla.testing.simulation.story import Outcome
 
 HASH_SEED = "PYTHONHASHSEED"
 SHOWN = 6

@@ -16,6 +16,7 @@ from ottla.testing.simulation.zookeeper import HOST, PORT, SimulatedRegistry, Si
 BROKER_PORT: Final = 9092
 SESSION_TIMEOUT_MS: Final = 6_000
 START_RETRY_MS: Final = 1_000
+EXPIRATION_MS: Final = 3 * 3_600_000
 
 SETTINGS: Final[dict[str, str | int]] = {
     "zookeeper.connect": f"{HOST}:{PORT}",
@@ -33,6 +34,21 @@ SETTINGS: Final[dict[str, str | int]] = {
     "transaction.state.log.replication.factor": 3,
     "transaction.state.log.min.isr": 2,
     "group.initial.rebalance.delay.ms": 100,
+    "group.consumer.session.timeout.ms": SESSION_TIMEOUT_MS,
+    "group.consumer.min.session.timeout.ms": SESSION_TIMEOUT_MS,
+    "group.consumer.heartbeat.interval.ms": 1_000,
+    "group.consumer.min.heartbeat.interval.ms": 1_000,
+    # Clocks are wrong by an hour at most, so nothing is ever old enough for these.
+    "log.segment.bytes": 8_192,
+    "log.retention.ms": EXPIRATION_MS,
+    "log.retention.check.interval.ms": 5_000,
+    "offsets.retention.minutes": EXPIRATION_MS // 60_000,
+    "offsets.retention.check.interval.ms": 5_000,
+    "producer.id.expiration.ms": EXPIRATION_MS,
+    "producer.id.expiration.check.interval.ms": 5_000,
+    "transactional.id.expiration.ms": EXPIRATION_MS,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 5_000,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 2_000,
     "log.flush.offset.checkpoint.interval.ms": 5_000,
     "replica.high.watermark.checkpoint.interval.ms": 1_000,
 }

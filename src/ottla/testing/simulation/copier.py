@@ -13,7 +13,10 @@ from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.producer_config import ProducerConfig
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
-from ottla.testing.simulation.workload import METADATA_TIMEOUT_MS, POLL_MS, History, SimulatedClient
+from ottla.structs import TopicPartition
+from ottla.testing.simulation.group_ledger import GroupLedger
+from ottla.testing.simulation.group_reader import group_settings
+from ottla.testing.simulation.workload import METADATA_TIMEOUT_MS, POLL_MS, SimulatedClient
 
 if TYPE_CHECKING:
     from ottla.testing.simulation.cluster import SimulatedCluster
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 GROUP: Final = "copiers"
 CALL_TIMEOUT_MS: Final = 15_000
 CLOSE_TIMEOUT_MS: Final = 1_000
-SESSION_TIMEOUT_MS: Final = 6_000
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 RESTART_MS: Final = 300
 
@@ -30,10 +32,18 @@ class Copier(SimulatedClient):
     """One life of a copier: after any error it begins anew from what the group has committed."""
 
     def __init__(
-        self, cluster: SimulatedCluster, name: str, history: History, source: str, target: str
+        self,
+        cluster: SimulatedCluster,
+        name: str,
+        ledger: GroupLedger,
+        source: str,
+        target: str,
+        protocol: str = "classic",
     ) -> None:
-        super().__init__(cluster, name, history)
+        super().__init__(cluster, name, ledger.history)
         self.name = name
+        self._ledger = ledger
+        self._protocol = protocol
         self.source = source
         self.target = target
         self.committed_count = 0
@@ -71,6 +81,9 @@ class Copier(SimulatedClient):
         records: list[ConsumerRecord],
     ) -> None:
         offsets, group = consumer.positions(), await consumer.group_metadata()
+        for record in records:
+            partition = TopicPartition(record.topic, record.partition)
+            self._ledger.note_given(partition, record.offset, group.membership)
         await transactions.begin()
         errors: list[Exception] = []
         unanswered = len(records)
@@ -127,8 +140,7 @@ class Copier(SimulatedClient):
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
-                "session.timeout.ms": SESSION_TIMEOUT_MS,
-                "heartbeat.interval.ms": 1_000,
+                **group_settings(self._protocol),
                 "max.poll.interval.ms": 20_000,
                 "request.timeout.ms": 5_000,
             }

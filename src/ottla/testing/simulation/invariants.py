@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ottla.record.record_batch import batches
 from ottla.replication.partition import Partition
@@ -79,6 +79,13 @@ class Watcher:
                     f"{later} had begun at {end}"
                 )
 
+    def admit_losses(self, kept: Mapping[TopicPartition, int]) -> None:
+        """Nothing that was committed from these offsets on has to be there any more."""
+        for topic_partition, committed in self.committed.items():
+            limit = kept.get(topic_partition, 0)
+            for epoch in committed:
+                committed[epoch] = min(committed[epoch], limit)
+
     def _complain(self, text: str) -> None:
         self.history.violations.append(f"{self.cluster.world.now_ms} ms: {text}")
 
@@ -140,6 +147,9 @@ def check_history(history: History, partition: TopicPartition, log: dict[int, by
         if log.get(offset) != value
     ]
     values = list(log.values())
+    strange = set(values).difference(history.sent.get(partition, ()))
+    if strange:
+        wrong.append(f"{partition}: nobody has sent {sorted(strange)[:5]}")
     if len(set(values)) != len(values):
         twice = sorted({value for value in values if values.count(value) > 1})
         wrong.append(f"{partition}: {twice[:5]} are there more than once")

@@ -8,11 +8,14 @@ from functools import partial
 from typing import Final
 
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
+from ottla.testing.simulation.process import SimulatedProcess
 from ottla.testing.simulation.zookeeper import HOST as ZOOKEEPER_HOST
 
 MIN_PAUSE_MS: Final = 500
 MAX_PAUSE_MS: Final = 4_000
 MAX_CLOCK_SKEW_MS: Final = 3_600_000
+STROBES: Final = 10
+STROBE_MS: Final = 200
 
 
 class Nemesis:
@@ -34,6 +37,7 @@ class Nemesis:
             self._kill,
             self._kill,
             self._kill_and_start_at_once,
+            self._kill_all,
             self._stop,
             self._pause,
             self._cut_one_way,
@@ -44,10 +48,11 @@ class Nemesis:
             self._pause_zookeeper,
             self._slow_network,
             self._skew_clock,
+            self._strobe_clock,
         ]
         self._faults += [partial(fault, self.random) for fault in more_faults]
         if may_lose_power:
-            self._faults += [self._lose_power, self._lose_power_everywhere, self._kill_all]
+            self._faults += [self._lose_power, self._lose_power_everywhere]
 
     def start(self) -> None:
         self._wait()
@@ -61,6 +66,12 @@ class Nemesis:
         self.cluster.zookeeper.process.resume()
         for host in self.cluster.hosts:
             host.revive()
+
+    def kill_for_a_while(self, host: Host, reason: str) -> None:
+        """Kill a broker at a moment that somebody else has chosen."""
+        host.kill()
+        delay_ms = self._later(host.revive, 12_000)
+        self.log.append(f"{self.world.now_ms} ms: kill {host.name}, {reason}, for {delay_ms} ms")
 
     def _wait(self) -> None:
         delay_ms = self.random.randint(MIN_PAUSE_MS, MAX_PAUSE_MS)
@@ -180,6 +191,19 @@ class Nemesis:
         host = self._host()
         if host.process is None:
             return "skew no clock"
+        return f"set the clock of {host.name} by {self._jump(host.process)} ms"
+
+    def _strobe_clock(self) -> str:
+        """The clock jumps to and fro, which no synchronisation of time does slowly."""
+        host = self._host()
+        process = host.process
+        if process is None:
+            return "strobe no clock"
+        for number in range(STROBES):
+            self.world.loop.add_timer(STROBE_MS * (number + 1), partial(self._jump, process))
+        return f"let the clock of {host.name} jump {STROBES} times"
+
+    def _jump(self, process: SimulatedProcess) -> int:
         skew_ms = self.random.randint(-MAX_CLOCK_SKEW_MS, MAX_CLOCK_SKEW_MS)
-        host.process.clock.skew_ms = skew_ms
-        return f"set the clock of {host.name} by {skew_ms} ms"
+        process.clock.skew_ms = skew_ms
+        return skew_ms

@@ -38,7 +38,10 @@ Accept = Callable[["StreamEnd"], StreamUser]
 
 
 class Flow:
-    """One direction of a stream: what was sent, in order, and when it may arrive."""
+    """One direction of a stream: what was sent, in order, and when it may arrive.
+
+    It arrives in the process at the other end; if that is paused, when it goes on.
+    """
 
     def __init__(self, network: SimulatedNetwork, source: StreamEnd, target: StreamEnd) -> None:
         self._network = network
@@ -60,17 +63,19 @@ class Flow:
             self._network.hold(self._link, self)
             return
         self._is_scheduled = True
-        world = self._network.world
-        world.loop.add_timer(max(0, self._queue[0][0] - world.now_ms), self._arrive)
+        delay_ms = max(0, self._queue[0][0] - self._network.world.now_ms)
+        self._target.process.loop.add_timer(delay_ms, self._arrive)
 
     def _arrive(self) -> None:
         self._is_scheduled = False
         now_ms = self._network.world.now_ms
-        if not self._network.is_cut(self._link):
-            while self._queue and self._queue[0][0] <= now_ms:
-                _, data = self._queue.popleft()
-                self._target.arrived(data)
-        self.schedule()
+        try:
+            if not self._network.is_cut(self._link):
+                while self._queue and self._queue[0][0] <= now_ms:
+                    _, data = self._queue.popleft()
+                    self._target.arrived(data)
+        finally:
+            self.schedule()
 
     def clear(self) -> None:
         self._queue.clear()
@@ -112,24 +117,22 @@ class StreamEnd:
         self.network.streams.pop(self, None)
         if self.peer.flow is not None:
             self.peer.flow.clear()
-        self._tell(lambda user: user.on_end(error))
+        self.process.loop.call_soon(self._end, error)
 
     def arrived(self, data: bytes | None) -> None:
+        """Hand on what arrives; called in the process of this end."""
         if self.is_closed:
             return
         if data is None:
             self.is_closed = True
             self.network.streams.pop(self, None)
-            self._tell(lambda user: user.on_end(None))
-        else:
-            self._tell(lambda user: user.on_bytes(data))
+            self._end(None)
+        elif self.user is not None:
+            self.user.on_bytes(data)
 
-    def _tell(self, message: Callable[[StreamUser], object]) -> None:
-        def deliver() -> None:
-            if self.user is not None:
-                message(self.user)
-
-        self.process.loop.call_soon(deliver)
+    def _end(self, error: Exception | None) -> None:
+        if self.user is not None:
+            self.user.on_end(error)
 
 
 class ClientTransport(asyncio.Transport):

@@ -14,7 +14,7 @@ from ottla.runtime.background import logger as background_logger
 from ottla.runtime.scheduler import PeriodicTimer, Timer, log_task_death
 from ottla.testing.clock import MockClock
 from ottla.testing.memory_disk import MemoryDisk
-from ottla.testing.virtual_loop import VirtualLoop
+from ottla.testing.simulation.agenda import Agenda, AgendaLoop
 
 if TYPE_CHECKING:
     from ottla.testing.simulation.world import World
@@ -46,11 +46,11 @@ class WallClock:
         return self._clock.monotonic_ms()
 
 
-class ProcessLoop(VirtualLoop):
+class ProcessLoop(AgendaLoop):
     """The loop of a process, which may stop for ever in the middle of its tasks."""
 
-    def __init__(self, clock: MockClock) -> None:
-        super().__init__(clock)
+    def __init__(self, clock: MockClock, agenda: Agenda) -> None:
+        super().__init__(clock, agenda)
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def create_task(
@@ -74,7 +74,7 @@ class ProcessLoop(VirtualLoop):
 class ProcessScheduler:
     """`Scheduler` on the loop of one process, whoever calls."""
 
-    def __init__(self, loop: VirtualLoop, clock: WallClock) -> None:
+    def __init__(self, loop: ProcessLoop, clock: WallClock) -> None:
         self._loop = loop
         self._clock = clock
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -151,7 +151,7 @@ class SimulatedProcess:
         self.host = host
         self.disk = disk or MemoryDisk()
         self.state = ProcessState.RUNNING
-        self.loop = ProcessLoop(world.clock)  # type: ignore[abstract]
+        self.loop = ProcessLoop(world.clock, world.agenda)  # type: ignore[abstract]
         self.clock = WallClock(world.clock)
         self.scheduler = ProcessScheduler(self.loop, self.clock)
         chance = random.Random(world.random.getrandbits(64))
@@ -185,21 +185,26 @@ class SimulatedProcess:
         """SIGSTOP: it does nothing, and does not know how long."""
         if self.is_running:
             self.state = ProcessState.PAUSED
+            self.loop.sleep()
 
     def resume(self) -> None:
         """SIGCONT."""
         if self.state is ProcessState.PAUSED:
             self.state = ProcessState.RUNNING
+            self.loop.wake_up()
 
     def kill(self) -> None:
         """SIGKILL: not one more instruction. What it has sent and written stays."""
         if self.is_alive:
             self.state = ProcessState.DEAD
+            self.loop.sleep()
             self.disk.end_process()
             self.network.close_all()
 
     def lose_power(self, chance: random.Random | None) -> None:
-        """The machine goes down: what was not synced is lost, or a random part of it."""
-        if self.is_alive:
-            self.kill()
-            self.disk.crash(chance)
+        """The machine goes down: what was not synced is lost, or a random part of it.
+
+        Also what a process has left behind that was dead already.
+        """
+        self.kill()
+        self.disk.crash(chance)

@@ -71,7 +71,7 @@ class Client:
 
     def on_bytes(self, data: bytes) -> None:
         self.inbox += data
-        self._processor.schedule_turn()
+        self._processor.look_at(self.connection)
 
     def on_end(self, error: Exception | None) -> None:
         self.connection.close(str(error) if error else "the client has closed the connection")
@@ -97,6 +97,8 @@ class SimulatedProcessor:
         self._on_request = on_request
         self._complete_delayed = complete_delayed
         self._clients: dict[Connection, Client] = {}
+        self._to_handle: dict[Connection, None] = {}
+        self._to_send: dict[Connection, None] = {}
         self._accepted_count = 0
         self._to_close: list[Connection] = []
         self._turn_is_due = False
@@ -131,6 +133,7 @@ class SimulatedProcessor:
 
     def start(self) -> None:
         self._is_serving = True
+        self._to_handle.update(dict.fromkeys(self._clients))
         self.schedule_turn()
 
     async def stop(self, timeout_ms: int) -> None:
@@ -154,6 +157,11 @@ class SimulatedProcessor:
 
     # The turn
 
+    def look_at(self, connection: Connection) -> None:
+        """Something has arrived, or the connection may take requests again."""
+        self._to_handle[connection] = None
+        self.schedule_turn()
+
     def schedule_turn(self) -> None:
         if not self._turn_is_due:
             self._turn_is_due = True
@@ -162,10 +170,13 @@ class SimulatedProcessor:
     def _drain(self) -> None:
         self._turn_is_due = False
         if self._is_serving:
-            for client in list(self._clients.values()):
-                self._handle(client)
+            to_handle, self._to_handle = self._to_handle, {}
+            for connection in to_handle:
+                if connection in self._clients:
+                    self._handle(self._clients[connection])
         self._complete_delayed()
-        for connection in self.connections:
+        to_send, self._to_send = self._to_send, {}
+        for connection in to_send:
             self._send(connection)
         self._close()
 
@@ -215,7 +226,8 @@ class SimulatedProcessor:
     # What connections ask for
 
     def has_output(self, connection: Connection) -> None:
-        self.schedule_turn()
+        self._to_send[connection] = None
+        self.look_at(connection)
 
     def begin_close(self, connection: Connection) -> None:
         self._to_close.append(connection)
@@ -230,6 +242,6 @@ class SimulatedProcessor:
             def unmute() -> None:
                 if self._clock.monotonic_ms() >= connection.throttled_until_ms:
                     connection.muted &= ~THROTTLED
-                    self.schedule_turn()
+                    self.look_at(connection)
 
             self._scheduler.call_later(delay_ms, unmute)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from ottla.replication.partition import Partition
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
-from ottla.testing.simulation.copier import Copier
 from ottla.testing.simulation.invariants import Watcher, check_in_the_end, partitions_of
 from ottla.testing.simulation.nemesis import Nemesis
 from ottla.testing.simulation.workload import History, Reader, TopicMaker, Writer
@@ -19,16 +18,12 @@ from ottla.testing.simulation.world import World
 from ottla.testing.virtual_loop import TimelessError
 
 TOPIC: Final = "story"
-COPY: Final = "copy"
 PARTITIONS: Final = 2
 BROKERS: Final = 3
 START_LIMIT_MS: Final = 60_000
 TROUBLE_MS: Final = 30_000
 PEACE_LIMIT_MS: Final = 180_000
-LOOK_EVERY_STEPS: Final = 8
-ZOMBIE_MS: Final = 2_000
-COPY_STORY_EVERY: Final = 4
-"""So many seeds make one story with groups and transactions, which take longer to tell."""
+LOOK_EVERY_STEPS: Final = 4
 
 
 @dataclass(slots=True)
@@ -51,11 +46,16 @@ class Story:
     Invariant: everything that happens follows from the seed.
     """
 
+    may_flush_each_batch: ClassVar[bool] = True
+    settings: ClassVar[Mapping[str, str | int]] = {}
+
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
         # Without a flush per batch a whole cluster that loses power loses records, and may.
-        flushes = self.world.random.random() < 0.5
-        settings: dict[str, str | int] = {"log.flush.interval.messages": 1} if flushes else {}
+        flushes = self.may_flush_each_batch and self.world.random.random() < 0.5
+        settings = dict(self.settings)
+        if flushes:
+            settings["log.flush.interval.messages"] = 1
         self.cluster = SimulatedCluster(self.world, BROKERS, **settings)
         self.history = History()
         self.watcher = Watcher(self.cluster, self.history)
@@ -173,103 +173,6 @@ class Story:
         )
 
 
-class CopyStory(Story):
-    """Copiers in a group copy the topic in transactions; they are killed and paused as well."""
-
-    def __init__(self, seed: int) -> None:
-        self._copiers: list[Copier] = []
-        super().__init__(seed)
-        self._copies = [TopicPartition(COPY, index) for index in range(PARTITIONS)]
-
-    def _begin(self) -> None:
-        self._make_topic(TOPIC)
-        self._make_topic(COPY)
-        self._start_writer("writer0", interval_ms=600)
-        for number in range(2):
-            self._copiers.append(self._start_copier(f"copier{number}"))
-        reader = Reader(self.cluster, "reader", self.history, "read_committed")
-        reader.process.spawn(reader.run(self._copies), "read")
-
-    def _start_copier(self, name: str) -> Copier:
-        copier = Copier(self.cluster, name, self.history, TOPIC, COPY)
-        copier.process.spawn(copier.run(), "copy")
-        return copier
-
-    def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return [self._kill_copier, self._pause_copier, self._replace_copier]
-
-    def _kill_copier(self, chance: random.Random) -> str:
-        index = chance.randrange(len(self._copiers))
-        name = self._copiers[index].name
-        self._copiers[index].process.kill()
-        self._copiers[index] = self._start_copier(name)
-        return f"kill {name} and start it again"
-
-    def _pause_copier(self, chance: random.Random) -> str:
-        copier = chance.choice(self._copiers)
-        delay_ms = chance.randint(1_000, 12_000)
-        copier.process.pause()
-        self.world.loop.add_timer(delay_ms, copier.process.resume)
-        return f"pause {copier.name} for {delay_ms} ms"
-
-    def _replace_copier(self, chance: random.Random) -> str:
-        """Another one begins with the same transactional id while the first one only sleeps."""
-        index = chance.randrange(len(self._copiers))
-        zombie, delay_ms = self._copiers[index], chance.randint(1_000, 8_000)
-        zombie.process.pause()
-        self._copiers[index] = self._start_copier(zombie.name)
-        self.world.loop.add_timer(delay_ms, zombie.process.resume)
-        # It may try for a while; then somebody notices that there are two.
-        self.world.loop.add_timer(delay_ms + ZOMBIE_MS, zombie.process.kill)
-        return f"replace {zombie.name}, which wakes up after {delay_ms} ms"
-
-    def _end(self) -> None:
-        super()._end()
-        if self.history.violations:
-            return
-        last = Reader(self.cluster, "last-committed-reader", History(), "read_committed")
-        last.process.spawn(last.run(self._copies), "read every copy")
-
-        def are_copied() -> bool:
-            return all(
-                len(last.history.seen.get(copy, {})) >= len(self.history.seen.get(tp, {}))
-                for tp, copy in zip(self.partitions, self._copies, strict=True)
-            )
-
-        if not self.world.run_until(are_copied, PEACE_LIMIT_MS):
-            self.history.violations.append(f"not everything is copied: {self._state()}")
-        for tp, copy in zip(self.partitions, self._copies, strict=True):
-            self._compare(tp, copy, last.history.seen.get(copy, {}))
-            self._compare_prefix(copy, last.history.seen.get(copy, {}))
-
-    def _compare(
-        self, source: TopicPartition, copy: TopicPartition, copied: dict[int, bytes]
-    ) -> None:
-        originals = [value for _, value in sorted(self.history.seen.get(source, {}).items())]
-        copies = [value for _, value in sorted(copied.items())]
-        if originals != copies:
-            missing = sorted(set(originals) - set(copies))
-            twice = sorted({value for value in copies if copies.count(value) > 1})
-            self.history.violations.append(
-                f"{copy}: the copies are not the originals; missing {missing[:5]}, "
-                f"more than once {twice[:5]}"
-            )
-
-    def _compare_prefix(self, copy: TopicPartition, copied: dict[int, bytes]) -> None:
-        """What a reader of committed records saw in the time of trouble is still so."""
-        self.history.violations += [
-            f"{copy}: a reader saw {value!r} at offset {offset}; there is {copied.get(offset)!r}"
-            for offset, value in self.history.seen.get(copy, {}).items()
-            if copied.get(offset) != value
-        ]
-
-
 def isr_of(partition: Partition) -> tuple[int, ...]:
     """The replicas in sync, as the leader knows them; of a follower nothing."""
     return () if partition.leading is None else partition.leading.in_sync.committed
-
-
-def tell(seed: int) -> Outcome:
-    """The story of a seed, told to its end."""
-    kind = CopyStory if seed % COPY_STORY_EVERY == 0 else Story
-    return kind(seed).run()

@@ -39,9 +39,12 @@ class History:
     refused: set[bytes] = field(default_factory=set)
     sent: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
     seen: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
+    unpromised: set[bytes] = field(default_factory=set)
     violations: list[str] = field(default_factory=list)
 
     def note_acknowledged(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+        if value in self.unpromised:
+            return
         known = self.acknowledged.setdefault(partition, {})
         if known.setdefault(offset, value) != value:
             self.violations.append(
@@ -54,6 +57,17 @@ class History:
             self.violations.append(
                 f"{partition}: at offset {offset} a reader saw {known[offset]!r}, then {value!r}"
             )
+
+    def admit_loss(self, partition: TopicPartition, offset: int) -> None:
+        """From this offset on nothing is promised any more: what follows may take its place.
+
+        An answer that is on its way may still promise what is lost, so those do not count.
+        """
+        answered = self.refused.union(self.acknowledged.get(partition, {}).values())
+        self.unpromised.update(set(self.sent.get(partition, ())) - answered)
+        for known in (self.acknowledged, self.seen):
+            kept = {at: value for at, value in known.get(partition, {}).items() if at < offset}
+            known[partition] = kept
 
 
 class SimulatedClient:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable
 from typing import Final
 
 from ottla.testing.clock import MockClock
+from ottla.testing.simulation.agenda import Agenda, AgendaLoop
 from ottla.testing.simulation.network import SimulatedNetwork
 from ottla.testing.simulation.process import SimulatedProcess
-from ottla.testing.virtual_loop import VirtualLoop
 
 CLOSING_ROUNDS: Final = 3
 CLOSING_ROUND_MS: Final = 60_000
@@ -28,7 +29,8 @@ class World:
         self.seed = seed
         self.random = random.Random(seed)
         self.clock = MockClock()
-        self.loop = VirtualLoop(self.clock)  # type: ignore[abstract]
+        self.agenda = Agenda()
+        self.loop = AgendaLoop(self.clock, self.agenda)  # type: ignore[abstract]
         self.network = SimulatedNetwork(self)
         self.processes: list[SimulatedProcess] = []
         self.step_count = 0
@@ -48,18 +50,19 @@ class World:
 
     def run(self, ms: int) -> None:
         """Let `ms` milliseconds pass."""
-        end_ms = self.now_ms + ms
-        while self._step(end_ms):
-            self.after_step()
+        self.run_until(lambda: False, ms)
 
     def run_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
         """Go on until the condition holds, for `limit_ms` at most; whether it does."""
         end_ms = self.now_ms + limit_ms
-        while not condition():
-            if not self._step(end_ms):
-                return condition()
-            self.after_step()
-        return True
+        try:
+            while not condition():
+                if not self._step(end_ms):
+                    return condition()
+                self.after_step()
+            return True
+        finally:
+            asyncio._set_running_loop(None)
 
     def close(self) -> None:
         """End every task, also those of the dead, so that nothing is left for the collector.
@@ -68,36 +71,37 @@ class World:
         """
         disabled = logging.root.manager.disable
         logging.disable()
+        self.loop.sleep()  # nobody begins anything
         try:
             for process in self.processes:
                 process.network.close_all()
+                process.loop.wake_up()
             for _ in range(CLOSING_ROUNDS):
                 for process in self.processes:
                     process.loop.cancel_tasks()
                     process.loop.run_ready()
                 self.clock.advance(CLOSING_ROUND_MS)
-                for process in self.processes:
-                    process.loop.run_due()
+                for loop, timers in self.agenda.take_due(self.now_ms).items():
+                    loop.run_timers(timers)
         finally:
+            asyncio._set_running_loop(None)
             logging.disable(disabled)
 
     def _step(self, end_ms: int) -> bool:
         """One process runs as far as it gets, or time passes; False when `end_ms` is reached."""
         self.step_count += 1
-        loops: list[VirtualLoop] = [each.loop for each in self.processes if each.is_running]
-        loops.append(self.loop)
-        ready = [loop for loop in loops if loop.has_ready]
+        agenda, ready = self.agenda, self.agenda.ready
         if ready:
-            self.random.choice(ready).run_ready()
+            loop = ready.pop(self.random.randrange(len(ready)) if len(ready) > 1 else 0)
+            loop.run_ready()
             return True
-        times = [time for time in (loop.next_due_ms() for loop in loops) if time is not None]
-        next_ms = max(min(times, default=end_ms), self.now_ms)
-        if next_ms > end_ms or (not times and self.now_ms >= end_ms):
+        due_ms = agenda.next_due_ms()
+        if due_ms is None or due_ms > end_ms:
             self.clock.advance(max(0, end_ms - self.now_ms))
             return False
-        self.clock.advance(next_ms - self.now_ms)
-        due = [loop for loop in loops if (at := loop.next_due_ms()) is not None and at <= next_ms]
+        self.clock.advance(max(0, due_ms - self.now_ms))
+        due = list(agenda.take_due(self.now_ms).items())
         self.random.shuffle(due)
-        for loop in due:
-            loop.run_due()
-        return bool(due)
+        for loop, timers in due:
+            loop.run_timers(timers)
+        return True

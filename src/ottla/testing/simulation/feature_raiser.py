@@ -1,4 +1,4 @@
-"""Copiers once more, in a cluster where the end of each transaction raises its epoch (KIP-890)."""
+"""Puts transaction.version 2 in force: the end of each transaction raises its epoch (KIP-890)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.features import FeatureUpdateKey, UpdateFeaturesRequest
-from ottla.testing.simulation.story import START_LIMIT_MS, CopyStory
 from ottla.testing.simulation.workload import SimulatedClient
 
 TIMEOUT_MS: Final = 10_000
@@ -37,14 +36,3 @@ class FeatureRaiser(SimulatedClient):
             await self.pause(200)
         admin.close()
         self.is_done = True
-
-
-class BumpedCopyStory(CopyStory):
-    """The same story, told with transaction.version 2 in force from the beginning."""
-
-    def _begin(self) -> None:
-        raiser = FeatureRaiser(self.cluster, "raiser", self.history)
-        raiser.process.spawn(raiser.run(), "raise the feature")
-        if not self.world.run_until(lambda: raiser.is_done, START_LIMIT_MS):
-            self.history.violations.append(f"{FEATURE} was not raised")
-        super()._begin()

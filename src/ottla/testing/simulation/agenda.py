@@ -1,0 +1,133 @@
+"""What is to be done next in a world: the loops that can run now, and the timers of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from contextvars import Context
+from functools import partial
+from itertools import count
+from typing import TypeVarTuple
+
+from ottla.runtime.timing_wheel import TimerTask
+from ottla.testing.clock import MockClock
+from ottla.testing.virtual_loop import VirtualLoop
+
+Ts = TypeVarTuple("Ts")
+
+Entry = tuple[int, int, "AgendaLoop", TimerTask]
+
+
+class Agenda:
+    """One heap for all timers of a world, and a list of the loops that have something to run.
+
+    Loops that sleep, as those of paused and dead processes do, are in neither: their timers are
+    put aside when they are due, and come back when the loop wakes up.
+    """
+
+    def __init__(self) -> None:
+        self.ready: list[AgendaLoop] = []
+        self._heap: list[Entry] = []
+        self._order = count()
+
+    def add(self, loop: AgendaLoop, task: TimerTask) -> None:
+        heapq.heappush(self._heap, (task.expiration_ms, next(self._order), loop, task))
+
+    def restore(self, entry: Entry) -> None:
+        heapq.heappush(self._heap, entry)
+
+    def next_due_ms(self) -> int | None:
+        """When the first timer is due of a loop that does not sleep."""
+        heap = self._heap
+        while heap:
+            entry = heap[0]
+            if entry[3].callback is not None:
+                if not entry[2].is_asleep:
+                    return entry[0]
+                entry[2].put_aside(entry)
+            heapq.heappop(heap)
+        return None
+
+    def take_due(self, now_ms: int) -> dict[AgendaLoop, list[Entry]]:
+        """Take out what is due, by loop, each in the order of time."""
+        due: dict[AgendaLoop, list[Entry]] = {}
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms:
+            entry = heapq.heappop(heap)
+            if entry[3].callback is None:
+                continue
+            if entry[2].is_asleep:
+                entry[2].put_aside(entry)
+            else:
+                due.setdefault(entry[2], []).append(entry)
+        return due
+
+
+class AgendaLoop(VirtualLoop):
+    """A loop that says when it can run, and whose timers stand in the agenda."""
+
+    def __init__(self, clock: MockClock, agenda: Agenda) -> None:
+        super().__init__(clock)
+        self.is_asleep = False
+        self._agenda = agenda
+        self._put_aside: list[Entry] = []
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._ready and not self._is_running and not self.is_asleep:
+            self._agenda.ready.append(self)
+        self._ready.append(handle)
+        return handle
+
+    def add_timer(self, delay_ms: int, callback: Callable[[], object]) -> TimerTask:
+        task = TimerTask(self.clock.monotonic_ms() + max(0, delay_ms), callback)
+        if delay_ms > 0:
+            self._agenda.add(self, task)
+        else:
+            self.call_soon(task.run)
+        return task
+
+    def run_timers(self, due: list[Entry]) -> None:
+        """Run timers that are due, and what can be run after them; if it sleeps, when it wakes."""
+        if self.is_asleep:
+            self._put_aside += due
+        else:
+            self._run(partial(_run_each, due))
+
+    def _run(self, first: Callable[[], object]) -> None:
+        # As the base class does, but the world takes the last loop back: it runs very many.
+        asyncio._set_running_loop(self)
+        self._is_running = True
+        try:
+            first()
+            self._run_ready_handles()
+        finally:
+            self._is_running = False
+
+    def put_aside(self, entry: Entry) -> None:
+        self._put_aside.append(entry)
+
+    def sleep(self) -> None:
+        """Nothing runs any more, and no timer, until `wake_up`."""
+        self.is_asleep = True
+        if self in self._agenda.ready:
+            self._agenda.ready.remove(self)
+
+    def wake_up(self) -> None:
+        """Go on; what was due in the meantime runs now."""
+        if not self.is_asleep:
+            return
+        self.is_asleep = False
+        entries, self._put_aside = self._put_aside, []
+        for entry in entries:
+            self._agenda.restore(entry)
+        if self._ready:
+            self._agenda.ready.append(self)
+
+
+def _run_each(due: list[Entry]) -> None:
+    for entry in due:
+        entry[3].run()

@@ -1,0 +1,31 @@
+"""Which story a seed tells."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.testing.simulation.copy_story import CopyStory
+from ottla.testing.simulation.group_story import GroupStory
+from ottla.testing.simulation.power_story import PowerStory
+from ottla.testing.simulation.story import Outcome, Story
+
+KINDS: Final[tuple[type[Story], ...]] = (
+    CopyStory,
+    Story,
+    GroupStory,
+    Story,
+    CopyStory,
+    Story,
+    GroupStory,
+    PowerStory,
+)
+"""By the seed, modulo their number."""
+
+
+def kind_of(seed: int) -> type[Story]:
+    return KINDS[seed % len(KINDS)]
+
+
+def tell(seed: int) -> Outcome:
+    """The story of a seed, told to its end."""
+    return kind_of(seed)(seed).run()
