@@ -25,10 +25,15 @@ ISR_LIMIT_S = 60.0
 
 @dataclass(slots=True)
 class History:
-    """What was acknowledged and what is there, by partition, in order."""
+    """What was acknowledged and what is there, by partition, in order.
 
-    acked: dict[int, list[int]]
+    `acked` has the offset that each number was given; librdkafka does not know that of one which
+    was there already when it was sent again. `places` has the offset where it is.
+    """
+
+    acked: dict[int, dict[int, int]]
     read: dict[int, list[int]] = field(default_factory=dict)
+    places: dict[int, dict[int, int]] = field(default_factory=dict)
 
     @property
     def lost(self) -> int:
@@ -37,6 +42,15 @@ class History:
     @property
     def duplicated(self) -> int:
         return sum(len(numbers) - len(set(numbers)) for numbers in self.read.values())
+
+    @property
+    def moved(self) -> int:
+        """How many are not where the acknowledgement said."""
+        return sum(
+            offset >= 0 and self.places[partition].get(number, offset) != offset
+            for partition, numbers in self.acked.items()
+            for number, offset in numbers.items()
+        )
 
     @property
     def reordered(self) -> int:
@@ -52,8 +66,9 @@ class ChaosLoad:
 
     def __init__(self, bootstrap_servers: str, topic: str, **settings: object) -> None:
         self.topic = topic
-        self.acked: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
+        self.acked: dict[int, dict[int, int]] = {index: {} for index in range(PARTITIONS)}
         self.problems: list[str] = []
+        self.latencies_s: list[float] = []
         self.longest_gap_s = 0.0
         self._sent = [0] * PARTITIONS
         self._last_ack_s: dict[int, float] = {}
@@ -89,6 +104,11 @@ class ChaosLoad:
     def rate(self) -> float:
         """Acknowledged records a second, faults and all."""
         return self.count / (time.monotonic() - self._began_s)
+
+    @property
+    def p99_ms(self) -> float:
+        """How long 99 of 100 waited for their acknowledgement at most."""
+        return 1000 * sorted(self.latencies_s)[len(self.latencies_s) * 99 // 100]
 
     def until_more(self, count: int = 100, limit_s: float = LIMIT_S) -> None:
         """Wait until each partition has acknowledged so many more."""
@@ -137,7 +157,8 @@ class ChaosLoad:
         gap_s = now_s - self._last_ack_s.get(partition, now_s)
         self.longest_gap_s = max(self.longest_gap_s, gap_s)
         self._last_ack_s[partition] = now_s
-        self.acked[partition].append(int(message.value()))
+        self.latencies_s.append(message.latency())
+        self.acked[partition][int(message.value())] = message.offset()
 
 
 class Story:
@@ -232,17 +253,20 @@ class Story:
     def _count(self) -> None:
         history = History(self.load.acked)
         for partition in range(PARTITIONS):
-            history.read[partition] = read_all(self.world.bootstrap_servers, self.topic, partition)
+            found = read_all(self.world.bootstrap_servers, self.topic, partition)
+            history.read[partition] = [number for number, _ in found]
+            history.places[partition] = dict(found)
         print(
             f"{self.name:<34} seed={self.seed} acked={self.load.count} lost={history.lost} "
-            f"duplicated={history.duplicated} reordered={history.reordered} "
-            f"longest_gap_ms={self.load.longest_gap_s * 1000:.0f} "
-            f"isr_full_ms={self.isr_full_s * 1000:.0f}",
+            f"duplicated={history.duplicated} reordered={history.reordered} moved={history.moved} "
+            f"p99_ms={self.load.p99_ms:.0f} longest_gap_ms={self.load.longest_gap_s * 1000:.0f} "
+            f"isr_full_ms={self.isr_full_s * 1000:.0f} {self.world.footprint()}",
             flush=True,
         )
         assert history.lost <= self.may_lose, f"{history.lost} acknowledged records are lost"
         assert not history.duplicated, f"{history.duplicated} records are there twice"
         assert not history.reordered, f"{history.reordered} records are out of order"
+        assert not history.moved, f"{history.moved} records are not at their offsets"
         if not self.may_lose:
             assert not self.load.problems, self.load.problems[:3]
         for partition in range(PARTITIONS):
@@ -253,8 +277,8 @@ class Story:
         return len(logs) == 1
 
 
-def read_all(bootstrap_servers: str, topic: str, partition: int) -> list[int]:
-    """The numbers of a partition from its beginning to its end."""
+def read_all(bootstrap_servers: str, topic: str, partition: int) -> list[tuple[int, int]]:
+    """The numbers of a partition from its beginning to its end, each with its offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -265,14 +289,14 @@ def read_all(bootstrap_servers: str, topic: str, partition: int) -> list[int]:
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
-    numbers: list[int] = []
+    numbers: list[tuple[int, int]] = []
     deadline = time.monotonic() + LIMIT_S
     try:
         while time.monotonic() < deadline:
             for message in consumer.consume(5000, 0.2):
                 error = message.error()
                 if error is None:
-                    numbers.append(int(message.value()))
+                    numbers.append((int(message.value()), message.offset()))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     return numbers
         raise AssertionError(f"{topic}-{partition} cannot be read to its end")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,11 @@ SETTINGS = {
     "inter.broker.listener.name": "REPLICATION",
     "replica.lag.time.max.ms": "3000",
     "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
+    # On a busy machine ZooKeeper's disk makes it wait.
+    "zookeeper.connection.timeout.ms": "25000",
 }
+MAX_RESIDENT_MB = 200
+MAX_FILES = 1000
 JAVA_LCG, JAVA_INCREMENT, JAVA_MASK = 0x5DEECE66D, 0xB, (1 << 48) - 1
 PASSWORD_SECRET = 0xB3415C00
 PASSWORD_LENGTH = 16
@@ -160,10 +165,33 @@ class ChaosWorld(ClusterProcess):
         twin.stop()
         twin.close()
 
+    def footprint(self) -> str:
+        """The most memory and the most open files that a broker has; AssertionError beyond bounds.
+
+        All that it has seen are some hundred small partitions and a few clients.
+        """
+        pids = [self.brokers[each].pid for each in self.live_brokers]
+        resident_mb = max(map(resident_bytes, pids)) >> 20
+        files = max(sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()) for pid in pids)
+        assert resident_mb < MAX_RESIDENT_MB, f"a broker has {resident_mb} MB"
+        assert files < MAX_FILES, f"a broker has {files} open files"
+        return f"rss_mb={resident_mb} files={files}"
+
+    def changes(self, topic: str, partition: int) -> int:
+        """How often the state of a partition has been written."""
+        path = f"{self.chroot}/brokers/topics/{topic}/partitions/{partition}/state"
+        return int(self.client.retry(self.client.get, path)[1].version)
+
     def log_bytes(self, broker_id: int, topic: str, partition: int) -> bytes:
         """All record batches of a replica, wherever its segments begin."""
         folder = self.brokers[broker_id].data_dir / f"{topic}-{partition}"
         return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that a process has."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def session_password(session: int) -> bytes:

@@ -1,4 +1,4 @@
-"""A network between processes of this machine that can be cut, in one direction or in both.
+"""A network between processes of this machine that can be cut, one way or both ways, or slowed.
 
 Every server is reached through a proxy. The proxy finds out which process has called by its socket,
 so that what goes from A to B can be held while C still reaches B. What is held goes on when the cut
@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import re
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,9 +22,25 @@ Answer = TypeVar("Answer")
 
 CLIENT = "client"
 CHUNK = 1 << 16
+PACKET = 1448
 LIMIT_S = 10
 TURNS = 10
 SOCKET = re.compile(r"socket:\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Road:
+    """How long data take from one end to the other; a lost packet is sent again a round trip on."""
+
+    delay_s: float
+    bytes_per_s: float
+    loss: float
+    chance: random.Random
+
+    def seconds(self, size: int) -> float:
+        packets = -(-size // PACKET)
+        lost = any(self.chance.random() < self.loss for _ in range(packets))
+        return self.delay_s + size / self.bytes_per_s + (2 * self.delay_s if lost else 0)
 
 
 class CutNetwork:
@@ -33,6 +51,7 @@ class CutNetwork:
         """The processes that are no clients, and their names as ends."""
         self._cuts: set[tuple[str, str]] = set()
         self._healed = asyncio.Event()
+        self._roads: dict[tuple[str, str], Road] = {}
         self._links: set[tuple[str, str, asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
@@ -66,11 +85,20 @@ class CutNetwork:
         """Cut both ways between one end and the others."""
         self.cut(*((name, other) for other in others), *((other, name) for other in others))
 
+    def slow(self, road: Road, *pairs: tuple[str, str]) -> None:
+        """Let whatever goes from the first to the second of a pair take this road."""
+
+        async def change() -> None:
+            self._roads |= dict.fromkeys(pairs, road)
+
+        self._call(change())
+
     def heal(self) -> None:
-        """No cuts any more: what was held goes on."""
+        """No cuts and no slow roads any more: what was held goes on."""
 
         async def change() -> None:
             self._cuts.clear()
+            self._roads.clear()
             self._healed.set()
             self._healed = asyncio.Event()
 
@@ -148,6 +176,8 @@ class CutNetwork:
     ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
+                if road := self._roads.get((source, target)):
+                    await asyncio.sleep(road.seconds(len(data)))
                 while (source, target) in self._cuts:
                     await self._healed.wait()
                 writer.write(data)

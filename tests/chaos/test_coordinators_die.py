@@ -14,6 +14,7 @@ from ottla.testing.cluster_process import ClusterProcess
 
 COMMITTED = {"isolation.level": "read_committed"}
 PARTITIONS = 4
+REBALANCING = ("PreparingRebalance", "Reconciling")
 
 
 @pytest.fixture
@@ -43,13 +44,14 @@ def test_successor_aborts_what_takes_too_long(cluster, view, unique):
     assert read_numbers(cluster.bootstrap_servers, transaction.name, 0, 0, **COMMITTED) == []
 
 
-def test_rebalance_goes_on_with_another_coordinator(cluster, view, unique):
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_rebalance_goes_on_with_another_coordinator(cluster, view, unique, protocol):
     """It dies while it waits for a member that does not come: the next one waits for it (F42)."""
     topic, group = unique("numbers"), unique("group")
     view.create(topic, PARTITIONS)
     with (
         SteadyLoad(cluster.bootstrap_servers, topic, PARTITIONS) as load,
-        LiveGroup(view, group, topic) as members,
+        LiveGroup(view, group, topic, protocol) as members,
     ):
         first = members.join()
         members.until_shared()
@@ -70,4 +72,4 @@ def test_rebalance_goes_on_with_another_coordinator(cluster, view, unique):
 
 
 def is_rebalancing(admin, group) -> bool:
-    return admin.describe_groups([group])[group].state == "PreparingRebalance"
+    return admin.describe_groups([group])[group].state in REBALANCING

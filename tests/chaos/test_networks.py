@@ -1,12 +1,15 @@
-"""Cuts between brokers, one-way and both ways, and between brokers and ZooKeeper (F21-F24)."""
+"""Cuts between brokers, one-way and both ways, and from ZooKeeper; slow roads (F21-F24, F34)."""
 
 from __future__ import annotations
 
 import pytest
 from chaos_world import BROKERS, SESSION_S, ZOOKEEPER, end
 from cluster_load import until
+from cut_network import Road
 
 QUIET_S = 2.0
+DELAY_S, BYTES_PER_S, LOSS = 0.1, 3_000_000 / 8, 0.01
+MAX_FLAPS = 6
 
 
 def led_by(broker_id: int) -> dict[int, list[int]]:
@@ -88,3 +91,18 @@ def test_ring(story, world):
         assert world.znode("/controller_epoch") == epoch
         world.network.heal()
         told.until_in_sync()
+
+
+def test_slow_and_lossy_network(story, world):
+    """100 ms, 3 Mbit/s and 1 % loss between brokers: it takes longer, and that is all (F34)."""
+    with story("F34 slow and lossy network") as told:
+        before = [world.changes(told.topic, partition) for partition in range(3)]
+        road = Road(DELAY_S, BYTES_PER_S, LOSS, told.chance)
+        ways = [(end(one), end(other)) for one in BROKERS for other in BROKERS if one != other]
+        world.network.slow(road, *ways)
+        for _ in range(20):
+            told.load.until_more(200)
+        flaps = [world.changes(told.topic, p) - before[p] for p in range(3)]
+        print(f"the in-sync replicas changed {flaps} times")
+        assert max(flaps) <= MAX_FLAPS
+        world.network.heal()
