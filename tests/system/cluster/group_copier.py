@@ -12,6 +12,10 @@ LIMIT_SECONDS = 30
 POLL_SECONDS = 0.2
 TORN = b"aborted "
 SESSION_MS = 3000
+# Partitions may be taken away, or the coordinator may die, while the places to go back to are asked
+# for; librdkafka calls none of these retriable.
+PASSING = {"_STATE", "UNKNOWN_MEMBER_ID", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"}
+PASSING |= {"COORDINATOR_LOAD_IN_PROGRESS"}
 
 
 def say(**what):
@@ -90,8 +94,7 @@ def until_done(call, error_type):
         except error_type as failure:
             error = failure.args[0]
             say(refused=str(error))
-            # Partitions may be taken away while the places to go back to are asked for.
-            if not error.retriable() and error.name() not in ("_STATE", "UNKNOWN_MEMBER_ID"):
+            if not error.retriable() and error.name() not in PASSING:
                 raise
 
 
