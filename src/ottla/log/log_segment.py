@@ -307,10 +307,20 @@ class LogSegment:
         if offset >= self.recent.start_offset:
             return self.recent.position_of(offset)
         position = self._hints.get(offset)
-        if position is None:
-            header = self.header_of(offset)
-            return None if header is None else header[0]
-        return position
+        return self._search(offset) if position is None else position
+
+    def _search(self, offset: int) -> int | None:
+        """`position_of` by the index; who reads on does not wait for the disk to show what follows.
+
+        What he has read is in the page cache, and its end is where the wanted batch begins.
+        """
+        for position, batch in self.headers_from(offset):
+            if batch.last_offset >= offset:
+                return position
+            if batch.next_offset == offset:
+                following = position + batch.size_in_bytes
+                return following if following < self.size else None
+        return None
 
     def header_of(self, offset: int) -> tuple[int, RecordBatch] | None:
         """Position and header of the batch that holds `offset`, or of the next one."""
@@ -404,6 +414,8 @@ class LogSegment:
         entry = self.offset_index.lookup_position(position)
         if entry.position <= start:
             entry = OffsetPosition(self.base_offset, start)
+        elif not self.file.is_cached(position - entry.position + 1, entry.position):
+            return entry.position  # a little less, without waiting for the disk
         for border, batch in read_headers(self.file, entry.position, self.size):
             if border + batch.size_in_bytes > position:
                 self._hint(batch.base_offset, border)

@@ -14,7 +14,9 @@ MAX_BYTES_PER_CALL = 1 << 30
 # The kernel reads ahead in pieces of this size by default, so that a piece is in the page cache, or
 # is not, as a whole.
 CACHE_PIECE_BYTES = 128 * 1024
-READ_BYTES = 512 * 1024
+# What is read ahead goes into the same few pages over and over: nobody looks at it there.
+SCRATCH_BYTES = 32 * 1024
+READ_BYTES = 16 * SCRATCH_BYTES
 # Who reads on will soon want what follows.
 AHEAD_BYTES = 2 * 1024 * 1024
 # What this process has just written is still in the page cache.
@@ -110,9 +112,10 @@ class LocalFile:
             # Piece by piece: of more than that the kernel would leave the rest out.
             for piece in range(position, end + AHEAD_BYTES, CACHE_PIECE_BYTES):
                 os.posix_fadvise(self._fd, piece, CACHE_PIECE_BYTES, os.POSIX_FADV_WILLNEED)
-            buffer = memoryview(bytearray(min(length, READ_BYTES)))
+            scratch = (bytearray(SCRATCH_BYTES),) * (READ_BYTES // SCRATCH_BYTES)
             while position < end:
-                count = os.preadv(self._fd, (buffer[: end - position],), position)
+                wanted = -(-(end - position) // SCRATCH_BYTES)
+                count = os.preadv(self._fd, scratch[:wanted], position)
                 if not count:
                     return
                 position += count

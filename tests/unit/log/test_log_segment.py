@@ -103,6 +103,35 @@ def test_reading_on_needs_no_index():
     assert offsets(segment, following, 10_000)[0] == following
 
 
+def test_reading_on_from_the_disk_alone_touches_nothing_that_was_not_sent(monkeypatch):
+    """A header that is not in the page cache would hold up all clients until the disk has it."""
+    segment = new_segment(count=1)
+    for number in range(1, 20):
+        offset = BASE + 2 * number
+        data = new_batch(b"x" * 10_000, b"y", base_offset=offset)
+        segment.append(data, offset, offset + 1, NOW_MS)
+    segment = reopened(segment)
+    segment._disk.is_cold = True
+    sent_end, touched, read = 0, [], []
+    pread = type(segment.file).pread
+
+    def watched(file, length: int, position: int) -> bytes:
+        touched.append(position + length)
+        return pread(file, length, position)
+
+    monkeypatch.setattr(type(segment.file), "pread", watched)
+    while (start := read[-1] + 2 if read else BASE) < BASE + 40:
+        touched.clear()
+        region, _ = segment.read(start, 35_000, segment.size, True)
+        assert max(touched, default=0) <= sent_end or not read
+        assert region.position == sent_end
+        assert 20_000 < region.size <= 35_000 or region.position + region.size == segment.size
+        read += [batch.base_offset for batch in batches(region.read())]
+        sent_end = region.position + region.size
+
+    assert read == list(range(BASE, BASE + 40, 2))
+
+
 def test_read_behind_the_last_batch_gives_nothing():
     """The next segment has it."""
     assert offsets(reopened(new_segment()), BASE + 40, 1000) == []
