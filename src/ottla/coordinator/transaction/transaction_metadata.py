@@ -88,9 +88,9 @@ class Transaction(NamedTuple):
     def is_commit(self) -> bool:
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
-    def is_timed_out(self, now_ms: int) -> bool:
-        """Whether it has been open for longer than its producer asked for."""
-        return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
+    def age_ms(self, now_ms: int) -> int:
+        """For how long it has been open, as far as one can believe in clocks: never too long."""
+        return min(max(0, now_ms - self.start_ms), self.timeout_ms)
 
     def was_ended_by(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether the producer had this id and epoch until it ended the transaction (KIP-890)."""
@@ -217,12 +217,21 @@ class TransactionMetadata:
     While something is pending nothing else may begin, except that a fence goes on to an abort.
     """
 
-    __slots__ = ("current", "is_fence_raised", "pending", "session", "transactional_id")
+    __slots__ = (
+        "current",
+        "deadline_ms",
+        "is_fence_raised",
+        "pending",
+        "session",
+        "transactional_id",
+    )
 
     def __init__(self, transactional_id: str, current: Transaction) -> None:
         self.transactional_id = transactional_id
         self.current = current
         self.pending: Transaction | None = None
+        # When the open transaction has lasted too long: monotonic, as the date may be set.
+        self.deadline_ms = 0
         # The epoch was raised for a fence that then could not be written: once is enough.
         self.is_fence_raised = False
         # The latest connection that has asked for something under this id.
@@ -253,6 +262,18 @@ class TransactionMetadata:
         assert self.pending is prepared, f"{self.transactional_id} was to become {self.pending}"
         self.current, self.pending = prepared, None
         self.is_fence_raised = False
+
+    def begin_time_limit(self, age_ms: int, monotonic_ms: int) -> None:
+        """The transaction, open for `age_ms`, has the rest of its timeout from here on."""
+        self.deadline_ms = monotonic_ms + self.current.timeout_ms - age_ms
+
+    def is_timed_out(self, monotonic_ms: int) -> bool:
+        """Whether a transaction is open, and has been for longer than its producer asked for."""
+        return (
+            self.pending is None
+            and self.current.state is TransactionState.ONGOING
+            and monotonic_ms > self.deadline_ms
+        )
 
     def give_up(self, prepared: Transaction) -> None:
         """The log could not take it: everything stays as it was."""

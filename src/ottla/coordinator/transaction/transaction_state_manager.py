@@ -100,7 +100,10 @@ class TransactionStateManager:
                 metadata.give_up(prepared)
                 logger.info("%s stays %s: %s", metadata, metadata.current, error.name)
             else:
+                is_new = metadata.current.state is not TransactionState.ONGOING
                 metadata.complete(prepared)
+                if is_new and prepared.state is TransactionState.ONGOING:
+                    metadata.begin_time_limit(0, self._clock.monotonic_ms())
                 if prepared.state is TransactionState.DEAD:
                     self._forget(metadata)
             on_stored(STORE_ERRORS.get(error, error))
@@ -111,8 +114,8 @@ class TransactionStateManager:
 
     def timed_out(self) -> Iterable[TransactionMetadata]:
         """The ids whose transaction has been open for too long."""
-        now_ms = self._clock.now_ms()
-        return (m for m in self.all() if not m.is_pending and m.current.is_timed_out(now_ms))
+        monotonic_ms = self._clock.monotonic_ms()
+        return (metadata for metadata in self.all() if metadata.is_timed_out(monotonic_ms))
 
     def expire(self, expiration_ms: int) -> int:
         """Forget the ids that nobody has used for so long."""
@@ -159,6 +162,8 @@ class TransactionStateManager:
                 loader.record_count,
             )
         for metadata in list(loaded.values()):
+            age_ms = metadata.current.age_ms(self._clock.now_ms())
+            metadata.begin_time_limit(age_ms, self._clock.monotonic_ms())
             on_loaded(metadata)
 
     def _forget(self, metadata: TransactionMetadata) -> None:

@@ -178,6 +178,31 @@ def test_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(worl
     assert world.end(producer) is FENCED
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_clock_that_is_set_changes_no_time_limit_of_a_transaction(world, hours, restarts):
+    """An hour ahead once aborted whatever was open; an hour back kept it open for so long."""
+    world.ongoing()
+    if restarts:
+        world.restart()
+    world.runtime.clock.set_wall_clock(world.runtime.clock.now_ms() + hours * 3_600_000)
+    world.advance(TIMEOUT_MS)
+    assert world.state is S.ONGOING
+    world.advance(10_000)
+
+    assert world.state is S.COMPLETE_ABORT
+
+
+def test_transaction_loaded_with_a_clock_set_back_has_its_timeout_again(world):
+    """It began in the future, as far as the new coordinator can see."""
+    world.ongoing()
+    world.runtime.clock.set_wall_clock(world.runtime.clock.now_ms() - 3_600_000)
+    world.restart()
+    world.advance(TIMEOUT_MS + 10_000)
+
+    assert world.state is S.COMPLETE_ABORT
+
+
 def test_later_partitions_do_not_prolong_a_transaction(world):
     """Its time began with the first."""
     producer = world.ongoing()
