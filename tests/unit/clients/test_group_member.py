@@ -75,6 +75,28 @@ def test_member_joins_with_the_id_that_it_is_given(world, cluster, journal):
     assert journal.events == [("assigned", [0, 1])]
 
 
+def test_others_wait_for_a_member_as_long_as_it_may_work_between_polls(runtime, cluster):
+    """The rebalance timeout is max.poll.interval.ms (KIP-62)."""
+    world = ConsumerWorld(runtime, cluster, group_id="g", max_poll_interval_ms=12_345)
+    world.subscribe()
+    join(world)
+
+    (timeout_ms,) = {r.rebalance_timeout_ms for r in cluster[0].sent(JoinGroupRequest)}
+    assert timeout_ms == 12_345
+
+
+def test_static_member_is_refused_where_the_broker_does_not_know_instances(runtime, cluster):
+    """As a dynamic member it would cause the rebalances that it is to spare (KIP-345)."""
+    cluster[0].versions[JoinGroupRequest.api_key] = (0, 4)
+    world = ConsumerWorld(runtime, cluster, group_id="g", group_instance_id="one")
+    world.subscribe()
+
+    with pytest.raises(KafkaError, match=r"JOIN_GROUP.* 5 to .* 0 to 4") as caught:
+        join(world)
+    assert caught.value.error is ErrorCode.UNSUPPORTED_VERSION
+    assert cluster[0].sent(JoinGroupRequest) == []
+
+
 def test_member_begins_at_the_committed_offsets(world):
     """What has no commit begins where auto.offset.reset says."""
     world.committed[FIRST] = 1

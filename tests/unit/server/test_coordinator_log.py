@@ -1,0 +1,73 @@
+"""Where groups and transactional ids live, and when what is written for them counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.errors import ErrorCode
+from ottla.log.log_validator import AppendOrigin
+from ottla.replication.exchange import ACKS_ALL, PartitionAppendResult
+from ottla.server.coordinator_log import TopicLog, java_hash
+from ottla.structs import TopicPartition
+
+P1 = TopicPartition("__consumer_offsets", 1)
+
+
+class NoTopics:
+    """A cache that knows no topic yet."""
+
+    def topic(self, name):
+        return None
+
+
+class Replicas:
+    """Notes what is appended, and says what becomes of it."""
+
+    def __init__(self, error: ErrorCode) -> None:
+        self.error = error
+        self.appended: list[tuple] = []
+
+    def append_records(self, timeout_ms, acks, records, on_done, origin):
+        self.appended.append((timeout_ms, acks, list(records), origin))
+        on_done({partition: PartitionAppendResult(self.error) for partition in records})
+
+
+def offsets_log(replicas=None) -> TopicLog:
+    config = BrokerConfig.parse({})
+    count, timeout_ms = config.offsets_topic_num_partitions, config.offsets_commit_timeout_ms
+    return TopicLog(replicas, NoTopics(), "__consumer_offsets", count, timeout_ms)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("group", 98629247),
+        ("\U0001f600", 1772899),
+        ("polygenelubricants", 2**31),
+    ],
+)
+def test_hash_is_that_of_javas_strings(text, code):
+    """Over UTF-16 units: a character beyond them is two."""
+    assert java_hash(text) == code
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"),
+    [("group", 98629247 % 50), ("polygenelubricants", 0), ("consumer", 567770122 % 50)],
+)
+def test_group_lives_in_one_of_fifty_partitions(group, partition):
+    """The hash without its sign; the smallest int, which has no positive one, counts as 0."""
+    assert offsets_log().partition_for(group) == partition
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT])
+def test_batch_counts_when_all_in_sync_replicas_have_it(error):
+    """Or it fails after offsets.commit.timeout.ms."""
+    replicas, heard = Replicas(error), []
+    offsets_log(replicas).append(1, b"batch", heard.append)
+
+    assert replicas.appended == [(5000, ACKS_ALL, [P1], AppendOrigin.COORDINATOR)]
+    assert heard == [error]
