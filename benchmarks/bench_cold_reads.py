@@ -3,6 +3,7 @@
 Four times in one run, with the same broker files: nobody reads; a consumer reads a topic that was
 dropped from the page cache; it reads what is in the page cache, which is what a reader costs
 without any disk; and cold again by a broker that does not look into the page cache first.
+`BENCH_COLD_GIGABYTES` sets how much is read each time (3).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.bench_latency import percentiles
+from benchmarks.machine import MEGABYTE
 from ottla.testing.broker_process import BrokerProcess
 
 GIGABYTES = float(os.environ.get("BENCH_COLD_GIGABYTES", "3"))
@@ -75,6 +78,8 @@ def measure(broker: BrokerProcess, label: str, count: int, *, is_cold: bool = Tr
     """Produce for a while, with the consumer of `count` records beside it unless that is 0."""
     if is_cold:
         drop_from_page_cache(broker.data_dir)
+    counters = psutil.Process(broker.pid).io_counters
+    before = counters().read_bytes
     done, took = threading.Event(), [QUIET_SECONDS]
     if count:
         reader = [sys.executable, "-m", __spec__.name, broker.bootstrap_servers, str(count)]
@@ -85,6 +90,7 @@ def measure(broker: BrokerProcess, label: str, count: int, *, is_cold: bool = Tr
     times = produce_while(done, broker.bootstrap_servers)
     thread.join()
     speed = f", {GIGABYTES * 1e3 / took[-1]:,.0f} MB/s read" if count else ""
+    speed += f", {(counters().read_bytes - before) / MEGABYTE:,.0f} MB from the disk"
     longest = max(times) * 1e3
     print(f"{label:<38}{percentiles(times)}, max {longest:.1f} ms{speed}", flush=True)
 
