@@ -30,15 +30,16 @@ class Channel(asyncio.BufferedProtocol):
     """One connection to one broker, for use on its loop.
 
     Several requests may be on their way; brokers answer in order, so the answer must carry the
-    correlation id of the oldest. Whatever ends the channel fails all requests that
-    still wait, with NETWORK_EXCEPTION. Time limits are the caller's: an answer that nobody
-    waits for any more is read and dropped.
+    correlation id of the oldest. Whatever ends the channel fails all requests that still wait, with
+    NETWORK_EXCEPTION, or with TlsError where the peer has said that it does not trust us. Time
+    limits are the caller's: an answer that nobody waits for any more is read and dropped.
     """
 
     def __init__(self, peer: str, client_id: str | None) -> None:
         self.peer = peer
         self.client_id = client_id
         self.close_reason: str | None = None
+        self._is_refused = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reader = ResponseReader()
@@ -147,7 +148,8 @@ class Channel(asyncio.BufferedProtocol):
         return True
 
     def _closed_error(self) -> KafkaError:
-        return _network_error(f"the connection to {self.peer} is closed: {self.close_reason}")
+        message = f"the connection to {self.peer} is closed: {self.close_reason}"
+        return TlsError(message) if self._is_refused else _network_error(message)
 
     # What asyncio calls
 
@@ -155,8 +157,12 @@ class Channel(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        reason = _reason(exc) if isinstance(exc, ssl.SSLError) else str(exc)
-        self._end(reason if exc else "the broker has closed it")
+        if isinstance(exc, ssl.SSLError):
+            # With TLS 1.3 a client is refused after it has taken the handshake for done.
+            self._is_refused = "ALERT" in str(exc.reason)
+            self._end(_reason(exc))
+        else:
+            self._end(str(exc) if exc else "the broker has closed it")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.buffer()

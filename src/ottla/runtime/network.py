@@ -57,10 +57,25 @@ class Network(Protocol):
 class SocketNetwork:
     """`Network` on the machine's TCP sockets, for one asyncio loop."""
 
-    __slots__ = ("_loop",)
+    __slots__ = ("_loop", "_secure")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._secure: list[asyncio.BaseTransport] = []
+
+    async def close(self) -> None:
+        """Wait for the goodbyes of TLS streams that were closed, not for long; end all others."""
+        deadline = self._loop.time() + TLS_GOODBYE_S
+        while self._forget_closed() and self._loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(TLS_GOODBYE_S / 500)
+        for transport in self._secure:
+            if isinstance(transport, asyncio.Transport):
+                transport.abort()
+
+    def _forget_closed(self) -> list[asyncio.BaseTransport]:
+        """The TLS streams whose sockets are open."""
+        self._secure = [each for each in self._secure if _is_open(each)]
+        return self._secure
 
     def listen(
         self,
@@ -93,10 +108,18 @@ class SocketNetwork:
         transport, protocol = await self._loop.create_connection(
             protocol_factory, host, port, ssl=options.tls, ssl_shutdown_timeout=goodbye_s
         )
+        if options.tls is not None:
+            self._forget_closed()
+            self._secure.append(transport)
         endpoint = transport.get_extra_info("socket")
         if endpoint is not None:
             set_buffer_sizes(endpoint, options.send_buffer_bytes, options.receive_buffer_bytes)
         return transport, protocol
+
+
+def _is_open(transport: asyncio.BaseTransport) -> bool:
+    endpoint = transport.get_extra_info("socket")
+    return endpoint is not None and endpoint.fileno() >= 0
 
 
 def set_buffer_sizes(endpoint: socket.socket, send_bytes: int, receive_bytes: int) -> None:

@@ -30,8 +30,8 @@ class Runtime:
     random: random.Random
 
     async def close(self) -> None:
-        """End timers and tasks, then wait for the background jobs that are under way."""
-        for part in (self.scheduler, self.background):
+        """End timers and tasks, then wait for background jobs, and for streams to be closed."""
+        for part in (self.scheduler, self.background, self.network):
             close = getattr(part, "close", None)
             if close is not None:
                 await close()

@@ -1,0 +1,48 @@
+"""What the network layer is told of listeners, and what keeps a broker from starting."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.errors import ConfigError
+from ottla.server.listeners import inter_broker_tls, network_config
+
+TWO = {"listeners": "PLAINTEXT://:9092,SSL://:9093"}
+
+
+def test_only_listeners_of_the_protocol_ssl_have_tls(certificates) -> None:
+    """Others stay as they are."""
+    config = BrokerConfig.parse(TWO | {"ssl.keystore.location": certificates.server})
+
+    assert list(network_config(config).tls_contexts) == ["SSL"]
+    assert network_config(BrokerConfig()).tls_contexts == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({}, "listener SSL://:9093: ssl.keystore.location: must be set"),
+        ({"ssl.keystore.location": "/no/such.pem"}, "location=/no/such.pem: No such file"),
+    ],
+)
+def test_listener_that_cannot_serve_tls_is_refused(settings, reason) -> None:
+    """By the name of the listener and the setting, before the broker begins anything."""
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        network_config(BrokerConfig.parse(TWO | settings))
+
+
+def test_brokers_connect_as_their_listener_says(certificates) -> None:
+    """In the clear on a plain one; else with its certificate, trusting whom it trusts."""
+    settings = {
+        "ssl.keystore.location": certificates.server,
+        "listener.name.ssl.ssl.truststore.location": certificates.ca,
+    }
+    secure = inter_broker_tls(
+        BrokerConfig.parse(TWO | settings | {"security.inter.broker.protocol": "SSL"})
+    )
+
+    assert inter_broker_tls(BrokerConfig.parse(TWO | settings)) is None
+    assert len(secure.get_ca_certs()) == 1
