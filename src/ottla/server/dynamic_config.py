@@ -136,13 +136,25 @@ class DynamicConfig:
             logger.error("cannot follow the change of settings %s: %s", path, error)
 
     async def _clear_away(self, names: Sequence[str]) -> None:
-        """Remove old notifications. They are numbered: behind one that is not old, none is."""
-        limit_ms = self.runtime.clock.now_ms() - NOTIFICATION_RETENTION_MS
-        for name in names:
+        """Remove old notifications. They are numbered: behind one that is not old, none is.
+
+        Their age is told by the registry's clock, which made them all: by this broker's, which may
+        be wrong, they might be gone before others have read them.
+        """
+        newest = None
+        for name in (*names[-1:], *names[:-1]):
             path = f"{paths.CONFIG_CHANGES}/{name}"
             try:
                 stat = await self.registry.exists(path)
-                if stat is not None and stat.created_ms >= limit_ms:
+                newest = newest or stat
+                if newest is None:
+                    return  # a newer one has come meanwhile: its turn is next
+                if stat is newest:
+                    continue
+                if (
+                    stat is not None
+                    and newest.created_ms - stat.created_ms <= NOTIFICATION_RETENTION_MS
+                ):
                     return
                 await self.registry.delete(path)
             except NoNodeError:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.registry.embedded import EmbeddedRegistry
+from ottla.runtime import Runtime
 from ottla.server.dynamic_config import NOTIFICATION_RETENTION_MS, DynamicConfig
 from ottla.testing import mock_runtime
+from ottla.testing.clock import MockClock
 
 
 class World:
@@ -23,9 +27,9 @@ class World:
         self.changed: list[str] = []
         self.start()
 
-    def start(self) -> None:
+    def start(self, runtime: Runtime | None = None) -> None:
         config = BrokerConfig.parse({"log.segment.bytes": "100"})
-        self.dynamic = DynamicConfig(self.runtime, self.registry, config, 3)
+        self.dynamic = DynamicConfig(runtime or self.runtime, self.registry, config, 3)
         self.dynamic.on_topic_change(self.changed.append)
         self.dynamic.on_broker_change(lambda: self.changed.append("broker"))
         self.run(self.dynamic.start())
@@ -113,6 +117,16 @@ def test_old_notifications_are_cleared_away(world):
     world.write("topics", "t", {"segment.bytes": "51"})
 
     assert world.run(world.registry.children("/config/changes")) == ["config_change_0000000001"]
+
+
+def test_notifications_stay_though_the_clock_is_an_hour_ahead(world):
+    """Others, whose clocks are right, have not read them: they once missed such changes."""
+    ahead = MockClock(world.runtime.clock.now_ms() + 3_600_000)
+    world.start(replace(world.runtime, clock=ahead))
+    world.write("topics", "t", {"segment.bytes": "50"})
+    world.write("topics", "t", {"segment.bytes": "51"})
+
+    assert len(world.run(world.registry.children("/config/changes"))) == 2
 
 
 def test_change_without_a_difference_tells_nobody(world):
