@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,35 @@ def test_region_can_be_sent_from_its_descriptor(tmp_path: Path):
     data = os.pread(region.file.fileno(), region.size, region.position)
 
     assert [batch.base_offset for batch in batches(data)] == [4, 5]
+    release(world)
+
+
+def test_memory_does_not_grow_with_the_data(tmp_path: Path):
+    """Records are in the page cache and nowhere else; of closed segments nothing is kept."""
+    world = real_world(tmp_path)
+    world.configure(segment_bytes=4_000_000, index_interval_bytes=4096, retention_ms=-1)
+    log = world.log()
+    data = memoryview(bytearray(new_batch(b"x" * 100_000)))
+
+    def write_and_read(count: int) -> None:
+        for _ in range(count):
+            log.append_as_leader(data, 0, now_ms=NOW_MS)
+            log.update_high_watermark(log.log_end_offset)
+        for offset in range(0, log.log_end_offset, 7):
+            log.read(offset, 300_000, max_offset=log.log_end_offset, min_one_message=True)
+        world.runtime.scheduler.run_ready()
+        world.manager.delete_old_segments()
+
+    write_and_read(100)
+    tracemalloc.start()
+    try:
+        write_and_read(300)
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(log.segments) > 9
+    assert grown < 100_000  # and the files have 30 MB more
     release(world)
 
 
