@@ -86,8 +86,9 @@ async def within(scheduler: Scheduler, timeout_ms: int, awaitable: Awaitable[T],
     try:
         return await task
     except asyncio.CancelledError:
-        if not expired:
-            raise
+        waiting = asyncio.current_task()
+        if not expired or (waiting is not None and waiting.cancelling()):
+            raise  # whoever waits here is cancelled as well: a timeout would let it go on
         raise KafkaTimeoutError(f"{what} within {timeout_ms} ms") from None
     finally:
         timer.cancel()

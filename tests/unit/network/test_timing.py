@@ -66,3 +66,27 @@ def test_within_cancels_what_does_not(runtime):
     with pytest.raises(KafkaTimeoutError, match="nothing came within 100 ms"):
         runtime.scheduler.run(within(runtime.scheduler, 100, too_late(), "nothing came"))
     assert ended == [100]
+
+
+def test_task_that_is_cancelled_while_its_time_is_over_ends(runtime):
+    """A broker could not stop: a task of it took its end for a timeout, and went on."""
+
+    async def ends_slowly() -> None:
+        try:
+            await pause(runtime.scheduler, 10_000)
+        finally:
+            await pause(runtime.scheduler, 50)
+
+    async def asks_for_ever() -> None:
+        while True:
+            try:
+                await within(runtime.scheduler, 100, ends_slowly(), "no answer")
+            except KafkaTimeoutError:
+                pass
+
+    task = runtime.scheduler.spawn(asks_for_ever(), "asks")
+    runtime.advance(120)
+    task.cancel()
+    runtime.advance(50)
+
+    assert task.cancelled()
