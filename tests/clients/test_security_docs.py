@@ -1,0 +1,125 @@
+"""docs/security.md as it stands: certificates, a broker, the tools and three clients."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ottla
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LIMIT_S = 60
+
+
+def free_port() -> str:
+    """A port that nobody uses."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
+
+
+class Reader:
+    """Somebody who does what the page says, in a folder and on ports of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ports = {"9092": free_port(), "9093": free_port()}
+        self.environment = dict(
+            os.environ, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        )
+        self.broker: subprocess.Popen[str] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self.ports['9093']}"
+
+    def translated(self, text: str) -> str:
+        return re.sub(r"\b909[23]\b", lambda match: self.ports[match[0]], text)
+
+    def write(self, block: str) -> None:
+        """A file that is named in the block's first line."""
+        first, _, rest = block.partition("\n")
+        if first.startswith("# "):
+            (self.folder / first[2:]).write_text(self.translated(rest))
+
+    def type(self, block: str) -> None:
+        """Commands, each with what the page shows below it."""
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, shown = part.partition("\n")
+            if command.endswith("&"):
+                self.start(command.rstrip("& "))
+            else:
+                assert self.run(command) == shown, command
+
+    def run(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", self.translated(command)],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    def start(self, command: str) -> None:
+        self.broker = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self.broker.stdout is not None
+        assert any(" is ready at " in line for line in self.broker.stdout)
+
+    def stop(self) -> None:
+        if self.broker is not None:
+            self.broker.kill()
+            self.broker.communicate()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    """Whose broker ends with the test."""
+    somebody = Reader(tmp_path)
+    yield somebody
+    somebody.stop()
+    with warnings.catch_warnings():  # kafka-python leaves sockets to the collector
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def test_page_on_security_is_true(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From top to bottom; in the end the records of all four producers are there."""
+    monkeypatch.chdir(reader.folder)
+    program: dict[str, object] = {}
+    do = {
+        "properties": reader.write,
+        "console": reader.type,
+        "python": lambda text: exec(reader.translated(text), program),
+        "text": lambda text: None,
+    }
+    for language, text in BLOCK.findall(PAGE):
+        do[language](text)
+
+    with ottla.Consumer(
+        reader.address, program["secure"], auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([ottla.TopicPartition("secrets", 0)])
+        values = []
+        while len(values) < 4:
+            values += [record.value for record in consumer.poll(1000)]
+    assert values == [b"sealed", b"from ottla", b"from librdkafka", b"from kafka-python"]
