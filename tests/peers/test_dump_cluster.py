@@ -104,6 +104,13 @@ def transact(servers, transactional_id):
         producer.produce(TOPIC, transactional_id)
         assert producer.flush(LIMIT_S) == 0
         end(LIMIT_S)
+    with Admin(servers) as admin:
+
+        def is_complete() -> bool:
+            (described,) = admin.describe_transactions([transactional_id]).values()
+            return described.state == "CompleteAbort"
+
+        until(is_complete, "the last marker is written")
 
 
 def batch_lines(shown):
@@ -175,7 +182,7 @@ def test_groups_of_both_protocols_are_decoded(tools, stopped_cluster):
 
 
 def test_transactions_of_both_versions_are_decoded(tools, stopped_cluster):
-    """Each state of each; with version 2 the epoch rises with the transactions."""
+    """Each state of each, by its name or its number."""
     folder = stopped_cluster.folder(1, "__transaction_state-0")
     shown = dump(tools, logs(folder), "--transaction-log-decoder")
 

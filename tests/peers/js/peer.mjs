@@ -57,9 +57,21 @@ async function consume(topic, group, count) {
   }
   await finished;
   for (const [partition, { member, offset }] of next) {
-    await member.commitOffsets([{ topic, partition, offset }]);
+    await committed(member, { topic, partition, offset });
   }
   await Promise.all(members.map((member) => member.disconnect()));
+}
+
+// If one member has read all before the other has joined, the group is not of this generation any more.
+async function committed(member, place) {
+  for (;;) {
+    try {
+      return await member.commitOffsets([place]);
+    } catch (error) {
+      if (!["ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS"].includes(error.type)) throw error;
+      await new Promise((resume) => setTimeout(resume, 50));
+    }
+  }
 }
 
 async function administrate(topic) {
