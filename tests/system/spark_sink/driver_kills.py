@@ -16,7 +16,7 @@ from spark_copier import start_copy
 import ottla
 
 COPIER = Path(__file__).with_name("spark_copier.py")
-LIMIT_SECONDS = 300
+LIMIT_SECONDS = 1800
 
 
 class Driver:

@@ -14,6 +14,7 @@ import functools
 import os
 import signal
 import sys
+from unittest import mock
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -85,10 +86,10 @@ class Batch:
     def mapInArrow(self, function, schema):  # noqa: N802
         self.results = []
         for attempt, rows in zip(self.attempts, self.rows, strict=True):
-            TaskAttempt.current = lambda attempt=attempt: attempt
             values = pa.array([row.encode() for row in rows.split(",") if row], pa.binary())
-            batches = function(iter([pa.record_batch([values], ["value"])]))
-            self.results += [(each.column(0)[0].as_py(),) for each in batches]
+            with mock.patch.object(TaskAttempt, "current", lambda attempt=attempt: attempt):
+                batches = function(iter([pa.record_batch([values], ["value"])]))
+                self.results += [(each.column(0)[0].as_py(),) for each in batches]
         return self
 
     def collect(self):

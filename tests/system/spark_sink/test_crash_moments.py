@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from sink_crash_driver import MOMENTS
+from sink_crash_driver import MOMENTS, main
 
 import ottla
 from ottla.errors import KafkaError
@@ -15,16 +15,20 @@ from ottla.spark.exactly_once import SinkError
 ROWS = ["a", "b", "c", "d", "e", "f"]
 
 
-@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_each_record_is_there_once_whatever_dies(sink, moment, way):
+@pytest.mark.parametrize(
+    ("way", "moment"),
+    [
+        *(("sink", moment) for moment in MOMENTS),
+        *(("foreachBatch", moment) for moment in MOMENTS if not moment.startswith("task")),
+    ],
+)
+def test_each_record_is_there_once_whatever_dies(sink, way, moment):
     """kill -9 in the second batch; the next run shares its rows out to tasks in another way."""
     died = sink.run("first", moment, "0", "a,b/c", "1", "d/e", way=way)
     assert died.returncode == -signal.SIGKILL, died.stderr
 
-    again = sink.run("second", "nothing", "1", "e,d/", "2", "f", way=way)
+    main(way, sink.servers, sink.topic, "second", "nothing", "1", "e,d/", "2", "f")
 
-    assert again.returncode == 0, again.stderr
     assert sink.values() == ROWS
 
 
