@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.command import Command, CommandError, UsageError
 from ottla.cli.options import (
@@ -68,7 +68,13 @@ class LeaderElectionCommand(Command):
         elif action == FILE_OPTION:
             partitions = read_partitions(arguments.path_to_json_file)
         election = ElectionType[arguments.election_type.upper()]
-        return elect(servers, arguments, terminal, election, partitions)
+        words = Wording(
+            f"Successfully completed leader election ({election.name}) for partitions",
+            "Valid replica already elected for partitions",
+            f"Error completing leader election ({election.name}) for partition:",
+            "replica(s) could not be elected",
+        )
+        return elect(servers, arguments, terminal, election, partitions, words)
 
 
 class PreferredReplicaElectionCommand(Command):
@@ -93,10 +99,27 @@ class PreferredReplicaElectionCommand(Command):
         servers = bootstrap_server_or_zookeeper(arguments, admin_settings(arguments))
         path = arguments.path_to_json_file
         partitions = None if path is None else read_partitions(path)
-        return elect(servers, arguments, terminal, ElectionType.PREFERRED, partitions)
+        return elect(servers, arguments, terminal, ElectionType.PREFERRED, partitions, PREFERRED)
 
 
 FILE_OPTION = "--path-to-json-file"
+
+
+class Wording(NamedTuple):
+    """How a tool tells of elections; partitions come after all but the last, which ends a count."""
+
+    done: str
+    not_needed: str
+    failed: str
+    failures: str
+
+
+PREFERRED = Wording(
+    "Successfully completed preferred replica election for partitions",
+    "Preferred replica already elected for partitions",
+    "Error completing preferred replica election for partition",
+    "preferred replica(s) could not be elected",
+)
 
 
 def add_partition_file(parser: ArgumentParser) -> None:
@@ -127,6 +150,7 @@ def elect(
     terminal: Terminal,
     election: ElectionType,
     partitions: Sequence[TopicPartition] | None,
+    words: Wording,
 ) -> int:
     """Have them elected and print what became of them; failures are named at the end."""
     with terminal.clients.admin(servers, admin_settings(arguments)) as admin:
@@ -139,18 +163,11 @@ def elect(
         elif error is not None:
             failed.append((partition, error))
     if done:
-        names = ", ".join(done)
-        terminal.print(
-            f"Successfully completed leader election ({election.name}) for partitions {names}"
-        )
+        terminal.print(f"{words.done} {', '.join(done)}")
     if not_needed:
-        names = ", ".join(not_needed)
-        terminal.print(f"Valid replica already elected for partitions {names}")
+        terminal.print(f"{words.not_needed} {', '.join(not_needed)}")
     for partition, error in failed:
-        terminal.print(
-            f"Error completing leader election ({election.name}) for partition: "
-            f"{partition}: {error}"
-        )
+        terminal.print(f"{words.failed} {partition}: {error}")
     if failed:
-        raise CommandError(f"{len(failed)} replica(s) could not be elected")
+        raise CommandError(f"{len(failed)} {words.failures}")
     return 0

@@ -33,6 +33,7 @@ from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
+    from ottla.clients.admin.reassignments import PartitionReassignment
 
 ACTIONS = ("--generate", "--execute", "--verify", "--list", "--cancel")
 
@@ -171,7 +172,19 @@ def generate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
 def execute(
     admin: Admin, wanted: Assignment, dirs: Wanted, arguments: Namespace, terminal: Terminal
 ) -> None:
-    """Begin; what was before is printed, for the way back."""
+    """Begin; what was before is printed, for the way back.
+
+    Where all of it is under way already, nothing but the throttle is changed.
+    """
+    under_way = admin.list_partition_reassignments()
+    throttle, dir_throttle = arguments.throttle, arguments.replica_alter_log_dirs_throttle
+    targets = {each: target_of(under_way[each]) for each in under_way}
+    if not dirs and wanted.items() <= targets.items():
+        terminal.print("There is an existing assignment running.")
+        if throttle is not None:
+            Throttle(admin).change_rate(throttle)
+            terminal.print(rate_line(throttle))
+        return
     current = current_assignment(admin, topics_of(wanted))
     missing = [str(each) for each in wanted if each not in current]
     if missing:
@@ -183,15 +196,15 @@ def execute(
         f"Current partition replica assignment\n\n{assignment_json(before, dirs_before)}\n\n"
         "Save this to use as the --reassignment-json-file option during rollback"
     )
-    throttle, dir_throttle = arguments.throttle, arguments.replica_alter_log_dirs_throttle
     if throttle is not None or dir_throttle is not None:
         terminal.print(
             "Warning: You must run Verify periodically, until the reassignment completes, to "
-            "ensure the throttle is removed."
+            "ensure the throttle is removed. You can also alter the throttle by rerunning the "
+            "Execute command passing a new value."
         )
     if throttle is not None:
-        Throttle(admin).limit(throttle, before, wanted)
-        terminal.print(f"The inter-broker throttle limit was set to {throttle} B/s")
+        limit(admin, throttle, current, wanted, under_way)
+        terminal.print(rate_line(throttle))
     if dir_throttle is not None:
         Throttle(admin).limit_log_dirs(dir_throttle, {broker for _, broker in dirs})
         terminal.print(f"The replica-alter-dir throttle limit was set to {dir_throttle} B/s")
@@ -201,6 +214,36 @@ def execute(
     terminal.print("Successfully started reassignment of partitions.")
     if moving:
         terminal.print(f"Successfully started log directory moves for: {','.join(moving)}")
+
+
+def limit(
+    admin: Admin,
+    bytes_per_s: int,
+    current: Assignment,
+    wanted: Assignment,
+    under_way: Mapping[TopicPartition, PartitionReassignment],
+) -> None:
+    """Throttle what is to move, and what else moves in these topics already."""
+    topics = topics_of(wanted)
+    others = {each: target_of(under_way[each]) for each in under_way if each.topic in topics}
+    before = current | {each: source_of(under_way[each]) for each in under_way}
+    Throttle(admin).limit(bytes_per_s, before, others | wanted)
+
+
+def rate_line(bytes_per_s: int) -> str:
+    return f"The inter-broker throttle limit was set to {bytes_per_s} B/s"
+
+
+def source_of(reassignment: PartitionReassignment) -> Replicas:
+    """The replicas of a partition that is under way, before it began."""
+    return tuple(each for each in reassignment.replicas if each not in reassignment.adding_replicas)
+
+
+def target_of(reassignment: PartitionReassignment) -> Replicas:
+    """The replicas that a partition which is under way will have."""
+    return tuple(
+        each for each in reassignment.replicas if each not in reassignment.removing_replicas
+    )
 
 
 def verify(

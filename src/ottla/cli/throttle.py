@@ -53,6 +53,12 @@ class Throttle:
                 AlterConfigOp(FOLLOWERS, ",".join(new)),
             ]
         self.admin.incremental_alter_configs(changes)
+        self.change_rate(bytes_per_s)
+
+    def change_rate(self, bytes_per_s: int) -> None:
+        """Let what is throttled take so much from now on; in force when this returns."""
+        from ottla.clients.admin.descriptions import AlterConfigOp
+
         rates = [AlterConfigOp(rate, str(bytes_per_s)) for rate in RATES]
         self.admin.incremental_alter_configs(dict.fromkeys(self._brokers(), rates))
         self._wait_for(str(bytes_per_s))
