@@ -6,11 +6,12 @@ from ottla.runtime.disk import Buffer, Disk, DiskLock, File, FileRegion
 from ottla.runtime.local_disk import LocalDisk, LocalFile
 from ottla.runtime.network import Network, SocketNetwork
 from ottla.runtime.purgatory import DelayedOperation, DelayedOperationPurgatory
-from ottla.runtime.runtime import Runtime, real_runtime
+from ottla.runtime.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
 from ottla.runtime.scheduler import LoopScheduler, Scheduler, Timer
 from ottla.runtime.timing_wheel import SystemTimer, TimingWheel
 
 __all__ = [
+    "BACKGROUND_WORKERS",
     "Background",
     "Buffer",
     "Clock",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.runtime.background import Background, ThreadBackground
 from ottla.runtime.clock import Clock, SystemClock
@@ -12,6 +13,8 @@ from ottla.runtime.disk import Disk
 from ottla.runtime.local_disk import LocalDisk
 from ottla.runtime.network import Network, SocketNetwork
 from ottla.runtime.scheduler import LoopScheduler, Scheduler
+
+BACKGROUND_WORKERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,9 @@ class Runtime:
                 await close()
 
 
-def real_runtime(loop: asyncio.AbstractEventLoop, background_workers: int = 4) -> Runtime:
+def real_runtime(
+    loop: asyncio.AbstractEventLoop, background_workers: int = BACKGROUND_WORKERS
+) -> Runtime:
     """The runtime of the machine, on an asyncio loop (uvloop's is as good)."""
     clock = SystemClock()
     return Runtime(

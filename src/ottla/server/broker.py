@@ -29,7 +29,7 @@ from ottla.network.host_name import canonical_host_name
 from ottla.network.processor import Processor
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.runtime import Runtime, real_runtime
+from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
 from ottla.server.apis import ApiFamily, Apis
 from ottla.server.broker_requests import keep_to_brokers
 from ottla.server.controller_orders import ControllerOrders
@@ -284,13 +284,19 @@ class Broker:
         return self.dynamic_config.topic_config(topic)
 
 
+def worker_count(config: BrokerConfig) -> int:
+    """How many threads do what may block: at least as many as recover logs at a start."""
+    recovering = config.num_recovery_threads_per_data_dir * len(config.log_dirs)
+    return max(BACKGROUND_WORKERS, recovering)
+
+
 async def serve(config: BrokerConfig) -> int:
     """Run a broker on this loop until SIGTERM or SIGINT; 1 if its log directories failed."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    runtime = real_runtime(loop)
+    runtime = real_runtime(loop, worker_count(config))
     began_ms = runtime.clock.monotonic_ms()
     broker = Broker(config, runtime)
     broker.log_dir_failures.on_fatal = stop.set
