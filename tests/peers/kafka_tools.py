@@ -44,6 +44,10 @@ CLASSES = {
 }
 
 
+# Five seconds, its own limit, are too few for a new JVM on a busy machine.
+PATIENCE = {"consumer-groups": ("--timeout", "60000")}
+
+
 class KafkaTools:
     """The tools of one version of Apache Kafka."""
 
@@ -67,7 +71,15 @@ class KafkaTools:
     def command(self, tool: str, *arguments: str, options: tuple[str, ...] = JVM_OPTIONS):
         """The command line that runs a tool."""
         path = f"{self.jars}/*"
-        return ["java", *options, "-cp", path, self._classes[tool], *arguments]
+        return [
+            "java",
+            *options,
+            "-cp",
+            path,
+            self._classes[tool],
+            *arguments,
+            *PATIENCE.get(tool, ()),
+        ]
 
     def run(self, tool: str, *arguments: str, stdin: str = "", status: int = 0) -> str:
         """What a tool prints; it must end with that status, and in time."""
