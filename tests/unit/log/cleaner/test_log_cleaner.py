@@ -109,27 +109,6 @@ def test_segment_bytes_bounds_what_becomes_one(world):
     assert all(segment.size <= 400 for segment in world.log().segments)
 
 
-def test_each_segment_is_swapped_in_before_the_next_is_copied(world, monkeypatch):
-    """The disk needs room for one more segment, not for a copy of the log (K14)."""
-    for number in range(30):
-        world.put((b"%d" % number, b"v" * 20))
-    world.roll()
-    waiting = []
-    rename = type(world.disk).rename
-
-    def watched(disk, source: str, target: str) -> None:
-        waiting.append(len([name for name in world.leftovers() if ".log." in name]))
-        rename(disk, source, target)
-
-    monkeypatch.setattr(type(world.disk), "rename", watched)
-    count = len(world.log().segments)
-    world.clean()
-
-    assert count > 5
-    assert len(waiting) > 6 * (count - 1)
-    assert max(waiting) == 1
-
-
 def test_second_round_removes_what_the_first_one_left(world):
     """New records make older ones superfluous that were clean."""
     world.put((b"a", b"1"))
