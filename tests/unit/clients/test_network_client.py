@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
+
 import pytest
 from mock_kafka import HANG_UP, MockCluster
 
 from ottla.clients.network_client import NetworkClient, Purpose, bootstrap_nodes, connection_id
 from ottla.config.client_config import AdminConfig
-from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError, TlsError
 from ottla.network.timing import Deadline
 from ottla.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse
@@ -84,6 +86,39 @@ def test_any_ready_gives_up_at_its_deadline_and_says_why(runtime, cluster, clien
     with pytest.raises(KafkaTimeoutError, match="nobody listens on mock:9000"):
         runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 5000)))
     assert 5000 <= runtime.clock.monotonic_ms() < 6100
+
+
+def distrust(runtime, monkeypatch, broker) -> None:
+    """From now on, the certificate of the broker is one that nobody has signed."""
+    network_connect = runtime.network.connect
+
+    async def connect(factory, host, port, options):
+        if port == broker.port:
+            error = ssl.SSLCertVerificationError()
+            error.verify_message = "self-signed certificate"
+            raise error
+        return await network_connect(factory, host, port, options)
+
+    monkeypatch.setattr(runtime.network, "connect", connect)
+
+
+def test_broker_that_is_not_trusted_does_not_matter_beside_one_that_is(runtime, monkeypatch):
+    """Its certificate may have run out; the cluster is there."""
+    cluster = MockCluster(runtime, 2)
+    distrust(runtime, monkeypatch, cluster[0])
+    client = client_of(runtime, cluster)
+    connection = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000)))
+
+    assert connection.node.port == cluster[1].port
+
+
+def test_nobody_to_be_trusted_is_an_error_at_once(runtime, cluster, monkeypatch):
+    """Waiting for metadata ends as well: a certificate does not become better with time."""
+    distrust(runtime, monkeypatch, cluster[0])
+    with pytest.raises(TlsError, match="mock:9000: the certificate was not accepted"):
+        know_nodes(runtime, client_of(runtime, cluster))
+
+    assert runtime.clock.monotonic_ms() == 0
 
 
 def test_connection_is_left_alone_longer_after_each_failure(runtime, cluster, client):

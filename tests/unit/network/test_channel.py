@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, TlsError
 from ottla.network.channel import Channel
 from ottla.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.header import (
@@ -170,6 +171,25 @@ def test_close_by_the_server_fails_what_waits(world: ChannelWorld) -> None:
     assert isinstance(error, KafkaError)
     assert error.retriable
     assert "the broker has closed it" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_refusal"),
+    [("TLSV13_ALERT_CERTIFICATE_REQUIRED", True), ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", False)],
+)
+def test_peer_that_sends_an_alert_refuses_for_good(
+    world: ChannelWorld, reason: str, is_refusal: bool
+) -> None:
+    """To ask again would not help; after bytes that were damaged on the way it may."""
+    error = ssl.SSLError()
+    error.reason = reason
+    future = world.send()
+    world.channel.connection_lost(error)
+
+    failure = future.exception()
+    assert isinstance(failure, TlsError) is is_refusal
+    assert failure.retriable is not is_refusal
+    assert reason.replace("_", " ").lower() in str(failure)
 
 
 def test_closed_channel_refuses_requests_with_its_reason(world: ChannelWorld) -> None:
