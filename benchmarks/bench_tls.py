@@ -22,7 +22,7 @@ from benchmarks import machine
 from ottla.testing.broker_process import BrokerProcess
 
 RUNS = int(os.environ.get("BENCH_RUNS", "3"))
-RECORDS = 300_000
+RECORDS = 150_000
 SIZE = 1024
 MEGABYTES = RECORDS * SIZE / 1e6
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -47,14 +47,15 @@ def cpu_seconds(pid: int) -> float:
 def produce(settings: dict[str, object], topic: str, value: bytes) -> None:
     producer = Producer(
         settings
-        | {"linger.ms": 20, "batch.size": 1_000_000, "queue.buffering.max.kbytes": 1_000_000}
+        | {
+            "linger.ms": 20,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.kbytes": 1_000_000,
+            "queue.buffering.max.messages": RECORDS,
+        }
     )
     for number in range(RECORDS):
-        try:
-            producer.produce(topic, value)
-        except BufferError:
-            producer.poll(0.1)
-            producer.produce(topic, value)
+        producer.produce(topic, value)
         if number % 10_000 == 0:
             producer.poll(0)
     left = producer.flush(120)
