@@ -5,7 +5,7 @@ These are the words between the request handlers and the logs; they know no prot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -21,6 +21,9 @@ UNKNOWN_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 CONSUMER_REPLICA_ID: Final = -1
 NO_REPLICA: Final = -1
+
+ROUSE_MS: Final = 500
+"""A follower that has everything is taken down as caught up so often, not with each fetch."""
 
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
@@ -69,12 +72,50 @@ class FetchParams:
         return self.replica_id > CONSUMER_REPLICA_ID
 
 
+class AwakePartitions:
+    """Those partitions of a follower's fetch session that may have news for it.
+
+    All of them are looked at every now and then: so it is noted that the follower has caught up,
+    and nothing is missed for long of which nobody tells. It stands for them in a fetch: whoever
+    goes over it gets those that are awake then.
+    """
+
+    __slots__ = ("all", "awake", "roused_at_ms")
+
+    def __init__(self, partitions: Mapping[TopicPartition, FetchPartition]) -> None:
+        self.all = partitions
+        self.awake: dict[TopicPartition, FetchPartition] = {}
+        self.roused_at_ms = 0
+
+    def __iter__(self) -> Iterator[FetchPartition]:
+        return iter(list(self.awake.values()))
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __contains__(self, request: object) -> bool:
+        return request in self.awake.values()
+
+    def wake(self, request: FetchPartition) -> None:
+        """Look at a partition again, if the session still asks for it in this way."""
+        topic_partition = request.topic_partition
+        if self.all.get(topic_partition) is request:
+            self.awake[topic_partition] = request
+
+    def rouse(self, now_ms: int) -> None:
+        """Look at all, if the last time was long enough ago."""
+        if now_ms - self.roused_at_ms >= ROUSE_MS:
+            self.awake = dict(self.all)
+            self.roused_at_ms = now_ms
+
+
 @dataclass(slots=True)
 class FetchPartition:
     """What one partition is asked for; `max_bytes` is the partition's own limit.
 
     A fetch session keeps it, with what its reader was told last. `noted_by` is the leadership that
-    has taken down, at `noted_at_ms`, from where a follower fetches.
+    has taken down, at `noted_at_ms`, from where a follower fetches. In a follower's `session` it
+    sleeps while there is no news, until the partition wakes it.
     """
 
     topic_partition: TopicPartition
@@ -88,6 +129,7 @@ class FetchPartition:
     told_log_start_offset: int = field(default=UNKNOWN_OFFSET, compare=False)
     noted_by: object | None = field(default=None, compare=False, repr=False)
     noted_at_ms: int = field(default=0, compare=False)
+    session: AwakePartitions | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)

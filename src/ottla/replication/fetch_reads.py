@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Set
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.replication.cluster import Cluster
@@ -11,6 +10,7 @@ from ottla.replication.delayed_fetch import FetchResults
 from ottla.replication.delayed_operations import DelayedOperations
 from ottla.replication.exchange import (
     NO_REPLICA,
+    ROUSE_MS,
     FetchParams,
     FetchPartition,
     FetchPartitionResult,
@@ -20,9 +20,6 @@ from ottla.replication.replica_selector import replica_in_rack
 from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime import Clock
 from ottla.structs import TopicPartition
-
-NOTE_AGAIN_MS: Final = 500
-"""A follower that has everything is taken down as caught up so often, not with each fetch."""
 
 
 class FetchReads:
@@ -47,14 +44,14 @@ class FetchReads:
         self.is_rack_aware = is_rack_aware
         self.cluster: Cluster | None = None
 
-    def read(self, params: FetchParams, requests: Sequence[FetchPartition]) -> FetchResults:
+    def read(self, params: FetchParams, requests: Iterable[FetchPartition]) -> FetchResults:
         """Read each partition in the order asked for, within the limits of the request.
 
         The first partition with data gives at least one whole batch, whatever its size (KIP-74).
         A follower's partition without news has no result.
         """
         if params.is_from_follower:
-            requests = self._with_news(requests)
+            requests = self._with_news(params.replica_id, requests)
         results: FetchResults = {}
         left = params.max_bytes
         for request in requests:
@@ -71,15 +68,20 @@ class FetchReads:
             results[request.topic_partition] = result
         return results
 
-    def _with_news(self, requests: Sequence[FetchPartition]) -> list[FetchPartition]:
-        since_ms = self.clock.monotonic_ms() - NOTE_AGAIN_MS
-        partitions = self.partitions
-        return [
-            request
-            for request in requests
-            if (partition := partitions.get(request.topic_partition)) is None
-            or partition.has_news_for(request, since_ms)
-        ]
+    def _with_news(
+        self, replica_id: int, requests: Iterable[FetchPartition]
+    ) -> list[FetchPartition]:
+        """Those that a follower has to hear of; the others sleep from now on."""
+        since_ms = self.clock.monotonic_ms() - ROUSE_MS
+        found = []
+        for request in requests:
+            partition = self.partitions.get(request.topic_partition)
+            if partition is None or partition.has_news_for(request, since_ms):
+                found.append(request)
+            elif request.session is not None:
+                request.session.awake.pop(request.topic_partition, None)
+                partition.sleepers[replica_id] = request
+        return found
 
     def _read(
         self,
@@ -110,7 +112,7 @@ class FetchReads:
     def note_follower(
         self,
         params: FetchParams,
-        requests: Sequence[FetchPartition],
+        requests: Collection[FetchPartition],
         results: FetchResults,
         delayed: DelayedOperations,
     ) -> None:
@@ -128,6 +130,7 @@ class FetchReads:
                 continue
             request.noted_by, request.noted_at_ms = partition.leading, now_ms
             if rises:
+                partition.wake_followers()
                 delayed.committed[request.topic_partition] = None
                 result.high_watermark = partition.high_watermark
             if moves:

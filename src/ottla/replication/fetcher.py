@@ -22,7 +22,7 @@ from ottla.replication.follower_session import FollowerSession, Wanted
 from ottla.replication.leader_questions import LeaderQuestions
 from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime import Runtime, Timer
-from ottla.structs import Node, TopicPartition
+from ottla.structs import NO_UUID, Node, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,7 @@ LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 FIRST_VERSION_WITH_DIVERGENCE: Final = 12
 FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 FIRST_BACKOFF_MS: Final = 20
+TOUCH_ALL_MS: Final = 500
 FLUSH_CHECK_MS: Final = 1_000
 """A log that was taken offline is flushed no more, and nobody says so."""
 
@@ -60,6 +61,11 @@ class Fetcher:
         self._connection: LeaderConnection = cluster.connect(leader)
         self._session = FollowerSession()
         self._unflushed: dict[TopicPartition, FollowerPartition] = {}
+        # What is asked for, and of which partitions that may have changed since the last turn.
+        self._wanted: dict[TopicPartition, Wanted] = {}
+        self._touched: dict[TopicPartition, None] = {}
+        self._without_id: set[TopicPartition] = set()
+        self._touch_all_at_ms = 0
         self._failure_count = 0
         self._is_closed = False
         self._news = asyncio.Event()
@@ -72,11 +78,13 @@ class Fetcher:
         """Copy a partition from the next turn on."""
         self.followers[follower.topic_partition] = follower
         self._unflushed[follower.topic_partition] = follower
+        self._touched[follower.topic_partition] = None
         self._news.set()
 
     def remove(self, topic_partition: TopicPartition) -> None:
         """Let go of a partition, at once."""
         follower = self.followers.pop(topic_partition, None)
+        self._touched[topic_partition] = None
         if follower is not None:
             follower.give_up()
 
@@ -127,11 +135,14 @@ class Fetcher:
             timer.cancel()
 
     def _due(self, phase: FollowerPhase) -> list[FollowerPartition]:
+        """Those of the touched partitions that are in a phase and may go on."""
         now_ms = self._runtime.clock.monotonic_ms()
         return [
             follower
-            for follower in self.followers.values()
-            if follower.phase is phase and follower.retry_at_ms <= now_ms
+            for topic_partition in self._touched
+            if (follower := self.followers.get(topic_partition)) is not None
+            and follower.phase is phase
+            and follower.retry_at_ms <= now_ms
         ]
 
     def _delay(self, followers: Iterable[FollowerPartition], reason: str) -> None:
@@ -140,6 +151,7 @@ class Fetcher:
             follower.failure_count += 1
             delay_ms = self._backoff_ms(follower.failure_count)
             follower.retry_at_ms = now_ms + delay_ms
+            self._touched[follower.topic_partition] = None
             logger.info("%s sits out for %d ms: %s", follower.topic_partition, delay_ms, reason)
 
     async def _ask(self) -> None:
@@ -155,44 +167,62 @@ class Fetcher:
     # -- fetching
 
     async def _fetch(self) -> None:
-        wanted = self._wanted()
+        touched = self._look_at_touched()
+        wanted = self._wanted
         if not wanted:
+            self._touched = touched  # what the leader is to forget it has not been told yet
             await self._sleep(self._wait_ms(self._config.replica_fetch_backoff_ms))
             return
-        version = self._version(wanted)
-        request = self._request(wanted, version)
+        version = self._version()
+        request = self._request(touched, version)
         timeout_ms = request.max_wait_ms + self._config.replica_socket_timeout_ms
         response = cast(FetchResponse, await self._connection.send(request, version, timeout_ms))
         if response.error_code:
             self._session.reset()
             raise KafkaError.of(response.error_code, f"the fetch session with {self.leader}")
         self._session.accept(response)
-        await self._take(response, wanted)
+        await self._take(response)
 
-    def _wanted(self) -> dict[TopicPartition, Wanted]:
-        max_bytes = self._config.replica_fetch_max_bytes
-        is_throttled = self._quota.is_exceeded
+    def _look_at_touched(self) -> dict[TopicPartition, None]:
+        """Find out what is to be asked for; those that it is not asked of stay touched.
+
+        Now and then all count as touched, and always where a rate is kept to: that partitions may
+        have new starts, and the rate room again, nobody says.
+        """
         now_ms = self._runtime.clock.monotonic_ms()
-        wanted = {}
-        for topic_partition, follower in self.followers.items():
-            if follower.phase is not FollowerPhase.FETCHING or follower.retry_at_ms > now_ms:
-                continue
-            if is_throttled and follower.is_behind and self._counts(follower):
-                continue
-            wanted[topic_partition] = follower.wanted(max_bytes)
-        return wanted
+        if now_ms >= self._touch_all_at_ms or self._quota.is_limited:
+            self._touched.update(dict.fromkeys(self.followers))
+            self._touch_all_at_ms = now_ms + TOUCH_ALL_MS
+        touched, self._touched = self._touched, {}
+        max_bytes, is_throttled = self._config.replica_fetch_max_bytes, self._quota.is_exceeded
+        for topic_partition in touched:
+            follower = self.followers.get(topic_partition)
+            self._without_id.discard(topic_partition)
+            if follower is None:
+                self._wanted.pop(topic_partition, None)
+            elif (
+                follower.phase is not FollowerPhase.FETCHING
+                or follower.retry_at_ms > now_ms
+                or (is_throttled and follower.is_behind and self._counts(follower))
+            ):
+                self._wanted.pop(topic_partition, None)
+                self._touched[topic_partition] = None
+            else:
+                wanted = self._wanted[topic_partition] = follower.wanted(max_bytes)
+                if wanted.topic_id == NO_UUID:
+                    self._without_id.add(topic_partition)
+        return touched
 
     def _counts(self, follower: FollowerPartition) -> bool:
         """Whether what is copied of it counts against the follower's quota."""
         throttled = follower.log.config.follower_replication_throttled_replicas
         return self._quota.applies(throttled, follower.topic_partition.partition)
 
-    def _version(self, wanted: dict[TopicPartition, Wanted]) -> int:
-        has_ids = all(each.topic_id.int for each in wanted.values())
-        high = FetchRequest.max_version if has_ids else LAST_VERSION_WITH_TOPIC_NAMES
+    def _version(self) -> int:
+        high = LAST_VERSION_WITH_TOPIC_NAMES if self._without_id else FetchRequest.max_version
         return self._connection.version_of(FetchRequest, FIRST_VERSION_WITH_DIVERGENCE, high)
 
-    def _request(self, wanted: dict[TopicPartition, Wanted], version: int) -> FetchRequest:
+    def _request(self, touched: Iterable[TopicPartition], version: int) -> FetchRequest:
         config = self._config
         request = FetchRequest(
             max_wait_ms=self._wait_ms(config.replica_fetch_wait_max_ms),
@@ -204,25 +234,29 @@ class Fetcher:
             request.replica_state = ReplicaState(replica_id=self._broker_id, replica_epoch=epoch)
         else:
             request.replica_id = self._broker_id
-        self._session.fill(request, wanted)
+        self._session.fill(request, self._wanted, touched)
         return request
 
     def _wait_ms(self, most_ms: int) -> int:
         """Until the next partition that sits out may go on, or something new has to be asked."""
         now_ms = self._runtime.clock.monotonic_ms()
-        for follower in self.followers.values():
-            if follower.phase is not FollowerPhase.FETCHING or follower.retry_at_ms > now_ms:
+        for topic_partition in self._touched:
+            follower = self.followers.get(topic_partition)
+            if follower is not None and (
+                follower.phase is not FollowerPhase.FETCHING or follower.retry_at_ms > now_ms
+            ):
                 most_ms = min(most_ms, max(0, follower.retry_at_ms - now_ms))
         return most_ms
 
-    async def _take(self, response: FetchResponse, wanted: dict[TopicPartition, Wanted]) -> None:
+    async def _take(self, response: FetchResponse) -> None:
         names = self._session.names
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for data in topic.partitions:
                 topic_partition = TopicPartition(name, data.partition_index)
                 follower = self.followers.get(topic_partition)
-                asked = wanted.get(topic_partition)
+                asked = self._wanted.get(topic_partition)
+                self._touched[topic_partition] = None
                 if (
                     follower is None
                     or asked is None

@@ -41,7 +41,6 @@ class FollowerPartition:
     __slots__ = (
         "_is_given_up",
         "_log_manager",
-        "_wanted",
         "failure_count",
         "leader_epoch",
         "leader_high_watermark",
@@ -61,7 +60,6 @@ class FollowerPartition:
         self.leader_high_watermark = -1
         self._log_manager = log_manager
         self._is_given_up = False
-        self._wanted: Wanted | None = None
 
     def __repr__(self) -> str:
         return f"FollowerPartition({self.topic_partition}, {self.phase.value}, {self.log!r})"
@@ -158,24 +156,16 @@ class FollowerPartition:
     # -- fetching
 
     def wanted(self, max_bytes: int) -> Wanted:
-        """What to ask the leader for; the same object for as long as it is the same."""
-        log, wanted = self.log, self._wanted
-        if (
-            wanted is None
-            or wanted.fetch_offset != log.log_end_offset
-            or wanted.log_start_offset != log.log_start_offset
-            or wanted.last_fetched_epoch != log.leader_epoch_cache.latest_epoch
-            or wanted.topic_id is not log.topic_id
-        ):
-            wanted = self._wanted = Wanted(
-                log.topic_id,
-                log.log_end_offset,
-                self.leader_epoch,
-                self.last_epoch,
-                log.log_start_offset,
-                max_bytes,
-            )
-        return wanted
+        """What to ask the leader for."""
+        log = self.log
+        return Wanted(
+            log.topic_id,
+            log.log_end_offset,
+            self.leader_epoch,
+            self.last_epoch,
+            log.log_start_offset,
+            max_bytes,
+        )
 
     async def append(self, records: RecordsData | None, now_ms: int) -> int:
         """Append what the leader has sent; returns its size. KafkaError if it cannot be taken."""

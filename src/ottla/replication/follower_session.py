@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -49,22 +49,26 @@ class FollowerSession:
         self.names = {}
         self._id, self._epoch = NO_SESSION, FIRST_EPOCH
 
-    def fill(self, request: FetchRequest, wanted: Mapping[TopicPartition, Wanted]) -> None:
-        """Have the request ask for all that is wanted, by naming what is new in it."""
+    def fill(
+        self,
+        request: FetchRequest,
+        wanted: Mapping[TopicPartition, Wanted],
+        touched: Iterable[TopicPartition],
+    ) -> None:
+        """Have the request ask for all that is wanted, by naming what is new in it.
+
+        Only what is `touched` may have changed since the request before.
+        """
         request.session_id, request.session_epoch = self._id, self._epoch
         known = self.known
-        changed = [
-            tp
-            for tp, each in wanted.items()
-            if (before := known.get(tp)) is not each and before != each
-        ]
+        looked_at = touched if known else wanted
+        changed = [tp for tp in looked_at if tp in wanted and known.get(tp) != wanted[tp]]
+        gone = {tp: known.pop(tp) for tp in looked_at if tp in known and tp not in wanted}
+        known.update((tp, wanted[tp]) for tp in changed)
         request.topics = _grouped(wanted, changed)
         self.names.update((topic.topic_id, topic.topic) for topic in request.topics)
         if self._epoch != FIRST_EPOCH:
-            request.forgotten_topics_data = _forgotten(
-                {tp: known[tp] for tp in known if tp not in wanted}
-            )
-        self.known = dict(wanted)
+            request.forgotten_topics_data = _forgotten(gone)
 
     def accept(self, response: FetchResponse) -> None:
         """The leader has answered without an error for the request as a whole."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, TypeVar, cast
 
 from ottla.config.broker_config import BrokerConfig
@@ -48,7 +49,7 @@ class LeaderQuestions:
         """Cut each log where the leader's epochs say; then, or after more questions, it fetches."""
         asked = [follower for follower in followers if follower.last_epoch != NO_EPOCH]
         await self._attempt_all(
-            (follower, follower.truncate_without_epochs())
+            (follower, follower.truncate_without_epochs)
             for follower in followers
             if follower.last_epoch == NO_EPOCH
         )
@@ -73,7 +74,7 @@ class LeaderQuestions:
             await self._connection.send(request, version, self._timeout_ms),
         )
         by_name = {follower.topic_partition: follower for follower in asked}
-        steps: list[tuple[FollowerPartition, Awaitable[None]]] = []
+        steps: list[tuple[FollowerPartition, Callable[[], Awaitable[None]]]] = []
         for topic in response.topics:
             for end in topic.partitions:
                 follower_ = by_name.pop(TopicPartition(topic.topic, end.partition), None)
@@ -83,7 +84,7 @@ class LeaderQuestions:
                     self._delay([follower_], ErrorCode.of(end.error_code).name)
                 else:
                     entry = EpochEntry(end.leader_epoch, end.end_offset)
-                    steps.append((follower_, follower_.take_epoch_end(entry)))
+                    steps.append((follower_, partial(follower_.take_epoch_end, entry)))
         await self._attempt_all(steps)
         self._delay(by_name.values(), "the leader has not answered where its epoch ends")
 
@@ -92,23 +93,25 @@ class LeaderQuestions:
         ahead = await self._list_offsets(followers, LATEST_TIMESTAMP)
         behind = []
         for follower, offset in ahead:
-            if await self._attempt(follower, follower.take_leader_end(offset)) is False:
+            if await self._attempt(follower, partial(follower.take_leader_end, offset)) is False:
                 behind.append(follower)
         if not behind:
             return
         for follower, offset in await self._list_offsets(behind, EARLIEST_TIMESTAMP):
-            await self._attempt(follower, follower.take_leader_start(offset))
+            await self._attempt(follower, partial(follower.take_leader_start, offset))
 
     async def _attempt_all(
-        self, steps: Iterable[tuple[FollowerPartition, Awaitable[None]]]
+        self, steps: Iterable[tuple[FollowerPartition, Callable[[], Awaitable[None]]]]
     ) -> None:
         """Take a step with each, side by side: one write to disk serves all that are cut."""
         await asyncio.gather(*(self._attempt(follower, step) for follower, step in steps))
 
-    async def _attempt(self, follower: FollowerPartition, step: Awaitable[T]) -> T | None:
+    async def _attempt(
+        self, follower: FollowerPartition, step: Callable[[], Awaitable[T]]
+    ) -> T | None:
         """Take a step with one follower; what goes wrong with it is no matter of the others."""
         try:
-            return await step
+            return await step()
         except KafkaError as error:
             self._delay([follower], str(error))
             return None

@@ -48,6 +48,7 @@ class Partition:
         "leading",
         "log",
         "replicas",
+        "sleepers",
         "topic_partition",
         "version",
     )
@@ -61,6 +62,8 @@ class Partition:
         self.version = -1
         self.replicas: tuple[int, ...] = ()
         self.leading: PartitionLeader | None = None
+        self.sleepers: dict[int, FetchPartition] = {}
+        """What followers ask for that wait for news, by broker."""
 
     @property
     def topic_id(self) -> UUID:
@@ -109,6 +112,15 @@ class Partition:
         self.version = state.leader_and_isr.version
         self.replicas = state.replicas
         self.leading = leading
+        self.wake_followers()
+
+    def wake_followers(self) -> None:
+        """There is something new: their fetches have to look here again."""
+        if self.sleepers:
+            sleepers, self.sleepers = self.sleepers, {}
+            for request in sleepers.values():
+                if request.session is not None:
+                    request.session.wake(request)
 
     def has_news_for(self, request: FetchPartition, since_ms: int) -> bool:
         """Whether a follower's fetch has to look here: False if it waits where it has before.

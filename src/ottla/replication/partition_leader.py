@@ -127,8 +127,10 @@ class PartitionLeader:
 
     def _may_join(self, replica: ReplicaState, leader_end: int) -> bool:
         now_ms = self._clock.monotonic_ms()
-        return replica.is_caught_up(leader_end, now_ms, self._lag_ms) and self._is_live(
-            replica.broker_id
+        return (
+            now_ms >= self._may_propose_at_ms  # the controller refuses one that is shutting down
+            and replica.is_caught_up(leader_end, now_ms, self._lag_ms)
+            and self._is_live(replica.broker_id)
         )
 
     def _is_live(self, broker_id: int) -> bool:

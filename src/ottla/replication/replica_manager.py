@@ -8,7 +8,7 @@ controller says which partitions this broker leads and which it follows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from ottla.config.broker_config import BrokerConfig
@@ -130,6 +130,9 @@ class ReplicaManager:
 
     def _on_progress(self, topic_partition: TopicPartition) -> None:
         """A high watermark has risen, on this leader or as its leader told this follower."""
+        partition = self.partitions.get(topic_partition)
+        if partition is not None:
+            partition.wake_followers()
         self.delayed.note_progress(topic_partition)
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
@@ -210,6 +213,7 @@ class ReplicaManager:
     def _note_news(self, partition: Partition) -> None:
         """Whoever copies the partition may fetch, once this turn is over."""
         if partition.leading is not None:
+            partition.wake_followers()
             self.delayed.followers.update(dict.fromkeys(partition.leading.followers))
 
     def _is_unflushed(self, topic_partition: TopicPartition, result: PartitionAppendResult) -> bool:
@@ -256,7 +260,7 @@ class ReplicaManager:
         partition = self.partitions.get(topic_partition)
         leading = None if partition is None else partition.leading
         if leading is not None and leading.maybe_increment_high_watermark():
-            self.delayed.note_progress(topic_partition)
+            self._on_progress(topic_partition)
         self.delayed.produces.check_and_complete(topic_partition)
 
     def complete_delayed(self) -> None:
@@ -268,7 +272,7 @@ class ReplicaManager:
     def fetch_records(
         self,
         params: FetchParams,
-        partitions: Sequence[FetchPartition],
+        partitions: Collection[FetchPartition],
         respond: Callable[[FetchResults], object],
     ) -> None:
         """Read from the partitions; waits up to `max_wait_ms` while there is too little."""
@@ -288,7 +292,7 @@ class ReplicaManager:
             self.delayed.fetches.watch(operation, keys)
 
     def read_from_logs(
-        self, params: FetchParams, partitions: Sequence[FetchPartition]
+        self, params: FetchParams, partitions: Collection[FetchPartition]
     ) -> FetchResults:
         """Read each partition in the order asked for, within the limits of the request."""
         return self._reads.read(params, partitions)
@@ -363,7 +367,7 @@ class ReplicaManager:
                 elif topic_partition not in self.offline_partitions:
                     logger.error("%s is offline: %s", topic_partition, error)
                     self._fetchers.remove(topic_partition)
-                    self.partitions.pop(topic_partition, None)
+                    self._drop(topic_partition)
                     self.offline_partitions.add(topic_partition)
         # Whoever waits learns of the new epochs now: the logs may soon be cut.
         self.delayed.check(errors)
@@ -421,12 +425,17 @@ class ReplicaManager:
         else:
             self._fetchers.add(partition, leader, self._cluster)
 
+    def _drop(self, topic_partition: TopicPartition) -> None:
+        partition = self.partitions.pop(topic_partition, None)
+        if partition is not None:
+            partition.wake_followers()
+
     def on_log_dir_failure(self, log_dir: LogDir) -> list[TopicPartition]:
         """Take the partitions of a failed directory offline; whoever waits for one is told so."""
         gone = [tp for tp, each in self.partitions.items() if each.log.log_dir is log_dir]
         for topic_partition in gone:
             self._fetchers.remove(topic_partition)
-            del self.partitions[topic_partition]
+            self._drop(topic_partition)
             self.offline_partitions.add(topic_partition)
         self.delayed.check(gone)
         return gone
@@ -451,7 +460,7 @@ class ReplicaManager:
             if not is_certain and stopped.leader_epoch < partition.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self._fetchers.remove(topic_partition)
-            del self.partitions[topic_partition]
+            self._drop(topic_partition)
         if stopped.delete:
             if topic_partition in self.offline_partitions:
                 return ErrorCode.KAFKA_STORAGE_ERROR  # the controller tries again after a restart

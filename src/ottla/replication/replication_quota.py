@@ -51,6 +51,11 @@ class ReplicationQuota:
         self._samples.append((window, began_ms, size))
 
     @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit."""
+        return self.bytes_per_second < LONG_MAX
+
+    @property
     def is_exceeded(self) -> bool:
         """Whether the rate over the last windows is above the limit."""
         samples = self._samples

@@ -15,7 +15,7 @@ when it is full the session unused for longest gives way, if it was idle for lon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -25,7 +25,13 @@ from ottla.protocol.fetch import FetchPartition as RequestedPartition
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.fetch import FetchTopic as RequestedTopic
 from ottla.replication.delayed_fetch import FetchResults
-from ottla.replication.exchange import UNKNOWN_OFFSET, FetchPartition, FetchPartitionResult
+from ottla.replication.exchange import (
+    CONSUMER_REPLICA_ID,
+    UNKNOWN_OFFSET,
+    AwakePartitions,
+    FetchPartition,
+    FetchPartitionResult,
+)
 from ottla.runtime import Runtime
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -81,6 +87,7 @@ class FetchSession:
     """The partitions that one reader follows, and the epoch of its next request."""
 
     __slots__ = (
+        "awake",
         "epoch",
         "has_unresolved",
         "id",
@@ -89,26 +96,54 @@ class FetchSession:
         "uses_topic_ids",
     )
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(
+        self, session_id: int, uses_topic_ids: bool, now_ms: int, is_of_follower: bool
+    ) -> None:
         self.id = session_id
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.last_used_ms = now_ms
         self.partitions: dict[TopicPartition, FetchPartition] = {}
+        self.awake = AwakePartitions(self.partitions) if is_of_follower else None
         self.has_unresolved = False
 
     def add(self, request: FetchPartition) -> None:
-        """Follow a partition from now on."""
+        """Follow a partition from now on, or in another way."""
         self.partitions[request.topic_partition] = request
+        if self.awake is not None:
+            request.session = self.awake
+            self.awake.wake(request)
         if is_unresolved(request.topic_partition.topic):
             self.has_unresolved = True
+
+    def forget(self, topic_partition: TopicPartition) -> bool:
+        """Follow a partition no more; False if it was not followed."""
+        if self.awake is not None:
+            self.awake.awake.pop(topic_partition, None)
+        return self.partitions.pop(topic_partition, None) is not None
+
+    def read_last(self, request: FetchPartition) -> None:
+        """Have the others read first next time."""
+        topic_partition = request.topic_partition
+        self.partitions[topic_partition] = self.partitions.pop(topic_partition)
+        if self.awake is not None:
+            self.awake.awake.pop(topic_partition, None)
+            self.awake.wake(request)
+
+    def wanted(self, now_ms: int) -> Collection[FetchPartition]:
+        """What an incremental fetch asks for: everything, or of a follower what may have news."""
+        if self.awake is None:
+            return list(self.partitions.values())
+        self.awake.rouse(now_ms)
+        return self.awake
 
     def resolve_names(self, topic_name: TopicName) -> None:
         """A topic whose id was unknown before may be known now: read it under its name."""
         unresolved = [tp for tp in self.partitions if is_unresolved(tp.topic)]
         self.has_unresolved = False
         for topic_partition in unresolved:
-            request = self.partitions.pop(topic_partition)
+            request = self.partitions[topic_partition]
+            self.forget(topic_partition)
             name = topic_name(request.topic_id) or topic_partition.topic
             self.add(replace(request, topic_partition=TopicPartition(name, topic_partition[1])))
 
@@ -120,7 +155,7 @@ class FetchContext:
 
     def __init__(
         self,
-        partitions: list[FetchPartition],
+        partitions: Collection[FetchPartition],
         session: FetchSession | None = None,
         incremental: bool = False,
         error: ErrorCode = ErrorCode.NONE,
@@ -153,7 +188,7 @@ class FetchContext:
             if not self.incremental or has_news(request, result):
                 note_told(request, result)
                 if result.size_in_bytes:
-                    cached[topic_partition] = cached.pop(topic_partition)
+                    self.session.read_last(request)
                 yield request, result
 
 
@@ -176,7 +211,7 @@ class FetchSessionCache:
             self._sessions.pop(body.session_id, None)
             session = None
             if body.session_epoch == INITIAL_EPOCH:
-                session = self._create(uses_topic_ids)
+                session = self._create(uses_topic_ids, is_of_follower(body))
             return self._full(body, session, uses_topic_ids)
         return self._incremental(body, uses_topic_ids)
 
@@ -204,17 +239,15 @@ class FetchSessionCache:
             session.resolve_names(self.topic_name)
         for request in self._requested(body, uses_topic_ids):
             known = cached.get(request.topic_partition)
-            if known is None:
-                session.add(request)
-            else:
+            if known is not None:
                 name_again(known, request)
-                cached[request.topic_partition] = request
+            session.add(request)
         for topic in body.forgotten_topics_data:
             name = self._name(topic.topic, topic.topic_id, uses_topic_ids)
             for index in topic.partitions:
-                if cached.pop(TopicPartition(name, index), None) is None and uses_topic_ids:
-                    _forget(cached, topic.topic_id, index)
-        return FetchContext(list(cached.values()), session, incremental=True)
+                if not session.forget(TopicPartition(name, index)) and uses_topic_ids:
+                    _forget(session, topic.topic_id, index)
+        return FetchContext(session.wanted(session.last_used_ms), session, incremental=True)
 
     def _requested(self, body: FetchRequest, uses_topic_ids: bool) -> Iterator[FetchPartition]:
         for topic in body.topics:
@@ -227,14 +260,15 @@ class FetchSessionCache:
             return name
         return self.topic_name(topic_id) or unresolved_name(topic_id)
 
-    def _create(self, uses_topic_ids: bool) -> FetchSession | None:
+    def _create(self, uses_topic_ids: bool, is_of_follower: bool) -> FetchSession | None:
         now_ms = self.runtime.clock.monotonic_ms()
         if len(self._sessions) >= self.max_sessions and not self._evict(now_ms):
             return None
         session_id = INVALID_SESSION_ID
         while session_id == INVALID_SESSION_ID or session_id in self._sessions:
             session_id = self.runtime.random.randrange(1, 2**31)
-        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
+        session = FetchSession(session_id, uses_topic_ids, now_ms, is_of_follower)
+        self._sessions[session_id] = session
         return session
 
     def _touch(self, session: FetchSession) -> None:
@@ -249,11 +283,17 @@ class FetchSessionCache:
         return True
 
 
-def _forget(cached: dict[TopicPartition, FetchPartition], topic_id: UUID, index: int) -> None:
+def _forget(session: FetchSession, topic_id: UUID, index: int) -> None:
     """Take a partition out of a session whose topic has got, or lost, its name meanwhile."""
-    for topic_partition, request in list(cached.items()):
+    for topic_partition, request in list(session.partitions.items()):
         if topic_partition.partition == index and request.topic_id == topic_id:
-            del cached[topic_partition]
+            session.forget(topic_partition)
+
+
+def is_of_follower(body: FetchRequest) -> bool:
+    """Whether a broker copies partitions; before v15 its id has another place."""
+    replica_id = body.replica_id if body.replica_state is None else body.replica_state.replica_id
+    return max(replica_id, body.replica_id) > CONSUMER_REPLICA_ID
 
 
 def fetch_partition(

@@ -19,7 +19,7 @@ def wanted(offset=0):
 def ask(session, partitions):
     """Session id and epoch, the partitions that are named, and those that are forgotten."""
     request = FetchRequest(topics=[], forgotten_topics_data=[])
-    session.fill(request, partitions)
+    session.fill(request, partitions, (T0, T1))
     named = [p.partition for topic in request.topics for p in topic.partitions]
     forgotten = [index for topic in request.forgotten_topics_data for index in topic.partitions]
     return request.session_id, request.session_epoch, named, forgotten

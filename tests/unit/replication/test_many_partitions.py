@@ -9,11 +9,12 @@ from replica_world import ReplicaWorld
 
 from ottla.errors import ErrorCode
 from ottla.log.offset_checkpoint import OffsetCheckpoint
+from ottla.protocol.api_keys import ApiKey
 from ottla.replication.delayed_produce import DelayedProduce
-from ottla.replication.exchange import PartitionAppendResult
-from ottla.replication.fetch_reads import NOTE_AGAIN_MS
+from ottla.replication.exchange import ROUSE_MS, PartitionAppendResult
+from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.partition import Partition
-from ottla.structs import LeaderAndIsr, TopicPartition
+from ottla.structs import LeaderAndIsr, StopReplicaPartition, TopicPartition
 
 COUNT = 40
 PARTITIONS = [TopicPartition("t", index) for index in range(COUNT)]
@@ -90,7 +91,7 @@ def test_follower_without_news_counts_as_caught_up(world):
 
     now_ms = world.runtime.clock.monotonic_ms()
     for replica in partition.leading.followers.values():
-        assert now_ms - replica.last_caught_up_ms <= NOTE_AGAIN_MS + 600
+        assert now_ms - replica.last_caught_up_ms <= ROUSE_MS + 600
 
 
 def test_change_of_all_leaders_is_told_to_a_waiting_follower_once(world, monkeypatch):
@@ -154,3 +155,38 @@ def test_produce_to_many_partitions_asks_about_each_until_it_is_done():
 
     assert answers == [results]
     assert sum(asked.values()) <= 2 * COUNT
+
+
+def test_partitions_without_news_are_not_even_looked_at(world, monkeypatch):
+    """Each fetch went through all partitions, on both sides: slower the more there are."""
+    looked_at = Counter()
+    for owner, name in ((Partition, "has_news_for"), (FollowerPartition, "wanted")):
+        method = getattr(owner, name)
+
+        def counted(*arguments, name=name, method=method):
+            looked_at[name] += 1
+            return method(*arguments)
+
+        monkeypatch.setattr(owner, name, counted)
+    world.append(1, b"x", topic_partition=PARTITIONS[5])
+
+    assert 0 < looked_at["has_news_for"] < COUNT
+    assert 0 < looked_at["wanted"] < COUNT
+
+
+def test_follower_that_asks_for_nothing_for_a_while_has_the_leader_forget_what_is_gone(world):
+    """What was given up while every partition sat out is not in the session afterwards."""
+    manager = world.brokers[2].manager
+    (fetcher,) = manager._fetchers._fetchers.values()
+    fetcher._delay(fetcher.followers.values(), "the test says so")
+    for follower in fetcher.followers.values():
+        follower.retry_at_ms = world.runtime.clock.monotonic_ms() + 3_000
+    world.advance(600)
+    manager.stop_replica([StopReplicaPartition(each, 0, False) for each in PARTITIONS[:-1]])
+    world.advance(1_500)
+    world.append(1, b"x", topic_partition=PARTITIONS[-1])
+    world.advance(2_000)
+
+    sessions = world.brokers[1].handlers[ApiKey.FETCH].__self__.sessions._sessions.values()
+    assert min(len(session.partitions) for session in sessions) == 1
+    assert world.brokers[2].log(PARTITIONS[-1]).log_end_offset == 1

@@ -137,6 +137,25 @@ def test_refused_change_leaves_the_in_sync_replicas_as_they_were(world):
     assert [proposed.isr for _, proposed, _, _ in world.isr_changes] == [(1, 2, 3)]
 
 
+def test_replica_that_the_controller_refuses_is_not_waited_for(world):
+    """A broker that was shutting down held writes up for a second, or until it was gone."""
+    world.cut_off(3)
+    world.append(1, b"missed", acks=ACKS_LEADER)
+    world.advance(2 * LAG_MS)
+    world.heal()
+    world.answers_isr_changes = False
+    world.advance(2_000)
+    ((_, _, _, on_done),) = world.isr_changes
+    on_done(ErrorCode.INELIGIBLE_REPLICA)
+    leading = world.brokers[1].manager.partition(T0).leading
+    assert leading.in_sync.maximal == {1, 2}
+    world.brokers[3].manager._fetchers.shutdown()
+
+    answers = world.append(1, b"a")
+
+    assert [answer.error for answer in answers] == [ErrorCode.NONE]
+
+
 def test_proposal_names_the_registrations_of_the_replicas(world):
     """The controller can tell a broker that was started again meanwhile (KIP-903)."""
     world.cut_off(3)

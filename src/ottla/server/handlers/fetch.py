@@ -116,7 +116,7 @@ class FetchHandler:
         MessageSetFetch(
             self.replica_manager,
             params,
-            fetch.partitions,
+            list(fetch.partitions),
             version,
             respond_with_message_sets,
             fail,
