@@ -77,11 +77,8 @@ class ChaosWorld(ClusterProcess):
             **overrides,
         )
 
-    def start_broker(self, broker_id: int) -> BrokerProcess:
-        port = self._registry_ports[broker_id]
-        broker = self.brokers[broker_id]
-        broker.overrides["zookeeper.connect"] = f"127.0.0.1:{port}{self.chroot}"
-        return broker.start()
+    def zookeeper_connect(self, broker_id: int) -> str:
+        return f"127.0.0.1:{self._registry_ports[broker_id]}{self.chroot}"
 
     def _ends(self) -> dict[int, str]:
         return {self.brokers[each].pid: end(each) for each in self.live_brokers}

@@ -81,16 +81,31 @@ class ClusterProcess:
             undo.callback(self.stop)
             if self._owns_zookeeper:
                 self.zookeeper.start()
-            for broker_id in self.brokers:
-                self.start_broker(broker_id)
+            self.start_brokers()
             undo.pop_all()
         return self
 
+    def start_brokers(self) -> None:
+        """Start all: the first one, which thus becomes the controller, then the others at once."""
+        first, *others = self.brokers
+        self.start_broker(first)
+        for broker_id in others:
+            self._launch(broker_id)
+        for broker_id in others:
+            self.brokers[broker_id].wait_until_ready()
+
     def start_broker(self, broker_id: int) -> BrokerProcess:
         """Start a broker, or start it again; returns when it serves clients."""
+        return self._launch(broker_id).wait_until_ready()
+
+    def zookeeper_connect(self, broker_id: int) -> str:
+        """Where this broker finds ZooKeeper."""
+        return self.zookeeper.connect + self.chroot
+
+    def _launch(self, broker_id: int) -> BrokerProcess:
         broker = self.brokers[broker_id]
-        broker.overrides["zookeeper.connect"] = self.zookeeper.connect + self.chroot
-        return broker.start()
+        broker.overrides["zookeeper.connect"] = self.zookeeper_connect(broker_id)
+        return broker.launch()
 
     def kill_broker(self, broker_id: int) -> None:
         """The broker ends at once, as by kill -9; it is registered until its session expires."""

@@ -67,8 +67,7 @@ def ottla_cluster_process(
             raise
         pytest.skip(f"ottla_cluster needs ZooKeeper: {refusal[1]}")
     try:
-        for broker_id in cluster.brokers:
-            cluster.start_broker(broker_id)
+        cluster.start_brokers()
         yield cluster
     finally:
         cluster.stop()

@@ -36,6 +36,7 @@ class ServerProcess(ABC):
         self.port = 0
         self.module = "ottla"
         self.process: subprocess.Popen[str] | None = None
+        self._log_start = 0
 
     @property
     def log(self) -> str:
@@ -49,26 +50,37 @@ class ServerProcess(ABC):
 
     def start(self) -> Self:
         """Start and wait until the server says that it is ready."""
+        return self.launch().wait_until_ready()
+
+    def launch(self) -> Self:
+        """Start, and do not wait: several servers get ready together."""
         command = [sys.executable, "-m", self.module, self.command]
         for name, value in {**self.address_settings, **self.overrides}.items():
             command += ["--override", f"{name}={value}"]
-        with self.log_path.open("a", encoding="utf-8") as log:
+        with self.log_path.open("ab") as log:
+            self._log_start = log.tell()
             # In a group of its own: Ctrl-C in a terminal is for whoever started it, who stops it.
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0
             )
-        killer = threading.Timer(STARTUP_SECONDS, self.process.kill)
+        return self
+
+    def wait_until_ready(self) -> Self:
+        """Wait for one that was launched; RuntimeError where it ends instead."""
+        process = self.running
+        killer = threading.Timer(STARTUP_SECONDS, process.kill)
         killer.start()
         try:
-            assert self.process.stdout is not None
-            for line in self.process.stdout:
+            assert process.stdout is not None
+            for line in process.stdout:
                 if match := self.ready.search(line):
                     self.take(match)
                     return self
         finally:
             killer.cancel()
         self._reap()
-        raise RuntimeError(f"{self.title} did not become ready; it logged:\n{self.log}")
+        said = self.log_path.read_bytes()[self._log_start :].decode("utf-8", "replace")
+        raise RuntimeError(f"{self.title} did not become ready; it logged:\n{said}")
 
     def take(self, ready: re.Match[str]) -> None:
         """Learn from what the server says of itself."""

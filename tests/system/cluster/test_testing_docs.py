@@ -12,7 +12,7 @@ import pytest
 
 PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
-LIMIT_S = 60
+LIMIT_S = 240
 MINE = ("confluent_kafka", "kafka", "aiokafka", "hypothesis", "pyspark", "pyarrow", "pandas")
 RUN = f"""
 import sys, pytest
