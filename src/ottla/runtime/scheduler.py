@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from ottla.runtime.clock import Clock
 from ottla.runtime.timing_wheel import SystemTimer, TimerTask
@@ -13,6 +13,9 @@ from ottla.runtime.timing_wheel import SystemTimer, TimerTask
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+CANCEL_AGAIN_S: Final = 2.0
+"""A cancellation can get lost in a race; one task that goes on would keep a process alive."""
 
 
 class Timer(Protocol):
@@ -113,10 +116,13 @@ class LoopScheduler:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        waiting = {task for task in self._tasks if task is not asyncio.current_task()}
+        while waiting:
+            for task in waiting:
+                task.cancel()
+            _, waiting = await asyncio.wait(waiting, timeout=CANCEL_AGAIN_S)
+            for task in waiting:
+                logger.warning("%s does not end, and is cancelled again", task.get_name())
 
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

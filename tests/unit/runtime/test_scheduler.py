@@ -163,3 +163,31 @@ def test_real_runtime_has_the_clocks_of_the_machine() -> None:
         await runtime.close()
 
     asyncio.run(test())
+
+
+def test_close_cancels_again_what_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker could not stop because of one task that had missed its cancellation."""
+    monkeypatch.setattr("ottla.runtime.scheduler.CANCEL_AGAIN_S", 0.01)
+    ended = []
+
+    async def misses_the_first() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def run() -> None:
+        runtime = real_runtime(asyncio.get_running_loop())
+        runtime.scheduler.spawn(misses_the_first(), "the stubborn task")
+        await asyncio.sleep(0)
+        await runtime.close()
+
+    asyncio.run(run())
+    assert ended == [True]
+    assert "the stubborn task does not end" in caplog.text
