@@ -227,7 +227,8 @@ def test_partitions_move_as_generated(kafka, cluster, tmp_path, topic, view):
 def test_reassignment_is_cancelled(kafka, cluster, tools, topic, plan):
     """One that a throttle holds back is listed, in progress, taken back; then none is active."""
     create(kafka, topic, "1", min_insync_replicas=1)
-    size = ("--record-size", "10000", "--num-records", "300", "--throughput", "-1")
+    # A fetch of a megabyte goes whenever the window of the quota is empty: enough for minutes.
+    size = ("--record-size", "10000", "--num-records", "4000", "--throughput", "-1")
     servers = ("--producer-props", f"bootstrap.servers={cluster.bootstrap_servers}")
     tools.run("producer-perf-test", "--topic", topic, *size, *servers)
     path = plan(p0=[1, 2])
