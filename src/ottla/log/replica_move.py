@@ -35,7 +35,15 @@ from ottla.log.log_files import (
 )
 from ottla.log.log_flusher import FlushJob, FsyncError
 from ottla.log.partition_metadata import write_topic_id
-from ottla.log.segment_copy import CopyError, Paths, Piece, SegmentCopy, blaming, piece_of
+from ottla.log.segment_copy import (
+    SOURCE_CHANGED,
+    CopyError,
+    Paths,
+    Piece,
+    SegmentCopy,
+    blaming,
+    piece_of,
+)
 from ottla.log.segment_deletion import delete_directory
 from ottla.runtime import File
 from ottla.structs import NO_UUID, TopicPartition
@@ -220,10 +228,10 @@ class ReplicaMove:
         piece = piece_of(copy, suffix, length, (self.source, self.target, self._directory))
         try:
             await self._in_background(piece)
-        except FileNotFoundError as error:
+        except SOURCE_CHANGED as error:
             if copy.is_current and copy.segment in self.log.segments:
                 raise CopyError(self.source, error, f"reading {piece.paths.source}") from error
-            return  # it was deleted meanwhile
+            return  # it was deleted or cut meanwhile
         copy.copied[suffix] = piece.position + length
         await self._pace.keep(length)
 

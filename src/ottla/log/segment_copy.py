@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.log.log_dir import LogDir
 from ottla.log.log_files import (
@@ -45,6 +45,14 @@ def file_sizes(segment: LogSegment) -> dict[str, int]:
         TIME_INDEX_SUFFIX: segment.time_index.written_bytes,
         TXN_INDEX_SUFFIX: segment.txn_index.written_bytes(),
     }
+
+
+class SourceCutError(OSError):
+    """A file has become shorter than it was when it was decided what to copy of it."""
+
+
+# What a truncation or a deletion does to a file that is being copied.
+SOURCE_CHANGED: Final = (FileNotFoundError, SourceCutError)
 
 
 class SegmentCopy:
@@ -106,13 +114,15 @@ class Piece:
     length: int
 
     def __call__(self) -> None:
-        """CopyError if it cannot be copied; FileNotFoundError if the source has been renamed."""
+        """CopyError if it cannot be copied; FileNotFoundError if the source has been renamed,
+        SourceCutError if it has been cut.
+        """
         source_dir, source, target_dir, target = self.paths
         try:
             with blaming(source_dir, f"reading {source}"):
                 data = _read(source_dir, source, self.length, self.position)
         except CopyError as error:
-            if isinstance(error.cause, FileNotFoundError):
+            if isinstance(error.cause, SOURCE_CHANGED):
                 raise error.cause from None
             raise
         with blaming(target_dir, f"writing {target}"):
@@ -132,7 +142,7 @@ def _read(log_dir: LogDir, path: str, length: int, position: int) -> bytes:
     finally:
         file.close()
     if len(data) < length:
-        raise OSError(f"{path} has no {length} bytes at {position}")
+        raise SourceCutError(f"{path} has no {length} bytes at {position}")
     return data
 
 

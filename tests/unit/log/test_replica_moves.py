@@ -11,9 +11,12 @@ from log_world import PARTITION, LogWorld, numbers, read_all, values
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_dir import LogDir
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.offset_checkpoint import OffsetCheckpoint
+from ottla.log.segment_copy import Paths, Piece, SourceCutError
 from ottla.structs import NO_UUID, TopicPartition
+from ottla.testing import MemoryDisk
 
 A, B, C = "/data/a", "/data/b", "/data/c"
 SLOW = {"replica.alter.log.dirs.io.max.bytes.per.second": "1000"}
@@ -355,3 +358,14 @@ def test_moving_log_is_not_compacted_meanwhile():
     assert world.log().dir == f"{B}/topic-0"
     assert world.log().cleaned_offset == 100
     assert values(read_all(world.log())) == [b"99"]
+
+
+def test_file_that_is_cut_while_it_is_copied_breaks_no_directory():
+    """The copy of the segment is begun anew: a log directory went offline for it."""
+    log_dir = LogDir(MemoryDisk(), "/data")
+    log_dir.disk.make_dirs("/data")
+    log_dir.disk.open("/data/source", create=True).pwrite(b"short", 0)
+    piece = Piece(Paths(log_dir, "/data/source", log_dir, "/data/target"), 0, 48)
+
+    with pytest.raises(SourceCutError):
+        piece()
