@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import trustme
@@ -106,11 +107,12 @@ def main() -> None:
             for run in range(RUNS):
                 for protocol in ("PLAINTEXT", "SSL"):
                     settings, topic = settings_of(broker, protocol, ca), f"{protocol}-{run}"
-                    for what, work in (("produce", produce), ("consume", consume)):
-                        arguments = (value,) if work is produce else ()
-                        results.setdefault((what, protocol), []).append(
-                            measured(broker, lambda: work(settings, topic, *arguments))  # noqa: B023
-                        )
+                    works = {
+                        "produce": partial(produce, settings, topic, value),
+                        "consume": partial(consume, settings, topic),
+                    }
+                    for what, work in works.items():
+                        results.setdefault((what, protocol), []).append(measured(broker, work))
         finally:
             broker.stop()
     for what in ("produce", "consume"):
