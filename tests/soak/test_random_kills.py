@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -132,11 +133,9 @@ def test_a_load_survives_random_kills(tmp_path, soak_seconds):
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
     load = Load(process)
     kills, stops = 0, 0
-    waiting, pause = soak_seconds, threading.Event()
-    while waiting > 0:
-        seconds = min(waiting, random.uniform(*SECONDS_BETWEEN_KILLS))
-        waiting -= seconds
-        pause.wait(seconds)
+    end, pause = time.monotonic() + soak_seconds, threading.Event()
+    while (left := end - time.monotonic()) > 0:  # starts of the broker included
+        pause.wait(min(left, random.uniform(*SECONDS_BETWEEN_KILLS)))
         if random.random() < 0.1:
             assert process.stop() == 0
             stops += 1
