@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -121,3 +122,15 @@ class StopReplicaPartition(NamedTuple):
     topic_partition: TopicPartition
     leader_epoch: int
     delete: bool
+
+
+class MetadataUpdate(NamedTuple):
+    """What clients of a broker are to be told; partitions that are not named stay.
+
+    `brokers` are all that live. With `is_full` topics that are not named are forgotten.
+    """
+
+    states: Sequence[PartitionState] = ()
+    brokers: Sequence[BrokerEndPoints] = ()
+    deleted_topics: Sequence[str] = ()
+    is_full: bool = False

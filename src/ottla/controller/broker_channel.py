@@ -8,6 +8,7 @@ from typing import Protocol
 from ottla.errors import ErrorCode
 from ottla.structs import (
     BrokerEndPoints,
+    MetadataUpdate,
     Node,
     PartitionState,
     StopReplicaPartition,
@@ -59,16 +60,7 @@ class BrokerChannel(Protocol):
         ...
 
     def update_metadata(
-        self,
-        controller_epoch: int,
-        broker_id: int,
-        states: Sequence[PartitionState],
-        brokers: Sequence[BrokerEndPoints],
-        deleted_topics: Sequence[str],
-        is_full: bool,
+        self, controller_epoch: int, broker_id: int, update: MetadataUpdate
     ) -> None:
-        """What clients of the broker are to be told; partitions that are not named stay.
-
-        `brokers` are all that live. With `is_full` topics that are not named are forgotten.
-        """
+        """The broker is to tell this to its clients."""
         ...

@@ -11,6 +11,7 @@ from ottla.errors import ErrorCode
 from ottla.structs import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
+    MetadataUpdate,
     Node,
     PartitionState,
     StopReplicaPartition,
@@ -124,16 +125,10 @@ class BrokerRequestBatch:
         changed = self._states(self._metadata)
         full = self._states(self.context.all_partitions()) if self._full_metadata else []
         for broker_id in self.context.brokers:
-            states = full if broker_id in self._full_metadata else changed
-            if self._tells_all or broker_id in self._full_metadata:
-                self.channel.update_metadata(
-                    self.context.epoch,
-                    broker_id,
-                    states,
-                    brokers,
-                    deleted,
-                    broker_id in self._full_metadata,
-                )
+            is_full = broker_id in self._full_metadata
+            if self._tells_all or is_full:
+                update = MetadataUpdate(full if is_full else changed, brokers, deleted, is_full)
+                self.channel.update_metadata(self.context.epoch, broker_id, update)
 
     def _states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
         """A topic that is being deleted is told of as such, by name, and by no state."""

@@ -32,6 +32,7 @@ from ottla.server.controller_messages import (
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.structs import (
     BrokerEndPoints,
+    MetadataUpdate,
     Node,
     PartitionState,
     StopReplicaPartition,
@@ -209,20 +210,12 @@ class ClusterBrokerChannel:
         self._put(broker_id, controller_epoch, stop_replica_request(partitions), on_response)
 
     def update_metadata(
-        self,
-        controller_epoch: int,
-        broker_id: int,
-        states: Sequence[PartitionState],
-        brokers: Sequence[BrokerEndPoints],
-        deleted_topics: Sequence[str],
-        is_full: bool,
+        self, controller_epoch: int, broker_id: int, update: MetadataUpdate
     ) -> None:
         if broker_id == self._local.broker_id:
-            self._local.update_metadata(
-                controller_epoch, broker_id, states, brokers, deleted_topics, is_full
-            )
+            self._local.update_metadata(controller_epoch, broker_id, update)
             return
-        request = update_metadata_request(states, brokers, deleted_topics, is_full)
+        request = update_metadata_request(update)
         self._put(broker_id, controller_epoch, request, lambda response: None)
 
     def _put(

@@ -37,6 +37,7 @@ from ottla.structs import (
     BrokerEndPoints,
     EndPoint,
     LeaderAndIsr,
+    MetadataUpdate,
     Node,
     PartitionState,
     StopReplicaPartition,
@@ -196,12 +197,7 @@ def stop_replica_errors(response: StopReplicaResponse) -> dict[TopicPartition, E
 # -- UpdateMetadata
 
 
-def update_metadata_request(
-    states: Sequence[PartitionState],
-    brokers: Iterable[BrokerEndPoints],
-    deleted_topics: Iterable[str],
-    is_full: bool,
-) -> UpdateMetadataRequest:
+def update_metadata_request(update: MetadataUpdate) -> UpdateMetadataRequest:
     """What a broker is to tell its clients; a deleted topic is one without a partition led."""
     topics = [
         UpdateMetadataTopicState(
@@ -209,15 +205,15 @@ def update_metadata_request(
             topic_id=topic_id,
             partition_states=[_written_metadata(state) for state in of_topic],
         )
-        for (name, topic_id), of_topic in by_topic(states).items()
+        for (name, topic_id), of_topic in by_topic(update.states).items()
     ]
-    for name in deleted_topics:
+    for name in update.deleted_topics:
         gone = UpdateMetadataPartitionState(leader=LEADER_DURING_DELETE, leader_epoch=NO_EPOCH)
         topics.append(UpdateMetadataTopicState(topic_name=name, partition_states=[gone]))
     return UpdateMetadataRequest(
         topic_states=topics,
-        live_brokers=[_written_broker(broker) for broker in brokers],
-        type=FULL_TYPE if is_full else UNKNOWN_TYPE,
+        live_brokers=[_written_broker(broker) for broker in update.brokers],
+        type=FULL_TYPE if update.is_full else UNKNOWN_TYPE,
     )
 
 
@@ -249,6 +245,12 @@ def _written_broker(broker: BrokerEndPoints) -> UpdateMetadataBroker:
         ],
         rack=broker.rack,
     )
+
+
+def metadata_update(body: UpdateMetadataRequest) -> MetadataUpdate:
+    """All that an UpdateMetadata request says."""
+    states, deleted_topics = metadata_states(body)
+    return MetadataUpdate(states, live_brokers(body), deleted_topics, body.type == FULL_TYPE)
 
 
 def metadata_states(body: UpdateMetadataRequest) -> tuple[list[PartitionState], list[str]]:

@@ -13,7 +13,7 @@ from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
-    BrokerEndPoints,
+    MetadataUpdate,
     Node,
     PartitionState,
     StopReplicaPartition,
@@ -79,22 +79,18 @@ class ControllerOrders:
         return errors
 
     def update_metadata(
-        self,
-        controller_id: int,
-        controller_epoch: int,
-        states: Sequence[PartitionState],
-        brokers: Sequence[BrokerEndPoints],
-        deleted_topics: Sequence[str],
-        is_full: bool,
+        self, controller_id: int, controller_epoch: int, update: MetadataUpdate
     ) -> None:
-        """Tell clients of these partitions and brokers, and of those topics no more.
+        """Tell clients of these partitions and brokers, and of topics that are gone no more.
 
-        With `is_full` also of those no more that are not named: a controller before this one may
-        have deleted them, and not have lived to say so.
+        A full update forgets topics that it does not name: a controller before this one may have
+        deleted them, and not have lived to say so.
         """
         self._check_epoch(controller_epoch)
-        gone = [*deleted_topics, *(self.cache.topics_beside(states) if is_full else ())]
-        self.cache.update(states, brokers, gone)
+        gone = list(update.deleted_topics)
+        if update.is_full:
+            gone += self.cache.topics_beside(update.states)
+        self.cache.update(update.states, update.brokers, gone)
         self.cache.controller_id = controller_id
         self._groups.on_topics_deleted(gone)
 

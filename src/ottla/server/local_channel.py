@@ -20,6 +20,7 @@ from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
     TRANSACTIONS_TOPIC,
     BrokerEndPoints,
+    MetadataUpdate,
     Node,
     PartitionState,
     StopReplicaPartition,
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class LocalMarkerChannel:
-    """Writes the markers of transactions into partitions of this broker, which has them all."""
+    """Writes the markers of transactions into partitions of this broker, which leads them all."""
 
     def __init__(self, writer: MarkerWriter, cache: MetadataCache) -> None:
         self.writer = writer
@@ -106,18 +107,10 @@ class LocalBrokerChannel:
             on_answer(self.orders.stop_replica(controller_epoch, partitions))
 
     def update_metadata(
-        self,
-        controller_epoch: int,
-        broker_id: int,
-        states: Sequence[PartitionState],
-        brokers: Sequence[BrokerEndPoints],
-        deleted_topics: Sequence[str],
-        is_full: bool,
+        self, controller_epoch: int, broker_id: int, update: MetadataUpdate
     ) -> None:
         with self._obeying():
-            self.orders.update_metadata(
-                self.broker_id, controller_epoch, states, brokers, deleted_topics, is_full
-            )
+            self.orders.update_metadata(self.broker_id, controller_epoch, update)
 
     @contextmanager
     def _obeying(self) -> Iterator[None]:

@@ -27,7 +27,7 @@ from ottla.protocol.transactions import (
 )
 from ottla.runtime import Runtime
 from ottla.server.broker_connections import BrokerConnections, Purpose
-from ottla.server.local_channel import LocalVerification
+from ottla.server.local_channel import LocalMarkerChannel, LocalVerification
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import NO_LEADER, TRANSACTIONS_TOPIC, TopicPartition
 
@@ -107,8 +107,8 @@ class LeaderQueue:
         ]
 
 
-class ClusterMarkerChannel:
-    """Has markers written by whoever leads, this broker or another one."""
+class ClusterMarkerChannel(LocalMarkerChannel):
+    """Has markers written by whoever leads: in this broker's partitions here, else elsewhere."""
 
     def __init__(
         self,
@@ -117,25 +117,17 @@ class ClusterMarkerChannel:
         cache: MetadataCache,
         writer: MarkerWriter,
     ) -> None:
+        super().__init__(writer, cache)
         self._runtime = runtime
         self._connections = connections
-        self._cache = cache
-        self._writer = writer
         self._queues: dict[int, LeaderQueue] = {}
-
-    @property
-    def is_ready(self) -> bool:
-        return self._cache.topic(TRANSACTIONS_TOPIC) is not None
-
-    def exists(self, topic_partition: TopicPartition) -> bool:
-        return self._cache.contains(topic_partition)
 
     def write_markers(
         self, marker: TxnMarker, partitions: Collection[TopicPartition], on_written: OnWritten
     ) -> None:
         by_leader: dict[int, list[TopicPartition]] = {}
         for topic_partition in sorted(partitions):
-            leader = self._cache.leader(topic_partition)
+            leader = self.cache.leader(topic_partition)
             by_leader.setdefault(leader, []).append(topic_partition)
         collected: Errors = {}
 
@@ -146,7 +138,7 @@ class ClusterMarkerChannel:
 
         for leader, led in by_leader.items():
             if leader == self._connections.broker_id:
-                self._writer.write(marker, led, on_part_written)
+                super().write_markers(marker, led, on_part_written)
             elif leader == NO_LEADER:
                 on_part_written(dict.fromkeys(led, ErrorCode.LEADER_NOT_AVAILABLE))
             else:

@@ -106,10 +106,8 @@ class DelayedChannel:
         order = partial(_obey_stop, partitions=partitions)
         self._send(broker_id, controller_epoch, order, on_answer)
 
-    def update_metadata(
-        self, controller_epoch, broker_id, states, brokers, deleted_topics, is_full
-    ) -> None:
-        order = partial(_obey_metadata, states=states, deleted=deleted_topics, is_full=is_full)
+    def update_metadata(self, controller_epoch, broker_id, update) -> None:
+        order = partial(_obey_metadata, update=update)
         self._send(broker_id, controller_epoch, order, lambda answers: None)
 
     def _send(self, broker_id, controller_epoch, order, on_answer) -> None:
@@ -161,12 +159,12 @@ def _obey_stop(member, partitions):
     return {each.topic_partition: ErrorCode.NONE for each in partitions}
 
 
-def _obey_metadata(member, states, deleted, is_full):
-    if is_full:
+def _obey_metadata(member, update):
+    if update.is_full:
         member.metadata.clear()
-    for topic_partition in [each for each in member.metadata if each.topic in deleted]:
-        del member.metadata[topic_partition]
-    member.metadata |= {state.topic_partition: state for state in states}
+    for each in [each for each in member.metadata if each.topic in update.deleted_topics]:
+        del member.metadata[each]
+    member.metadata |= {state.topic_partition: state for state in update.states}
     return {}
 
 

@@ -54,12 +54,10 @@ class RecordingChannel:
             error = self.refused.get(broker_id, ErrorCode.NONE)
             on_answer({each.topic_partition: error for each in partitions})
 
-    def update_metadata(
-        self, controller_epoch, broker_id, states, brokers, deleted_topics, is_full
-    ):
-        self.metadata |= {state.topic_partition: state for state in states}
-        self.brokers = list(brokers)
-        self.deleted += deleted_topics
+    def update_metadata(self, controller_epoch, broker_id, update):
+        self.metadata |= {state.topic_partition: state for state in update.states}
+        self.brokers = list(update.brokers)
+        self.deleted += update.deleted_topics
 
 
 class World:

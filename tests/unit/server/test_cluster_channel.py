@@ -32,6 +32,7 @@ from ottla.server.controller_messages import (
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.structs import (
     LeaderAndIsr,
+    MetadataUpdate,
     Node,
     PartitionState,
     StopReplicaPartition,
@@ -84,7 +85,7 @@ def test_requests_arrive_as_they_were_meant(cluster_world, channel):
         5, 2, [STATE], [Node(2, "host-2", 9092), Node(3, "x", 1)], answers.append
     )
     channel.stop_replica(5, 2, stopped, answers.append)
-    channel.update_metadata(5, 2, [STATE], [broker], ["gone"], True)
+    channel.update_metadata(5, 2, MetadataUpdate([STATE], [broker], ["gone"], is_full=True))
     world.advance(100)
 
     lead, stop, metadata = (body for _, body in world.asked)
@@ -126,7 +127,7 @@ def test_removed_broker_hears_nothing_more(cluster_world, channel):
     channel.stop_replica(5, 2, [], answers.append)
     world.serve(2)
     channel.add_broker(world.broker(2, epoch=2))
-    channel.update_metadata(5, 2, [], [], [], False)
+    channel.update_metadata(5, 2, MetadataUpdate())
     world.advance(1000)
 
     assert [(type(body), body.broker_epoch) for _, body in world.asked] == [

@@ -24,15 +24,13 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaResponse,
 )
 from ottla.protocol.update_metadata import (
-    FULL_TYPE,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
 from ottla.server.apis import Handler
 from ottla.server.controller_messages import (
     leader_nodes,
-    live_brokers,
-    metadata_states,
+    metadata_update,
     ordered_states,
     stopped_partitions,
 )
@@ -86,14 +84,8 @@ class ControllerOrdersHandler:
         self, context: RequestContext, body: UpdateMetadataRequest
     ) -> UpdateMetadataResponse:
         self._check_broker_epoch(body.broker_epoch)
-        states, deleted_topics = metadata_states(body)
         self.orders.update_metadata(
-            body.controller_id,
-            body.controller_epoch,
-            states,
-            live_brokers(body),
-            deleted_topics,
-            body.type == FULL_TYPE,
+            body.controller_id, body.controller_epoch, metadata_update(body)
         )
         return UpdateMetadataResponse()
 

@@ -48,9 +48,7 @@ class SilentChannel:
     def stop_replica(self, controller_epoch, broker_id, partitions, on_answer):
         on_answer({each.topic_partition: ErrorCode.NONE for each in partitions})
 
-    def update_metadata(
-        self, controller_epoch, broker_id, states, brokers, deleted_topics, is_full
-    ):
+    def update_metadata(self, controller_epoch, broker_id, update):
         pass
 
 

@@ -33,6 +33,7 @@ from ottla.structs import (
     BrokerEndPoints,
     EndPoint,
     LeaderAndIsr,
+    MetadataUpdate,
     PartitionState,
     TopicPartition,
 )
@@ -113,7 +114,8 @@ class TransactionBroker:
         channel = LocalBrokerChannel(orders, 1)
         channel.leader_and_isr(1, 1, states, [], lambda errors: None)
         end_point = EndPoint("PLAINTEXT", "PLAINTEXT", "host", 9092)
-        channel.update_metadata(1, 1, states, [BrokerEndPoints(1, 1, (end_point,))], (), True)
+        brokers = [BrokerEndPoints(1, 1, (end_point,))]
+        channel.update_metadata(1, 1, MetadataUpdate(states, brokers, is_full=True))
         runtime.scheduler.run_ready()
 
     def kill_and_restart(self):
