@@ -11,10 +11,12 @@ from ottla.cli.command import Command, CommandError, UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
+    add_flag,
+    add_repeated,
     add_zookeeper,
     bootstrap_server_or_zookeeper,
     given,
-    one_action,
+    one_of,
     only_with,
 )
 from ottla.cli.properties import command_settings
@@ -69,8 +71,8 @@ class ConfigsCommand(Command):
         add_bootstrap_server(parser)
         add_zookeeper(parser)
         add_command_config(parser)
-        parser.add_argument("--describe", action="store_true", help="Show settings.")
-        parser.add_argument("--alter", action="store_true", help="Change settings.")
+        add_flag(parser, "--describe", "Show settings.")
+        add_flag(parser, "--alter", "Change settings.")
         _add_entity(parser)
         parser.add_argument(
             "--add-config",
@@ -83,18 +85,16 @@ class ConfigsCommand(Command):
         parser.add_argument(
             "--delete-config", metavar="K,K", help="Settings that go back to their defaults."
         )
-        parser.add_argument(
+        add_flag(
+            parser,
             "--all",
-            action="store_true",
-            help="Describe every setting with where its value comes from, not only those made "
+            "Describe every setting with where its value comes from, not only those made "
             "for this topic, broker or group.",
         )
-        parser.add_argument(
-            "--force", action="store_true", help="Accepted for older scripts: nothing is asked."
-        )
+        add_flag(parser, "--force", "Accepted for older scripts: nothing is asked.")
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        action = one_action(arguments, ("--describe", "--alter"))
+        action = one_of(arguments, ("--describe", "--alter"))
         only_with(arguments, ("--add-config", "--add-config-file", "--delete-config"), "--alter")
         only_with(arguments, ("--all",), "--describe")
         kind, name = entity(arguments)
@@ -119,32 +119,20 @@ class ConfigsCommand(Command):
 
 
 def _add_entity(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--entity-type",
-        metavar="TYPE",
-        action="append",
-        default=[],
-        help="topics, brokers or groups.",
-    )
+    add_repeated(parser, "--entity-type", "TYPE", "topics, brokers or groups.")
     parser.add_argument(
         "--entity-name",
         metavar="NAME",
         help="The name of the topic or of the group, or the id of the broker.",
     )
-    parser.add_argument(
-        "--entity-default", action="store_true", help="The default of all brokers of the cluster."
-    )
+    add_flag(parser, "--entity-default", "The default of all brokers of the cluster.")
     parser.add_argument(
         "--topic", metavar="NAME", help="Short for --entity-type topics --entity-name NAME."
     )
     parser.add_argument(
         "--broker", metavar="ID", help="Short for --entity-type brokers --entity-name ID."
     )
-    parser.add_argument(
-        "--broker-defaults",
-        action="store_true",
-        help="Short for --entity-type brokers --entity-default.",
-    )
+    add_flag(parser, "--broker-defaults", "Short for --entity-type brokers --entity-default.")
     parser.add_argument(
         "--group", metavar="NAME", help="Short for --entity-type groups --entity-name NAME."
     )

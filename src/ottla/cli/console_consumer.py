@@ -12,10 +12,13 @@ from ottla.cli.command import Command, CommandError, UsageError
 from ottla.cli.message_formatter import MessageFormatter, formatter
 from ottla.cli.options import (
     add_bootstrap_server,
+    add_flag,
+    add_integer,
+    add_repeated,
     add_unused_zookeeper,
     bootstrap_server,
     key_values,
-    one_action,
+    one_of,
     require,
 )
 from ottla.cli.properties import load_properties
@@ -75,24 +78,20 @@ def _add_what_to_read(parser: ArgumentParser) -> None:
         metavar="REGEX",
         help="Read every topic whose name the regular expression matches, instead of --topic.",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--from-beginning",
-        action="store_true",
-        help="Start with the earliest record where the group has no offset yet.",
+        "Start with the earliest record where the group has no offset yet.",
     )
     parser.add_argument("--group", metavar="ID", help="Read as a member of this group.")
-    parser.add_argument(
-        "--partition", metavar="N", type=int, help="Read one partition only, outside any group."
-    )
+    add_integer(parser, "--partition", "N", "Read one partition only, outside any group.")
     parser.add_argument(
         "--offset",
         metavar="OFFSET",
         help="Where to start in the --partition: a number, earliest or latest (default).",
     )
-    parser.add_argument("--max-messages", metavar="N", type=int, help="Stop after so many records.")
-    parser.add_argument(
-        "--timeout-ms", metavar="MS", type=int, help="Stop when no record came for so long."
-    )
+    add_integer(parser, "--max-messages", "N", "Stop after so many records.")
+    add_integer(parser, "--timeout-ms", "MS", "Stop when no record came for so long.")
     parser.add_argument(
         "--isolation-level",
         metavar="LEVEL",
@@ -128,25 +127,18 @@ def _add_how_to_print(parser: ArgumentParser) -> None:
         help="How a key is printed: string, bytes, short, integer, long, float, double.",
     )
     parser.add_argument("--value-deserializer", metavar="NAME", help="The same for a value.")
-    parser.add_argument(
-        "--skip-message-on-error",
-        action="store_true",
-        help="Go on with the next record where one cannot be printed.",
+    add_flag(
+        parser, "--skip-message-on-error", "Go on with the next record where one cannot be printed."
     )
-    parser.add_argument(
-        "--enable-systest-events",
-        action="store_true",
-        help="Print shutdown_complete at the end.",
-    )
+    add_flag(parser, "--enable-systest-events", "Print shutdown_complete at the end.")
 
 
 def _add_consumer_settings(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--consumer-property",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="A setting of the consumer, such as fetch.min.bytes=1; may be repeated.",
+        "KEY=VALUE",
+        "A setting of the consumer, such as fetch.min.bytes=1; may be repeated.",
     )
     parser.add_argument(
         "--consumer.config",
@@ -158,7 +150,7 @@ def _add_consumer_settings(parser: ArgumentParser) -> None:
 
 def check(arguments: Namespace) -> None:
     """The options fit each other."""
-    one_action(arguments, ("--topic", "--include"))
+    one_of(arguments, ("--topic", "--include"))
     if arguments.partition is None:
         if arguments.offset is not None:
             raise UsageError("option --offset needs --partition")

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.line_reader import LineReader, LineRecord
-from ottla.cli.options import add_bootstrap_server, bootstrap_server, key_values, require
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_flag,
+    add_repeated,
+    bootstrap_server,
+    key_values,
+    require,
+)
 from ottla.cli.properties import load_properties
 from ottla.cli.terminal import Terminal
 from ottla.errors import ErrorCode, KafkaError
@@ -54,21 +61,19 @@ class ConsoleProducerCommand(Command):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_bootstrap_server(parser)
         parser.add_argument("--topic", metavar="NAME", help="Required. The topic to send to.")
-        parser.add_argument(
+        add_repeated(
+            parser,
             "--property",
-            metavar="KEY=VALUE",
-            action="append",
-            default=[],
-            help="How a line is read; may be repeated: parse.key=true, key.separator=TEXT (a "
+            "KEY=VALUE",
+            "How a line is read; may be repeated: parse.key=true, key.separator=TEXT (a "
             "tab), parse.headers=true, headers.delimiter=TEXT (a tab), headers.separator=TEXT "
             "(,), headers.key.separator=TEXT (:), null.marker=TEXT, ignore.error=true.",
         )
-        parser.add_argument(
+        add_repeated(
+            parser,
             "--producer-property",
-            metavar="KEY=VALUE",
-            action="append",
-            default=[],
-            help="A setting of the producer, such as linger.ms=100; may be repeated.",
+            "KEY=VALUE",
+            "A setting of the producer, such as linger.ms=100; may be repeated.",
         )
         parser.add_argument(
             "--producer.config",
@@ -83,9 +88,7 @@ class ConsoleProducerCommand(Command):
             const="gzip",
             help="none, gzip, snappy, lz4 or zstd; gzip where no name follows.",
         )
-        parser.add_argument(
-            "--sync", action="store_true", help="Wait for the answer to each record in turn."
-        )
+        add_flag(parser, "--sync", "Wait for the answer to each record in turn.")
         for option, setting, meaning in PRODUCER_OPTIONS:
             parser.add_argument(option, metavar="N", help=f"{meaning} (Setting {setting}.)")
         parser.add_argument(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.options import add_integer
 from ottla.cli.pipeline.errors import require_packages
 from ottla.cli.terminal import Terminal
 
@@ -32,14 +33,12 @@ class DemoCommand(Command):
             metavar="PATH",
             help="Replay this access log (combined format). Default: generated events.",
         )
-        parser.add_argument(
-            "--events", metavar="N", type=int, help="Generate so many events. Default: 100000."
-        )
-        parser.add_argument(
+        add_integer(parser, "--events", "N", "Generate so many events. Default: 100000.")
+        add_integer(
+            parser,
             "--seed",
-            metavar="S",
-            type=int,
-            help="Generate other events: the same seed makes the same ones. Default: 2011.",
+            "S",
+            "Generate other events: the same seed makes the same ones. Default: 2011.",
         )
         parser.add_argument(
             "--output",

@@ -9,10 +9,11 @@ from ottla.cli.command import Command, UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
+    add_flag,
+    add_repeated,
     bootstrap_server,
-    given,
+    check_action,
     key_values,
-    require,
 )
 from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
@@ -21,7 +22,17 @@ from ottla.errors import KafkaError
 if TYPE_CHECKING:
     from ottla import Admin
 
-ACTIONS: Final = ("describe", "upgrade", "downgrade", "disable")
+REQUIRED: Final[dict[str, tuple[str, ...]]] = {
+    "describe": (),
+    "upgrade": ("--feature",),
+    "downgrade": ("--feature",),
+    "disable": ("--feature",),
+}
+OPTIONAL: Final[dict[str, tuple[str, ...]]] = {
+    "upgrade": ("--dry-run",),
+    "downgrade": ("--dry-run", "--unsafe"),
+    "disable": ("--dry-run", "--unsafe"),
+}
 PAST: Final = {"upgrade": "upgraded", "downgrade": "downgraded", "disable": "disabled"}
 
 
@@ -37,26 +48,22 @@ class FeaturesCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "action", metavar="ACTION", choices=ACTIONS, help=f"One of {', '.join(ACTIONS)}."
+            "action",
+            metavar="ACTION",
+            choices=tuple(REQUIRED),
+            help=f"One of {', '.join(REQUIRED)}.",
         )
         add_bootstrap_server(parser)
         add_command_config(parser)
-        parser.add_argument(
+        add_repeated(
+            parser,
             "--feature",
-            metavar="NAME=LEVEL",
-            action="append",
-            default=[],
-            help="The feature and its new level, or with disable its name; may be repeated: all of "
+            "NAME=LEVEL",
+            "The feature and its new level, or with disable its name; may be repeated: all of "
             "them are changed or none is.",
         )
-        parser.add_argument(
-            "--unsafe",
-            action="store_true",
-            help="downgrade, disable: even if something is lost by it.",
-        )
-        parser.add_argument(
-            "--dry-run", action="store_true", help="Only say whether the change could be made."
-        )
+        add_flag(parser, "--unsafe", "downgrade, disable: even if something is lost by it.")
+        add_flag(parser, "--dry-run", "Only say whether the change could be made.")
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         levels = check(arguments)
@@ -69,16 +76,10 @@ class FeaturesCommand(Command):
 
 def check(arguments: Namespace) -> dict[str, int]:
     """The new levels by feature, if the options are those of the action."""
-    action = arguments.action
-    if action == "describe":
-        for option in ("--feature", "--unsafe", "--dry-run"):
-            if given(arguments, option):
-                raise UsageError(f"option {option} cannot be used with describe")
+    check_action(arguments, arguments.action, REQUIRED, OPTIONAL)
+    if arguments.action == "describe":
         return {}
-    require(arguments, "--feature")
-    if action == "upgrade" and arguments.unsafe:
-        raise UsageError("option --unsafe cannot be used with upgrade")
-    if action == "disable":
+    if arguments.action == "disable":
         return dict.fromkeys(arguments.feature, 0)
     levels = {}
     for name, level in key_values(arguments.feature).items():

@@ -11,6 +11,7 @@ from ottla.cli.command import Command, CommandError, UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
+    add_flag,
     bootstrap_server,
     forbid_with,
     integers,
@@ -63,9 +64,7 @@ class GetOffsetsCommand(Command):
             help="-1 or latest (default), -2 or earliest, -3 or max-timestamp, or milliseconds "
             "since 1970: the first record that is not older.",
         )
-        parser.add_argument(
-            "--exclude-internal-topics", action="store_true", help="Leave out internal topics."
-        )
+        add_flag(parser, "--exclude-internal-topics", "Leave out internal topics.")
         parser.add_argument(
             "--offsets", metavar="COUNT", help="Accepted for older scripts and ignored."
         )

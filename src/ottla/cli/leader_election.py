@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.cli.command import Command, CommandError, UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
+    add_flag,
+    add_integer,
     add_zookeeper,
     bootstrap_server,
     bootstrap_server_or_zookeeper,
-    one_action,
+    one_of,
     require,
 )
 from ottla.cli.partition_files import read_partitions
@@ -47,10 +49,8 @@ class LeaderElectionCommand(Command):
             help="Required: preferred or unclean.",
         )
         parser.add_argument("--topic", metavar="NAME", help="Elect in this topic's --partition.")
-        parser.add_argument("--partition", metavar="N", type=int, help="The partition of --topic.")
-        parser.add_argument(
-            "--all-topic-partitions", action="store_true", help="Elect wherever it is needed."
-        )
+        add_integer(parser, "--partition", "N", "The partition of --topic.")
+        add_flag(parser, "--all-topic-partitions", "Elect wherever it is needed.")
         add_partition_file(parser)
         add_admin_config(parser)
 
@@ -59,7 +59,7 @@ class LeaderElectionCommand(Command):
 
         servers = bootstrap_server(arguments)
         require(arguments, "--election-type")
-        action = one_action(arguments, ("--topic", "--all-topic-partitions", FILE_OPTION))
+        action = one_of(arguments, ("--topic", "--all-topic-partitions", FILE_OPTION))
         if (arguments.topic is None) != (arguments.partition is None):
             raise UsageError("--topic and --partition are used together")
         partitions: list[TopicPartition] | None = None

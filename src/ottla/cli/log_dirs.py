@@ -7,7 +7,13 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.command import Command, UsageError
-from ottla.cli.options import add_command_config, bootstrap_server, require
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    add_flag,
+    bootstrap_server,
+    require,
+)
 from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
 
@@ -24,15 +30,9 @@ class LogDirsCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         # Here --broker-list has a meaning of its own, as in Kafka's script.
-        parser.add_argument(
-            "--bootstrap-server",
-            metavar="HOST:PORT,...",
-            help="Required. The brokers to ask first; any of them tells about the others.",
-        )
+        add_bootstrap_server(parser, older_names=())
         add_command_config(parser)
-        parser.add_argument(
-            "--describe", action="store_true", help="Describe the log directories; required."
-        )
+        add_flag(parser, "--describe", "Describe the log directories; required.")
         parser.add_argument(
             "--topic-list", metavar="NAMES", help="Only these topics, with commas between."
         )

@@ -43,11 +43,28 @@ def option_parser(command: Command) -> OptionParser:
     return parser
 
 
-def add_bootstrap_server(parser: argparse.ArgumentParser) -> None:
+def add_flag(parser: argparse.ArgumentParser, option: str, text: str) -> None:
+    """An option without a value: given or not."""
+    parser.add_argument(option, action="store_true", help=text)
+
+
+def add_integer(parser: argparse.ArgumentParser, option: str, metavar: str, text: str) -> None:
+    """An option whose value is a number; None where it is not given."""
+    parser.add_argument(option, metavar=metavar, type=int, help=text)
+
+
+def add_repeated(parser: argparse.ArgumentParser, option: str, metavar: str, text: str) -> None:
+    """An option that may be given several times: a list of its values."""
+    parser.add_argument(option, metavar=metavar, action="append", default=[], help=text)
+
+
+def add_bootstrap_server(
+    parser: argparse.ArgumentParser, older_names: Sequence[str] = ("--broker-list",)
+) -> None:
     """`--bootstrap-server`, and `--broker-list` as older tools call it."""
     parser.add_argument(
         "--bootstrap-server",
-        "--broker-list",
+        *older_names,
         dest="bootstrap_server",
         metavar="HOST:PORT,...",
         help="Required. The brokers to ask first; any of them tells about the others.",
@@ -116,12 +133,27 @@ def given(arguments: argparse.Namespace, option: str) -> bool:
     return value is not None and value is not False and value != []
 
 
-def one_action(arguments: argparse.Namespace, options: Sequence[str]) -> str:
+def one_of(arguments: argparse.Namespace, options: Sequence[str]) -> str:
     """The one of these options that was used; none and several are mistakes."""
     used = [option for option in options if given(arguments, option)]
     if len(used) != 1:
-        raise UsageError(f"exactly one action is needed: {', '.join(options)}")
+        raise UsageError(f"exactly one of {', '.join(options)} is needed")
     return used[0]
+
+
+def check_action(
+    arguments: argparse.Namespace,
+    action: str,
+    required: Mapping[str, Sequence[str]],
+    optional: Mapping[str, Sequence[str]],
+) -> None:
+    """The action has the options that it needs, and none that belong to other actions only."""
+    require(arguments, *required[action])
+    known = {*required[action], *optional.get(action, ())}
+    others = {each for options in (*required.values(), *optional.values()) for each in options}
+    for option in sorted(others - known):
+        if given(arguments, option):
+            raise UsageError(f"option {option} cannot be used with {action}")
 
 
 def require(arguments: argparse.Namespace, *options: str) -> None:

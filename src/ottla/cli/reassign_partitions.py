@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command, CommandError, UsageError
 from ottla.cli.options import (
+    add_bootstrap_server,
     add_command_config,
+    add_flag,
+    add_integer,
     add_zookeeper,
     bootstrap_server_or_zookeeper,
     forbid_with,
     integers,
-    one_action,
+    one_of,
     only_with,
     require,
 )
@@ -66,11 +69,7 @@ class ReassignPartitionsCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         # Here --broker-list has a meaning of its own, as in Kafka's script.
-        parser.add_argument(
-            "--bootstrap-server",
-            metavar="HOST:PORT,...",
-            help="Required. The brokers to ask first; any of them tells about the others.",
-        )
+        add_bootstrap_server(parser, older_names=())
         add_zookeeper(parser)
         add_command_config(parser)
         for option, text in (
@@ -80,7 +79,7 @@ class ReassignPartitionsCommand(Command):
             ("--list", "Print what is being moved."),
             ("--cancel", "End what the file names, and go back."),
         ):
-            parser.add_argument(option, action="store_true", help=text)
+            add_flag(parser, option, text)
         parser.add_argument(
             "--reassignment-json-file",
             metavar="FILE",
@@ -96,30 +95,28 @@ class ReassignPartitionsCommand(Command):
         parser.add_argument(
             "--broker-list", metavar="IDS", help="For --generate: the brokers, as 0,1,2."
         )
-        parser.add_argument(
-            "--disable-rack-aware", action="store_true", help="For --generate: forget the racks."
-        )
-        parser.add_argument(
+        add_flag(parser, "--disable-rack-aware", "For --generate: forget the racks.")
+        add_integer(
+            parser,
             "--throttle",
-            metavar="BYTES",
-            type=int,
-            help="For --execute: the most bytes per second that a broker may move.",
+            "BYTES",
+            "For --execute: the most bytes per second that a broker may move.",
         )
-        parser.add_argument(
+        add_integer(
+            parser,
             "--replica-alter-log-dirs-throttle",
-            metavar="BYTES",
-            type=int,
-            help="For --execute: the most bytes per second that a broker may copy between its own "
+            "BYTES",
+            "For --execute: the most bytes per second that a broker may copy between its own "
             "log directories.",
         )
-        parser.add_argument(
+        add_flag(
+            parser,
             "--preserve-throttles",
-            action="store_true",
-            help="For --verify and --cancel: leave the throttle as it is.",
+            "For --verify and --cancel: leave the throttle as it is.",
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        action = one_action(arguments, ACTIONS)
+        action = one_of(arguments, ACTIONS)
         if action == "--generate":
             require(arguments, "--topics-to-move-json-file", "--broker-list")
             forbid_with(arguments, "--generate", ("--reassignment-json-file", "--throttle"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from ottla.cli.command import UsageError
-from ottla.cli.options import key_values
+from ottla.cli.options import add_repeated, key_values
 from ottla.cli.properties import load_properties
 
 
@@ -17,9 +17,7 @@ def add_property_file(parser: ArgumentParser, metavar: str, help_text: str) -> N
 
 def add_overrides(parser: ArgumentParser, help_text: str) -> None:
     """`--override key=value`, as often as wanted."""
-    parser.add_argument(
-        "--override", metavar="KEY=VALUE", action="append", default=[], help=help_text
-    )
+    add_repeated(parser, "--override", "KEY=VALUE", help_text)
 
 
 def server_settings(arguments: Namespace) -> dict[str, str]:

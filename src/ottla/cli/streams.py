@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command, CommandError
-from ottla.cli.options import add_bootstrap_server, add_command_config, bootstrap_server, require
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    add_flag,
+    bootstrap_server,
+    require,
+)
 from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
 from ottla.streams.naming import STATE_DIR
@@ -48,9 +54,7 @@ class StreamsCommand(Command):
             help="Topics that it goes through and that are no others' business: all their records "
             "are deleted.",
         )
-        parser.add_argument(
-            "--dry-run", action="store_true", help="Say what would be deleted, and delete nothing."
-        )
+        add_flag(parser, "--dry-run", "Say what would be deleted, and delete nothing.")
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         from ottla.streams.reset import Reset

@@ -254,8 +254,8 @@ def test_end_can_be_announced_to_system_tests(tool, consumer):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ((), "exactly one action is needed: --topic, --include"),
-        (("--topic", "t", "--include", "u"), "exactly one action is needed"),
+        ((), "exactly one of --topic, --include is needed"),
+        (("--topic", "t", "--include", "u"), "exactly one of --topic, --include"),
         (("--include", "t", "--partition", 0), "missing required option --topic"),
         (("--topic", "t", "--offset", 1), "--offset needs --partition"),
         (("--topic", "t", "--partition", 0, "--group", "g"), "cannot be used together"),

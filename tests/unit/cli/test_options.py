@@ -8,10 +8,11 @@ from ottla.cli.command import CommandError, UsageError
 from ottla.cli.options import (
     bootstrap_server,
     bootstrap_server_or_zookeeper,
+    check_action,
     forbid_with,
     integers,
     key_values,
-    one_action,
+    one_of,
     only_with,
     require,
 )
@@ -46,21 +47,36 @@ def test_server_is_asked_where_there_is_no_zookeeper():
 
 
 @pytest.mark.parametrize(("a", "b"), [(False, False), (True, True)])
-def test_one_action_wants_exactly_one(a, b):
-    """No action and two actions are both mistakes."""
-    with pytest.raises(UsageError, match="exactly one action is needed: --a, --b"):
-        one_action(Namespace(a=a, b=b), ("--a", "--b"))
+def test_one_of_wants_exactly_one(a, b):
+    """None of them and two of them are both mistakes."""
+    with pytest.raises(UsageError, match="exactly one of --a, --b is needed"):
+        one_of(Namespace(a=a, b=b), ("--a", "--b"))
 
 
-def test_one_action_counts_a_number_of_zero_as_given():
+def test_one_of_counts_a_number_of_zero_as_given():
     """An option with the value 0 was used."""
-    assert one_action(Namespace(a=0, b=None), ("--a", "--b")) == "--a"
+    assert one_of(Namespace(a=0, b=None), ("--a", "--b")) == "--a"
 
 
 def test_require_names_what_is_missing():
     """The message has the name of the option."""
     with pytest.raises(UsageError, match="missing required option --topic"):
         require(Namespace(topic=None), "--topic")
+
+
+@pytest.mark.parametrize(
+    ("words", "mistake"),
+    [
+        ({"table": None, "to": None}, "missing required option --table"),
+        ({"table": "t", "to": "earliest"}, "option --to cannot be used with compact"),
+    ],
+)
+def test_check_action_wants_what_the_action_needs_and_nothing_of_others(words, mistake):
+    """An option that an action does not know is a mistake, not something to pass over."""
+    required = {"compact": ("--table",), "rewind": ("--table", "--to")}
+
+    with pytest.raises(UsageError, match=mistake):
+        check_action(Namespace(**words), "compact", required, {})
 
 
 def test_forbid_with_names_both_options():

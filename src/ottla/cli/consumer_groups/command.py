@@ -9,11 +9,13 @@ from ottla.cli.command import Command, UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
+    add_flag,
+    add_integer,
+    add_repeated,
     add_unused_zookeeper,
     bootstrap_server,
     forbid_with,
-    given,
-    one_action,
+    one_of,
     only_with,
     require,
 )
@@ -83,50 +85,46 @@ class ConsumerGroupsCommand(Command):
 
 
 def _add_actions(parser: ArgumentParser) -> None:
-    parser.add_argument("--list", action="store_true", help="List the groups, an id per line.")
-    parser.add_argument(
+    add_flag(parser, "--list", "List the groups, an id per line.")
+    add_flag(
+        parser,
         "--describe",
-        action="store_true",
-        help="Show committed offsets, log ends and lag of a group; or see --members and --state.",
+        "Show committed offsets, log ends and lag of a group; or see --members and --state.",
     )
-    parser.add_argument(
-        "--delete", action="store_true", help="Delete groups that have no members, with offsets."
-    )
-    parser.add_argument(
+    add_flag(parser, "--delete", "Delete groups that have no members, with offsets.")
+    add_flag(
+        parser,
         "--delete-offsets",
-        action="store_true",
-        help="Have a group forget what it has committed for a --topic that it does not read now.",
+        "Have a group forget what it has committed for a --topic that it does not read now.",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--reset-offsets",
-        action="store_true",
-        help="Set the offsets of a group that has no members. Needs one of --to-datetime, "
+        "Set the offsets of a group that has no members. Needs one of --to-datetime, "
         "--by-duration, --to-earliest, --to-latest, --shift-by, --from-file, --to-current and "
         "--to-offset, and the scope: --topic or --all-topics.",
     )
-    parser.add_argument(
-        "--group", metavar="ID", action="append", default=[], help="The group; may be repeated."
-    )
-    parser.add_argument("--all-groups", action="store_true", help="Every group there is.")
-    parser.add_argument(
+    add_repeated(parser, "--group", "ID", "The group; may be repeated.")
+    add_flag(parser, "--all-groups", "Every group there is.")
+    add_integer(
+        parser,
         "--timeout",
-        metavar="MS",
-        type=int,
-        help="How long the tool may wait for answers, in place of default.api.timeout.ms.",
+        "MS",
+        "How long the tool may wait for answers, in place of default.api.timeout.ms.",
     )
 
 
 def _add_views(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    add_flag(
+        parser,
         "--offsets",
-        action="store_true",
-        help="Describe the partitions with their offsets and lag; this is the default.",
+        "Describe the partitions with their offsets and lag; this is the default.",
     )
-    parser.add_argument("--members", action="store_true", help="Describe the members of the group.")
-    parser.add_argument(
+    add_flag(parser, "--members", "Describe the members of the group.")
+    add_flag(
+        parser,
         "--verbose",
-        action="store_true",
-        help="Show which partitions each member has (--members), and epochs (also --state).",
+        "Show which partitions each member has (--members), and epochs (also --state).",
     )
     parser.add_argument(
         "--state",
@@ -147,25 +145,19 @@ def _add_views(parser: ArgumentParser) -> None:
 
 
 def _add_reset(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--topic",
-        metavar="TOPIC[:P,P...]",
-        action="append",
-        default=[],
-        help="Reset, or delete the offsets of, this topic or these of its partitions; may be "
-        "repeated.",
+        "TOPIC[:P,P...]",
+        "Reset, or delete the offsets of, this topic or these of its partitions; may be repeated.",
     )
-    parser.add_argument(
-        "--all-topics", action="store_true", help="Reset every topic that the group has offsets of."
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="Only show what would be reset; the default."
-    )
-    parser.add_argument("--execute", action="store_true", help="Reset the offsets.")
-    parser.add_argument(
+    add_flag(parser, "--all-topics", "Reset every topic that the group has offsets of.")
+    add_flag(parser, "--dry-run", "Only show what would be reset; the default.")
+    add_flag(parser, "--execute", "Reset the offsets.")
+    add_flag(
+        parser,
         "--export",
-        action="store_true",
-        help="Print the new offsets as CSV: topic,partition,offset, with the group in front "
+        "Print the new offsets as CSV: topic,partition,offset, with the group in front "
         "where there are several. --from-file reads it.",
     )
 
@@ -182,40 +174,34 @@ def _add_scenarios(parser: ArgumentParser) -> None:
         metavar="DURATION",
         help="Reset to the first record since a duration ago, PnDTnHnMnS.",
     )
-    parser.add_argument("--to-earliest", action="store_true", help="Reset to the earliest offset.")
-    parser.add_argument("--to-latest", action="store_true", help="Reset to the log end.")
-    parser.add_argument(
+    add_flag(parser, "--to-earliest", "Reset to the earliest offset.")
+    add_flag(parser, "--to-latest", "Reset to the log end.")
+    add_integer(
+        parser,
         "--shift-by",
-        metavar="N",
-        type=int,
-        help="Move each committed offset by N, which may be negative; never out of the log.",
+        "N",
+        "Move each committed offset by N, which may be negative; never out of the log.",
     )
     parser.add_argument("--from-file", metavar="FILE", help="Reset to the offsets of a CSV file.")
-    parser.add_argument(
-        "--to-current",
-        action="store_true",
-        help="Reset to the committed offset, or the log end where there is none.",
+    add_flag(
+        parser, "--to-current", "Reset to the committed offset, or the log end where there is none."
     )
-    parser.add_argument(
-        "--to-offset", metavar="OFFSET", type=int, help="Reset to an offset; never out of the log."
-    )
+    add_integer(parser, "--to-offset", "OFFSET", "Reset to an offset; never out of the log.")
 
 
 def check(arguments: Namespace) -> str:
     """The action, once it is clear that the options fit it and each other."""
-    action = one_action(arguments, ACTIONS)
+    action = one_of(arguments, ACTIONS)
     forbid_with(arguments, "--group", ("--all-groups", "--list"))
     if action != "--list" and not (arguments.group or arguments.all_groups):
         raise UsageError(f"option {action} needs --group or --all-groups")
-    only_with(arguments, ("--members", "--offsets"), "--describe")
-    only_with(arguments, ("--verbose",), "--describe")
+    only_with(arguments, ("--members", "--offsets", "--verbose"), "--describe")
     only_with(arguments, ("--type",), "--list")
     for view in ("--members", "--offsets", "--state"):
         forbid_with(arguments, view, ("--members", "--offsets", "--state"))
     if action == "--describe" and arguments.state:
         raise UsageError(f"option --state takes no value with --describe, not '{arguments.state}'")
-    for option in ("--state",):
-        forbid_with(arguments, option, ("--delete", "--delete-offsets", "--reset-offsets"))
+    forbid_with(arguments, "--state", ("--delete", "--delete-offsets", "--reset-offsets"))
     if action == "--delete-offsets":
         require(arguments, "--group", "--topic")
     elif arguments.topic:
@@ -228,9 +214,7 @@ def check(arguments: Namespace) -> str:
 
 
 def _check_reset(arguments: Namespace) -> None:
-    used = [scenario for scenario in SCENARIOS if given(arguments, scenario)]
-    if len(used) != 1:
-        raise UsageError(f"--reset-offsets needs exactly one of {', '.join(SCENARIOS)}")
+    one_of(arguments, SCENARIOS)
     forbid_with(arguments, "--dry-run", ("--execute",))
     forbid_with(arguments, "--topic", ("--all-topics",))
     if not (arguments.topic or arguments.all_topics or arguments.from_file):

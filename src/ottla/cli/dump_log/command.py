@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command, CommandError
-from ottla.cli.options import require
+from ottla.cli.options import add_flag, add_integer, require
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -41,31 +41,31 @@ class DumpLogCommand(Command):
             help="Required. Files that end in .log, .index, .timeindex, .txnindex or .snapshot, "
             "or are called leader-epoch-checkpoint; .kafka with --format 0.7.",
         )
-        parser.add_argument(
+        add_flag(
+            parser,
             "--print-data-log",
-            action="store_true",
-            help="Show keys and values of the records of a .log file; any decoder implies it.",
+            "Show keys and values of the records of a .log file; any decoder implies it.",
         )
-        parser.add_argument(
+        add_flag(
+            parser,
             "--deep-iteration",
-            action="store_true",
-            help="Show the records of each batch; --print-data-log implies it.",
+            "Show the records of each batch; --print-data-log implies it.",
         )
-        parser.add_argument(
+        add_flag(
+            parser,
             "--index-sanity-check",
-            action="store_true",
-            help="Only say whether an index would pass the check that the broker makes at start.",
+            "Only say whether an index would pass the check that the broker makes at start.",
         )
-        parser.add_argument(
+        add_flag(
+            parser,
             "--verify-index-only",
-            action="store_true",
-            help="Compare an index with its .log file without showing its entries.",
+            "Compare an index with its .log file without showing its entries.",
         )
-        parser.add_argument(
+        add_integer(
+            parser,
             "--max-message-size",
-            metavar="BYTES",
-            type=int,
-            help="The most bytes that a batch may have once it is decompressed.",
+            "BYTES",
+            "The most bytes that a batch may have once it is decompressed.",
         )
         parser.add_argument(
             "--format",
@@ -115,11 +115,7 @@ def _add_decoders(parser: ArgumentParser) -> None:
         const="string",
         help=f"How values are shown: {DECODER_HELP}.",
     )
-    parser.add_argument(
-        "--offsets-decoder",
-        action="store_true",
-        help="Show the records as those of __consumer_offsets.",
-    )
+    add_flag(parser, "--offsets-decoder", "Show the records as those of __consumer_offsets.")
 
 
 def record_parser(arguments: Namespace) -> RecordParser | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command, CommandError, UsageError
-from ottla.cli.options import forbid_with, given
+from ottla.cli.options import add_flag, add_integer, add_repeated, forbid_with, given
 from ottla.cli.pipeline.errors import require_packages
 from ottla.cli.terminal import Terminal, check_reachable
 
@@ -86,12 +86,8 @@ def _add_places(parser: ArgumentParser) -> None:
 
 
 def _add_run_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--once",
-        action="store_true",
-        help="Read what is in the topics now, and end. This is the default.",
-    )
-    parser.add_argument("--continuous", action="store_true", help="Run until Ctrl-C.")
+    add_flag(parser, "--once", "Read what is in the topics now, and end. This is the default.")
+    add_flag(parser, "--continuous", "Run until Ctrl-C.")
     parser.add_argument(
         "--from",
         dest="start",
@@ -100,12 +96,11 @@ def _add_run_options(parser: ArgumentParser) -> None:
         help="Where a run without a checkpoint begins: earliest, latest, a time "
         "(2026-03-02T08:00:00Z or ms since 1970), or offsets as JSON. Default: earliest.",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--param",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="A parameter of the pipeline ('list' shows them); may be repeated.",
+        "NAME=VALUE",
+        "A parameter of the pipeline ('list' shows them); may be repeated.",
     )
     parser.add_argument(
         "--trigger",
@@ -113,11 +108,11 @@ def _add_run_options(parser: ArgumentParser) -> None:
         help="Begin a micro-batch so often, such as '5 seconds' (--continuous). Default: as soon "
         "as the one before has ended.",
     )
-    parser.add_argument(
+    add_integer(
+        parser,
         "--max-offsets-per-trigger",
-        metavar="N",
-        type=int,
-        help="A micro-batch reads at most so many records. Default: all there are.",
+        "N",
+        "A micro-batch reads at most so many records. Default: all there are.",
     )
     parser.add_argument(
         "--report-every",
@@ -140,17 +135,9 @@ def _add_feed_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--log", metavar="PATH", help="An access log in combined format for the feed log."
     )
-    parser.add_argument(
-        "--events",
-        metavar="N",
-        type=int,
-        help=f"Make up so many events. Default: {DEFAULT_EVENTS}.",
-    )
-    parser.add_argument(
-        "--seed",
-        metavar="S",
-        type=int,
-        help=f"The same seed makes the same events. Default: {DEFAULT_SEED}.",
+    add_integer(parser, "--events", "N", f"Make up so many events. Default: {DEFAULT_EVENTS}.")
+    add_integer(
+        parser, "--seed", "S", f"The same seed makes the same events. Default: {DEFAULT_SEED}."
     )
     parser.add_argument(
         "--rate",

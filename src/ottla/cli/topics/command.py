@@ -8,10 +8,13 @@ from ottla.cli.command import Command
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
+    add_flag,
+    add_integer,
+    add_repeated,
     add_zookeeper,
     bootstrap_server_or_zookeeper,
     forbid_with,
-    one_action,
+    one_of,
     only_with,
     require,
 )
@@ -76,18 +79,16 @@ class TopicsCommand(Command):
 
 
 def _add_actions(parser: ArgumentParser) -> None:
-    parser.add_argument("--list", action="store_true", help="List the topics, a name per line.")
-    parser.add_argument(
+    add_flag(parser, "--list", "List the topics, a name per line.")
+    add_flag(
+        parser,
         "--describe",
-        action="store_true",
-        help="Show each topic with its settings, and leader, replicas and in-sync replicas of "
+        "Show each topic with its settings, and leader, replicas and in-sync replicas of "
         "each of its partitions.",
     )
-    parser.add_argument("--create", action="store_true", help="Create a topic.")
-    parser.add_argument(
-        "--alter", action="store_true", help="Add partitions to a topic, or change its settings."
-    )
-    parser.add_argument("--delete", action="store_true", help="Delete topics with their records.")
+    add_flag(parser, "--create", "Create a topic.")
+    add_flag(parser, "--alter", "Add partitions to a topic, or change its settings.")
+    add_flag(parser, "--delete", "Delete topics with their records.")
     parser.add_argument(
         "--topic",
         metavar="NAME",
@@ -97,19 +98,19 @@ def _add_actions(parser: ArgumentParser) -> None:
 
 
 def _add_settings(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    add_integer(
+        parser,
         "--partitions",
-        metavar="COUNT",
-        type=int,
-        help="How many partitions the topic gets (--create), or has in total from now on "
+        "COUNT",
+        "How many partitions the topic gets (--create), or has in total from now on "
         "(--alter). Default: num.partitions of the broker. Records with a key go to other "
         "partitions once their number has changed.",
     )
-    parser.add_argument(
+    add_integer(
+        parser,
         "--replication-factor",
-        metavar="COUNT",
-        type=int,
-        help="How many brokers keep each partition. Default: default.replication.factor.",
+        "COUNT",
+        "How many brokers keep each partition. Default: default.replication.factor.",
     )
     parser.add_argument(
         "--replica-assignment",
@@ -117,75 +118,65 @@ def _add_settings(parser: ArgumentParser) -> None:
         help="The broker ids of the replicas, partition by partition, instead of --partitions "
         "and --replication-factor; the first of each is the preferred leader.",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--config",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="A setting of the topic; may be repeated (--create, --alter).",
+        "KEY=VALUE",
+        "A setting of the topic; may be repeated (--create, --alter).",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--delete-config",
-        metavar="KEY",
-        action="append",
-        default=[],
-        help="A setting that goes back to the default of the broker (--alter).",
+        "KEY",
+        "A setting that goes back to the default of the broker (--alter).",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--if-exists",
-        action="store_true",
-        help="No error where the topic does not exist (--alter, --delete, --describe).",
+        "No error where the topic does not exist (--alter, --delete, --describe).",
     )
-    parser.add_argument(
-        "--if-not-exists", action="store_true", help="No error where the topic exists (--create)."
-    )
-    parser.add_argument(
+    add_flag(parser, "--if-not-exists", "No error where the topic exists (--create).")
+    add_flag(
+        parser,
         "--disable-rack-aware",
-        action="store_true",
-        help="Place replicas without regard to racks. The broker decides on the placement; "
+        "Place replicas without regard to racks. The broker decides on the placement; "
         "accepted for older scripts.",
     )
-    parser.add_argument(
-        "--force", action="store_true", help="Accepted for older scripts: nothing is asked."
-    )
+    add_flag(parser, "--force", "Accepted for older scripts: nothing is asked.")
 
 
 def _add_filters(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    add_flag(
+        parser,
         "--under-replicated-partitions",
-        action="store_true",
-        help="Describe only partitions that have replicas out of sync.",
+        "Describe only partitions that have replicas out of sync.",
     )
-    parser.add_argument(
-        "--unavailable-partitions",
-        action="store_true",
-        help="Describe only partitions without a live leader.",
-    )
-    parser.add_argument(
+    add_flag(parser, "--unavailable-partitions", "Describe only partitions without a live leader.")
+    add_flag(
+        parser,
         "--under-min-isr-partitions",
-        action="store_true",
-        help="Describe only partitions with fewer replicas in sync than min.insync.replicas.",
+        "Describe only partitions with fewer replicas in sync than min.insync.replicas.",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--at-min-isr-partitions",
-        action="store_true",
-        help="Describe only partitions with exactly min.insync.replicas replicas in sync.",
+        "Describe only partitions with exactly min.insync.replicas replicas in sync.",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--topics-with-overrides",
-        action="store_true",
-        help="Describe only topics that have settings of their own, without their partitions.",
+        "Describe only topics that have settings of their own, without their partitions.",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--exclude-internal",
-        action="store_true",
-        help="Leave out internal topics such as __consumer_offsets (--list, --describe).",
+        "Leave out internal topics such as __consumer_offsets (--list, --describe).",
     )
 
 
 def check(arguments: Namespace) -> str:
     """The action, once it is clear that the options fit it and each other."""
-    action = one_action(arguments, ACTIONS)
+    action = one_of(arguments, ACTIONS)
     if action in ("--create", "--alter", "--delete"):
         require(arguments, "--topic")
     changes = ("--partitions", "--config", "--replica-assignment")

@@ -9,7 +9,9 @@ from ottla.cli.command import Command, UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
+    add_integer,
     bootstrap_server,
+    check_action,
     given,
     require,
 )
@@ -36,7 +38,6 @@ OPTIONAL: Final[dict[str, tuple[str, ...]]] = {
     "abort": ("--start-offset", "--producer-id", "--producer-epoch", "--coordinator-epoch"),
     "find-hanging": ("--broker-id", "--max-transaction-timeout", "--topic", "--partition"),
 }
-OPTIONS: Final = sorted({*sum(REQUIRED.values(), ()), *sum(OPTIONAL.values(), ())})
 
 
 class TransactionsCommand(Command):
@@ -95,11 +96,11 @@ def _add_choice(parser: ArgumentParser) -> None:
         metavar="ID",
         help="describe, force-terminate: the transactional id.",
     )
-    parser.add_argument(
+    add_integer(
+        parser,
         "--duration-filter",
-        metavar="MS",
-        type=int,
-        help="list: only transactions that have been open for longer than this; all if below 0.",
+        "MS",
+        "list: only transactions that have been open for longer than this; all if below 0.",
     )
     parser.add_argument(
         "--transactional-id-pattern",
@@ -107,56 +108,48 @@ def _add_choice(parser: ArgumentParser) -> None:
         help="list: only transactional ids that this regular expression matches as a whole.",
     )
     parser.add_argument("--topic", metavar="TOPIC", help="The topic; for find-hanging not needed.")
-    parser.add_argument(
-        "--partition", metavar="P", type=int, help="The partition; for find-hanging not needed."
-    )
-    parser.add_argument(
+    add_integer(parser, "--partition", "P", "The partition; for find-hanging not needed.")
+    add_integer(
+        parser,
         "--broker-id",
-        metavar="ID",
-        type=int,
-        help="describe-producers: ask this replica in place of the leader. find-hanging: search "
+        "ID",
+        "describe-producers: ask this replica in place of the leader. find-hanging: search "
         "the partitions of this broker.",
     )
-    parser.add_argument(
+    add_integer(
+        parser,
         "--max-transaction-timeout",
-        metavar="MINUTES",
-        type=int,
-        help="find-hanging: only producers that have written nothing for longer than this; 15 "
+        "MINUTES",
+        "find-hanging: only producers that have written nothing for longer than this; 15 "
         "if missing, which is the default of the brokers' transaction.max.timeout.ms.",
     )
 
 
 def _add_transaction(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    add_integer(
+        parser,
         "--start-offset",
-        metavar="OFFSET",
-        type=int,
-        help="abort: where the transaction begins, as describe-producers and find-hanging say.",
+        "OFFSET",
+        "abort: where the transaction begins, as describe-producers and find-hanging say.",
     )
-    parser.add_argument(
+    add_integer(
+        parser,
         "--producer-id",
-        metavar="ID",
-        type=int,
-        help="abort: whose transaction, in place of --start-offset, together with the next two.",
+        "ID",
+        "abort: whose transaction, in place of --start-offset, together with the next two.",
     )
-    parser.add_argument(
-        "--producer-epoch", metavar="EPOCH", type=int, help="abort: the producer's epoch."
-    )
-    parser.add_argument(
+    add_integer(parser, "--producer-epoch", "EPOCH", "abort: the producer's epoch.")
+    add_integer(
+        parser,
         "--coordinator-epoch",
-        metavar="EPOCH",
-        type=int,
-        help="abort: the epoch of the coordinator in the producer's last marker; -1 if none.",
+        "EPOCH",
+        "abort: the epoch of the coordinator in the producer's last marker; -1 if none.",
     )
 
 
 def check(action: str, arguments: Namespace) -> None:
     """Whether the options are those of the action."""
-    require(arguments, *REQUIRED[action])
-    known = {*REQUIRED[action], *OPTIONAL.get(action, ())}
-    for option in OPTIONS:
-        if option not in known and given(arguments, option):
-            raise UsageError(f"option {option} cannot be used with {action}")
+    check_action(arguments, action, REQUIRED, OPTIONAL)
     if action == "abort":
         _check_abort(arguments)
     if action == "find-hanging":

@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import UsageError
-from ottla.cli.options import bootstrap_server, key_values
+from ottla.cli.options import bootstrap_server, key_values, one_of
 
 if TYPE_CHECKING:
     from ottla.warehouse.places import Place
@@ -23,11 +23,9 @@ def source_options(arguments: Namespace, start: str, option: str) -> dict[str, s
     """Brokers, topics and a place to begin, as options of Spark's source."""
     from ottla.pipelines.execution import Start
 
-    if (arguments.topic is None) == (arguments.topics is None):
-        raise UsageError("exactly one of --topic and --topics is needed")
     topics = (
         {"subscribe": arguments.topic}
-        if arguments.topic is not None
+        if one_of(arguments, ("--topic", "--topics")) == "--topic"
         else {"subscribePattern": arguments.topics}
     )
     try:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from ottla.cli.command import Command, UsageError
-from ottla.cli.options import add_bootstrap_server, given, require
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_flag,
+    add_integer,
+    add_repeated,
+    check_action,
+    forbid_with,
+)
 from ottla.cli.terminal import Terminal
 
 # What each action needs, and what it understands beside that.
@@ -45,7 +52,6 @@ TAKES = {
     "history": ("--limit",),
     "query": ("--at-version",),
 }
-EVERYWHERE = ("--storage-option",)
 
 
 class WarehouseCommand(Command):
@@ -99,18 +105,12 @@ class WarehouseCommand(Command):
 def check_options(arguments: Namespace) -> None:
     """An option that an action does not know is a mistake, not something to pass over."""
     action = arguments.action
-    require(arguments, *NEEDS[action])
-    known = {*NEEDS[action], *TAKES[action], *EVERYWHERE}
-    every = {option for options in (*NEEDS.values(), *TAKES.values()) for option in options}
-    for option in sorted(every - known):
-        if given(arguments, option):
-            raise UsageError(f"{option} does not go with {action}")
+    check_action(arguments, action, NEEDS, TAKES)
     for option in ("--max-records", "--min-tasks", "--every", "--limit", "--target-size"):
         number = getattr(arguments, option.lstrip("-").replace("-", "_"))
         if number is not None and number < 1:
             raise UsageError(f"{option} {number}: must be at least 1")
-    if action == "load" and given(arguments, "--continuous") and given(arguments, "--once"):
-        raise UsageError("option --continuous cannot be used with option --once")
+    forbid_with(arguments, "--continuous", ("--once",))
 
 
 def _add_places(parser: ArgumentParser) -> None:
@@ -120,12 +120,11 @@ def _add_places(parser: ArgumentParser) -> None:
         metavar="PLACE",
         help="Required. The table: a folder, or an address such as s3://bucket/table.",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--storage-option",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="A setting to get into object storage, as delta-rs names them; may be repeated.",
+        "KEY=VALUE",
+        "A setting to get into object storage, as delta-rs names them; may be repeated.",
     )
     parser.add_argument(
         "--name",
@@ -137,12 +136,11 @@ def _add_places(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--topics", metavar="REGEX", help="Load the topics whose whole name matches."
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--source-option",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="An option of Spark's source, such as kafka.security.protocol=SSL or "
+        "KEY=VALUE",
+        "An option of Spark's source, such as kafka.security.protocol=SSL or "
         "failOnDataLoss=false; may be repeated.",
     )
 
@@ -179,42 +177,29 @@ def _add_load_options(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="Whose day or hour. Default: timestamp, which is the record's.",
     )
-    parser.add_argument(
-        "--headers", action="store_true", help="Keep the headers of records, in a column."
-    )
-    parser.add_argument(
+    add_flag(parser, "--headers", "Keep the headers of records, in a column.")
+    add_integer(
+        parser,
         "--max-records",
-        metavar="N",
-        type=int,
-        help="A commit has about so many records at most. Default: all there are.",
+        "N",
+        "A commit has about so many records at most. Default: all there are.",
     )
-    parser.add_argument(
+    add_integer(
+        parser,
         "--min-tasks",
-        metavar="N",
-        type=int,
-        help="Cut a load into so many tasks at least. Default: one for each partition.",
+        "N",
+        "Cut a load into so many tasks at least. Default: one for each partition.",
     )
-    parser.add_argument(
-        "--once", action="store_true", help="Load what is there now, and end. This is the default."
-    )
-    parser.add_argument("--continuous", action="store_true", help="Load until Ctrl-C.")
-    parser.add_argument(
-        "--every",
-        metavar="SECONDS",
-        type=int,
-        help="Look for new records so often (--continuous). Default: 10.",
+    add_flag(parser, "--once", "Load what is there now, and end. This is the default.")
+    add_flag(parser, "--continuous", "Load until Ctrl-C.")
+    add_integer(
+        parser, "--every", "SECONDS", "Look for new records so often (--continuous). Default: 10."
     )
 
 
 def _add_spark_options(parser: ArgumentParser) -> None:
     parser.add_argument("--master", metavar="URL", help="Spark's master. Default: local[2].")
-    parser.add_argument(
-        "--conf",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="A setting of Spark; may be repeated.",
-    )
+    add_repeated(parser, "--conf", "KEY=VALUE", "A setting of Spark; may be repeated.")
     parser.add_argument(
         "--spark-log", metavar="PATH", help="Where Spark logs to. Default: warehouse-spark.log."
     )
@@ -227,25 +212,19 @@ def _add_table_options(parser: ArgumentParser) -> None:
         help="rewind: to earliest, a time, or offsets as JSON. Rows from there on are deleted, and "
         "the next load reads their records again.",
     )
-    parser.add_argument(
+    add_integer(
+        parser,
         "--target-size",
-        metavar="BYTES",
-        type=int,
-        help="compact: how large files should become. Default: what the table says, or 100 MB.",
+        "BYTES",
+        "compact: how large files should become. Default: what the table says, or 100 MB.",
     )
-    parser.add_argument(
+    add_integer(
+        parser,
         "--retain-hours",
-        metavar="N",
-        type=int,
-        help="vacuum: keep what versions of so many hours need, and what is younger. Default: 168.",
+        "N",
+        "vacuum: keep what versions of so many hours need, and what is younger. Default: 168.",
     )
-    parser.add_argument(
-        "--delete", action="store_true", help="vacuum: delete the files; else they are only shown."
-    )
-    parser.add_argument(
-        "--limit", metavar="N", type=int, help="history: so many commits. Default: 20."
-    )
+    add_flag(parser, "--delete", "vacuum: delete the files; else they are only shown.")
+    add_integer(parser, "--limit", "N", "history: so many commits. Default: 20.")
     parser.add_argument("--sql", metavar="QUERY", help="query: SQL over the table `records`.")
-    parser.add_argument(
-        "--at-version", metavar="N", type=int, help="query: the table as it was. Default: as it is."
-    )
+    add_integer(parser, "--at-version", "N", "query: the table as it was. Default: as it is.")

@@ -56,8 +56,8 @@ def test_topics_may_be_a_pattern():
         (("load", *SERVERS), "missing required option --table"),
         (("rewind", *SERVERS, "--table", "t"), "missing required option --to"),
         (("query", "--table", "t"), "missing required option --sql"),
-        (("compact", "--table", "t", "--topic", "a"), "--topic does not go with compact"),
-        ((*LOAD, "--delete"), "--delete does not go with load"),
+        (("compact", "--table", "t", "--topic", "a"), "option --topic cannot be used with compact"),
+        ((*LOAD, "--delete"), "option --delete cannot be used with load"),
         ((*LOAD, "--max-records", "0"), "--max-records 0: must be at least 1"),
         ((*LOAD, "--once", "--continuous"), "--continuous cannot be used with option --once"),
     ],
@@ -71,8 +71,8 @@ def test_options_that_do_not_fit_are_told(words, said):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "exactly one of --topic and --topics is needed"),
-        (("--topic", "a", "--topics", "b"), "exactly one of --topic and --topics is needed"),
+        ((), "exactly one of --topic, --topics is needed"),
+        (("--topic", "a", "--topics", "b"), "exactly one of --topic, --topics is needed"),
         (("--topic", "a", "--from", "noon"), "--from: 'noon' is none of"),
         (("--topic", "a", "--name", "a/b"), "name 'a/b': may have letters"),
         (("--topic", "a", "--source-option", "bad=1"), "bad=1: there is no such option"),
