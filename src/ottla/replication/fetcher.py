@@ -65,6 +65,7 @@ class Fetcher:
         self._wanted: dict[TopicPartition, Wanted] = {}
         self._touched: dict[TopicPartition, None] = {}
         self._without_id: set[TopicPartition] = set()
+        self._sitting_out: dict[tuple[int, str], list[TopicPartition]] = {}
         self._touch_all_at_ms = 0
         self._failure_count = 0
         self._is_closed = False
@@ -109,8 +110,10 @@ class Fetcher:
                 if self.followers:
                     await self._connection.ready()
                     await self._ask()
+                    self._log_who_sits_out()
                     await self._settle()
                     await self._fetch()
+                    self._log_who_sits_out()
                     self._failure_count = 0
                 else:
                     await self._news.wait()
@@ -152,7 +155,14 @@ class Fetcher:
             delay_ms = self._backoff_ms(follower.failure_count)
             follower.retry_at_ms = now_ms + delay_ms
             self._touched[follower.topic_partition] = None
-            logger.info("%s sits out for %d ms: %s", follower.topic_partition, delay_ms, reason)
+            self._sitting_out.setdefault((delay_ms, reason), []).append(follower.topic_partition)
+
+    def _log_who_sits_out(self) -> None:
+        """Once a turn: an election may concern thousands of partitions."""
+        sitting_out, self._sitting_out = self._sitting_out, {}
+        for (delay_ms, reason), partitions in sitting_out.items():
+            others = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
+            logger.info("%s%s sits out for %d ms: %s", partitions[0], others, delay_ms, reason)
 
     async def _ask(self) -> None:
         """Find out where the logs part, of all partitions where that has to be found out."""

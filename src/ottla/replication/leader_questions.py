@@ -91,20 +91,21 @@ class LeaderQuestions:
     async def ask_ends(self, followers: Sequence[FollowerPartition]) -> None:
         """Cut off what is behind the leader's end; what is before its start, begins anew there."""
         ahead = await self._list_offsets(followers, LATEST_TIMESTAMP)
-        behind = []
-        for follower, offset in ahead:
-            if await self._attempt(follower, partial(follower.take_leader_end, offset)) is False:
-                behind.append(follower)
-        if not behind:
-            return
-        for follower, offset in await self._list_offsets(behind, EARLIEST_TIMESTAMP):
-            await self._attempt(follower, partial(follower.take_leader_start, offset))
+        cut = await self._attempt_all(
+            (follower, partial(follower.take_leader_end, offset)) for follower, offset in ahead
+        )
+        behind = [follower for (follower, _), done in zip(ahead, cut, strict=True) if done is False]
+        if behind:
+            await self._attempt_all(
+                (follower, partial(follower.take_leader_start, offset))
+                for follower, offset in await self._list_offsets(behind, EARLIEST_TIMESTAMP)
+            )
 
     async def _attempt_all(
-        self, steps: Iterable[tuple[FollowerPartition, Callable[[], Awaitable[None]]]]
-    ) -> None:
+        self, steps: Iterable[tuple[FollowerPartition, Callable[[], Awaitable[T]]]]
+    ) -> list[T | None]:
         """Take a step with each, side by side: one write to disk serves all that are cut."""
-        await asyncio.gather(*(self._attempt(follower, step) for follower, step in steps))
+        return await asyncio.gather(*(self._attempt(follower, step) for follower, step in steps))
 
     async def _attempt(
         self, follower: FollowerPartition, step: Callable[[], Awaitable[T]]

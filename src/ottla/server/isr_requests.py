@@ -128,9 +128,7 @@ class IsrRequests:
             if result is None or result.error_code in RETRIED:
                 self._waiting.setdefault(topic_partition, change)
             elif result.error_code:
-                error = ErrorCode.of(result.error_code)
-                logger.info("in-sync replicas of %s: %s", topic_partition, error.name)
-                change.on_done(error)
+                change.on_done(ErrorCode.of(result.error_code))
             else:
                 change.on_done(state_of(result))
 

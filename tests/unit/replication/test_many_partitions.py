@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from replica_world import ReplicaWorld
+from replica_world import LAG_MS, ReplicaWorld
 
 from ottla.errors import ErrorCode
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.protocol.api_keys import ApiKey
 from ottla.replication.delayed_produce import DelayedProduce
-from ottla.replication.exchange import ROUSE_MS, PartitionAppendResult
+from ottla.replication.exchange import ACKS_LEADER, ROUSE_MS, PartitionAppendResult
 from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.partition import Partition
 from ottla.structs import LeaderAndIsr, StopReplicaPartition, TopicPartition
@@ -48,6 +48,21 @@ def calls(monkeypatch):
     count("read_records")
     count("on_follower_fetch")
     return counts
+
+
+@pytest.fixture
+def recovery_points(monkeypatch):
+    """The paths of recovery point checkpoints, as often as they are written."""
+    paths = []
+    write = OffsetCheckpoint.write
+
+    def written(self, offsets):
+        if "recovery-point" in self.path:
+            paths.append(self.path)
+        write(self, offsets)
+
+    monkeypatch.setattr(OffsetCheckpoint, "write", written)
+    return paths
 
 
 def elect_all(world, leader):
@@ -113,18 +128,12 @@ def test_change_of_all_leaders_is_told_to_a_waiting_follower_once(world, monkeyp
     assert world.append(2, b"x", topic_partition=PARTITIONS[7])[0].error is ErrorCode.NONE
 
 
-def test_followers_that_cut_many_logs_write_one_checkpoint(world, monkeypatch):
+def test_followers_that_cut_many_logs_write_one_checkpoint(world, recovery_points):
     """One checkpoint with fsync for each log that was cut held the others up."""
     world.cut_off(1)
     for topic_partition in PARTITIONS:
         world.append(1, b"lost", topic_partition=topic_partition, timeout_ms=1)
-    writes = []
-    write = OffsetCheckpoint.write
-    monkeypatch.setattr(
-        OffsetCheckpoint,
-        "write",
-        lambda self, offsets: (writes.append(self.path), write(self, offsets))[1],
-    )
+    recovery_points.clear()
     del world.brokers[1].connections[:]
     world.heal()
     elect_all(world, 2)
@@ -135,7 +144,42 @@ def test_followers_that_cut_many_logs_write_one_checkpoint(world, monkeypatch):
     logs = [world.brokers[1].log(each) for each in PARTITIONS]
     assert [log.log_end_offset for log in logs] == [1] * COUNT
     assert [log.leader_epoch_cache.latest_epoch for log in logs] == [1] * COUNT
-    assert 1 <= sum("recovery-point" in path for path in writes) < COUNT / 4
+    assert 1 <= len(recovery_points) < COUNT / 4
+
+
+def test_followers_that_begin_many_logs_anew_write_one_checkpoint(world, recovery_points):
+    """One by one: a broker whose logs retention had overtaken was in sync 2 s later than others."""
+    world.cut_off(3)
+    for topic_partition in PARTITIONS:
+        world.append(1, b"deleted", acks=ACKS_LEADER, topic_partition=topic_partition)
+    world.advance(2 * LAG_MS)
+    world.brokers[1].manager.delete_records(1, dict.fromkeys(PARTITIONS, 1), list)
+    recovery_points.clear()
+    world.heal()
+    world.advance(3_000)
+
+    logs = [world.brokers[3].log(each) for each in PARTITIONS]
+    assert [log.log_start_offset for log in logs] == [1] * COUNT
+    assert 1 <= len(recovery_points) < COUNT / 4
+
+
+def test_partitions_that_sit_out_are_logged_in_one_line(world, caplog):
+    """A line for each of 1,000 partitions at each election took as long as the election."""
+    caplog.set_level("INFO")
+    world.cut_off(3)
+    elect_all(world, 2)
+    world.heal()
+    states = [world.states[each] for each in PARTITIONS]
+    behind = [
+        state._replace(leader_and_isr=state.leader_and_isr._replace(leader_epoch=2))
+        for state in states
+    ]
+    world.brokers[3].manager.become_leader_or_follower(behind, world.live_brokers())
+    world.advance(100)
+
+    lines = [each.message for each in caplog.records if "sits out" in each.message]
+    assert any(f"and {COUNT - 1} more" in line for line in lines)
+    assert len(lines) < COUNT / 4
 
 
 def test_produce_to_many_partitions_asks_about_each_until_it_is_done():
