@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from ottla.runtime.network import DEFAULT_OPTIONS, USE_SYSTEM_DEFAULT, StreamOptions
@@ -67,8 +69,43 @@ def feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
         protocol.data_received(data)
 
 
-class MemoryNetwork:
-    """`Network` for channels only: connects to the protocols that `serve` has put on addresses."""
+Seat = Callable[[asyncio.BaseProtocol], asyncio.BaseTransport]
+"""Puts a protocol at this end of a stream that has been opened."""
+
+
+class ChannelNetwork(ABC):
+    """`Network` for channels only: its streams are no sockets, so nobody can listen."""
+
+    def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        backlog: int,
+        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+    ) -> list[socket.socket]:
+        raise OSError(errno.EOPNOTSUPP, "this network has no sockets to listen on: use `serve`")
+
+    async def connect(
+        self,
+        protocol_factory: Callable[[], P],
+        host: str,
+        port: int,
+        options: StreamOptions = DEFAULT_OPTIONS,
+    ) -> tuple[asyncio.BaseTransport, P]:
+        seat = await self.seat_at(host, port)
+        protocol = protocol_factory()
+        transport = seat(protocol)
+        protocol.connection_made(transport)
+        return transport, protocol
+
+    @abstractmethod
+    async def seat_at(self, host: str, port: int) -> Seat:
+        """Open a stream to `host:port`; OSError where nobody listens."""
+
+
+class MemoryNetwork(ChannelNetwork):
+    """Connects to the protocols that `serve` has put on addresses."""
 
     def __init__(self) -> None:
         self._servers: dict[tuple[str, int], Callable[[], asyncio.BaseProtocol]] = {}
@@ -83,31 +120,20 @@ class MemoryNetwork:
         """Refuse new connections; those that are open stay open."""
         del self._servers[host, port]
 
-    def listen(
-        self,
-        host: str,
-        port: int,
-        *,
-        backlog: int,
-        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
-    ) -> list[socket.socket]:
-        raise OSError(errno.EOPNOTSUPP, "a network in memory has no sockets to listen on")
-
-    async def connect(
-        self,
-        protocol_factory: Callable[[], P],
-        host: str,
-        port: int,
-        options: StreamOptions = DEFAULT_OPTIONS,
-    ) -> tuple[asyncio.BaseTransport, P]:
+    async def seat_at(self, host: str, port: int) -> Seat:
         await asyncio.sleep(0)
         server_factory = self._servers.get((host, port))
         if server_factory is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
-        loop = asyncio.get_running_loop()
-        client, server = protocol_factory(), server_factory()
-        client_end, server_end = MemoryTransport(loop, client), MemoryTransport(loop, server)
-        client_end.join(server_end)
-        server.connection_made(server_end)
-        client.connection_made(client_end)
-        return client_end, client
+        return partial(_join_to, server_factory)
+
+
+def _join_to(
+    server_factory: Callable[[], asyncio.BaseProtocol], client: asyncio.BaseProtocol
+) -> MemoryTransport:
+    loop = asyncio.get_running_loop()
+    server = server_factory()
+    client_end, server_end = MemoryTransport(loop, client), MemoryTransport(loop, server)
+    client_end.join(server_end)
+    server.connection_made(server_end)
+    return client_end

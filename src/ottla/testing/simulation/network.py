@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
-from ottla.runtime.network import DEFAULT_OPTIONS, USE_SYSTEM_DEFAULT, StreamOptions
-from ottla.testing.network import feed
+from ottla.testing.network import ChannelNetwork, Seat, feed
 
 if TYPE_CHECKING:
     from ottla.testing.simulation.process import SimulatedProcess
     from ottla.testing.simulation.world import World
-
-P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 FIRST_EPHEMERAL_PORT: Final = 40_000
 CONNECT_TIMEOUT_MS: Final = 10_000
@@ -170,7 +167,12 @@ class ClientTransport(asyncio.Transport):
             self._end.process.loop.call_soon(self._protocol.connection_lost, error)
 
 
-class ProcessNetwork:
+def _sit_down(end: StreamEnd, protocol: asyncio.BaseProtocol) -> ClientTransport:
+    end.user = transport = ClientTransport(end, protocol)
+    return transport
+
+
+class ProcessNetwork(ChannelNetwork):
     """`Network` for one process."""
 
     def __init__(self, network: SimulatedNetwork, process: SimulatedProcess) -> None:
@@ -192,29 +194,8 @@ class ProcessNetwork:
         """The process is gone: its streams end, and nobody listens at its ports."""
         self._network.forget(self._process)
 
-    def listen(
-        self,
-        host: str,
-        port: int,
-        *,
-        backlog: int,
-        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
-    ) -> list[socket.socket]:
-        raise OSError(errno.EOPNOTSUPP, "a simulated network has no sockets: use `serve`")
-
-    async def connect(
-        self,
-        protocol_factory: Callable[[], P],
-        host: str,
-        port: int,
-        options: StreamOptions = DEFAULT_OPTIONS,
-    ) -> tuple[asyncio.BaseTransport, P]:
-        end = await self.open(host, port)
-        protocol = protocol_factory()
-        transport = ClientTransport(end, protocol)
-        end.user = transport
-        protocol.connection_made(transport)
-        return transport, protocol
+    async def seat_at(self, host: str, port: int) -> Seat:
+        return partial(_sit_down, await self.open(host, port))
 
 
 class SimulatedNetwork:
