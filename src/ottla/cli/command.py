@@ -1,4 +1,4 @@
-"""What a command is, the table of all commands, and the errors that end one.
+"""What a command is, and the table of all commands.
 
 To add a command: write a `Command` in a module of its own and give it a row in `COMMANDS`.
 The module imports nothing heavy at its top, neither clients nor protocol nor log, but inside `run`,
@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from ottla.cli.terminal import Terminal
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-
-    from ottla.cli.terminal import Terminal
 
 COMMANDS: Final[dict[str, str]] = {
     "broker": "ottla.cli.broker:BrokerCommand",
@@ -43,14 +43,6 @@ COMMANDS: Final[dict[str, str]] = {
     "streams": "ottla.cli.streams:StreamsCommand",
     "version": "ottla.cli.version:VersionCommand",
 }
-
-
-class CommandError(Exception):
-    """The command cannot do what was asked; the text is the one line that the user sees."""
-
-
-class UsageError(CommandError):
-    """The options do not fit together; the user is also pointed to --help."""
 
 
 class Command(ABC):

@@ -8,7 +8,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.message_formatter import MessageFormatter, formatter
 from ottla.cli.options import (
     add_bootstrap_server,

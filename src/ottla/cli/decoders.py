@@ -6,7 +6,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final
 
-from ottla.cli.command import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError
 
 Decode = Callable[[bytes], bytes]
 

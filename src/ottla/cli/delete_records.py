@@ -8,7 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.command import Command, CommandError
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError
 from ottla.cli.options import add_bootstrap_server, add_command_config, bootstrap_server, require
 from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal

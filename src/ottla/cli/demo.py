@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import add_integer
 from ottla.cli.pipeline.errors import require_packages
 from ottla.cli.terminal import Terminal

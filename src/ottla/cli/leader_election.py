@@ -6,7 +6,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_flag,

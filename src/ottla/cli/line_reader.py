@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import repeat
 from typing import BinaryIO, TextIO
 
-from ottla.cli.command import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError
 
 CHUNK_BYTES = 1 << 18
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 
 
 def free_port(host: str) -> int:

@@ -6,7 +6,8 @@ import json
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.command import Command, UsageError
+from ottla.cli.command import Command
+from ottla.cli.command_error import UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from types import FrameType
 
-from ottla.cli.command import COMMANDS, Command, CommandError, UsageError, load_command
+from ottla.cli.command import COMMANDS, Command, load_command
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import option_parser
 from ottla.cli.terminal import Terminal
 from ottla.errors import ConfigError, KafkaError

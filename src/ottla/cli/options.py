@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
-from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError, UsageError
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 

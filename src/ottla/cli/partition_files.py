@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.structs import TopicPartition
 
 Replicas = tuple[int, ...]

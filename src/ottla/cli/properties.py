@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 
 
 def load_properties(path: str) -> dict[str, str]:

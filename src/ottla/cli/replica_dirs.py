@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition
 

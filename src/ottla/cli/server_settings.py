@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from ottla.cli.command import UsageError
+from ottla.cli.command_error import UsageError
 from ottla.cli.options import add_repeated, key_values
 from ottla.cli.properties import load_properties
 

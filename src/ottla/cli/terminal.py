@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 
 if TYPE_CHECKING:
     from ottla import Admin, Consumer, Producer

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.four_letter_words import WORDS, ask
 from ottla.cli.options import OptionParser
 from ottla.version import __version__

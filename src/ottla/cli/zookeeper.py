@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from ottla.cli.command import Command, CommandError
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError
 from ottla.cli.server_settings import add_overrides, add_property_file, server_settings
 from ottla.cli.terminal import Terminal
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.zookeeper_session import address, connect, reachable
 from ottla.errors import KafkaError
 

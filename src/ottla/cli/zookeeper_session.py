@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.terminal import CONNECT_TIMEOUT_S, first_reachable
 from ottla.errors import ConfigError
 

@@ -7,7 +7,8 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command import Command, CommandError
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError
 from ottla.cli.terminal import Terminal
 from ottla.cli.zookeeper_session import address, connect, reachable
 

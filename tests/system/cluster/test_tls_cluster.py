@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla import Admin, Consumer, NewTopic, Producer
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.zookeeper_brokers import registered_brokers
 from ottla.testing.cluster_process import ClusterProcess
 

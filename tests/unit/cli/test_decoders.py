@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.cli.command import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.decoders import decoder, text_decoder
 
 

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from ottla.cli.command import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.demo import DemoCommand, conclude, event_source
 from ottla.cli.options import option_parser
 from ottla.cli.terminal import Terminal

@@ -4,7 +4,7 @@ from io import BytesIO, StringIO
 
 import pytest
 
-from ottla.cli.command import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.line_reader import CHUNK_BYTES, LineReader, LineRecord
 
 EVERYTHING = {"parse.key": "true", "parse.headers": "true"}

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from ottla.cli.command import COMMANDS, CommandError, load_command
+from ottla.cli.command import COMMANDS, load_command
+from ottla.cli.command_error import CommandError
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.version import __version__
 

@@ -4,7 +4,7 @@ from io import BytesIO
 
 import pytest
 
-from ottla.cli.command import UsageError
+from ottla.cli.command_error import UsageError
 from ottla.cli.message_formatter import FORMATTERS, formatter
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 

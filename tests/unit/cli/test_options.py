@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 
-from ottla.cli.command import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
     bootstrap_server,
     bootstrap_server_or_zookeeper,

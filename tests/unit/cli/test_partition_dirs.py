@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.partition_files import assignment_json, read_log_dirs
 from ottla.structs import TopicPartition
 

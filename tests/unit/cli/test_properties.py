@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.properties import load_properties
 
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.terminal import check_reachable, host_and_port, without_servers
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.cli import throttle
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.throttle import FOLLOWERS, LEADERS, RATES, Throttle
 from ottla.clients.admin.descriptions import ConfigResource
 from ottla.structs import TopicPartition

@@ -6,7 +6,7 @@ import pytest
 from kazoo.exceptions import NoNodeError
 
 from ottla.cli import zookeeper_brokers
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.registry.znodes import BrokerNode
 
 

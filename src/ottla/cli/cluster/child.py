@@ -11,7 +11,7 @@ import threading
 from typing import Final
 
 from ottla.cli.cluster.layout import Server
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.parent_death import die_with_parent
 
 READY: Final = re.compile(r" ready at ")

@@ -8,7 +8,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command import Command, CommandError
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError
 from ottla.cli.server_settings import add_overrides, overrides
 from ottla.cli.terminal import Terminal
 

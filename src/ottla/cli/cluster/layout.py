@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from ottla.cli.command import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.local_port import free_port, require_free
 
 HOST: Final = "127.0.0.1"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
-from ottla.cli.command import Command, UsageError
+from ottla.cli.command import Command
+from ottla.cli.command_error import UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command import UsageError
+from ottla.cli.command_error import UsageError
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:

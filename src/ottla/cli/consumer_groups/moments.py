@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from ottla.cli.command import UsageError
+from ottla.cli.command_error import UsageError
 
 _NUMBER = r"[-+]?\d+"
 _DURATION: Final = re.compile(

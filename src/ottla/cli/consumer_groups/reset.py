@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.consumer_groups.listing import chosen_groups
 from ottla.cli.consumer_groups.moments import duration_ms, timestamp_ms
 from ottla.cli.consumer_groups.reset_plan import ResetPlan, plan_as_csv, read_plan

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.structs import TopicPartition
 
 ResetPlan = dict[str, dict[TopicPartition, int]]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command import Command, CommandError
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError
 from ottla.cli.options import add_flag, add_integer, require
 from ottla.cli.terminal import Terminal
 

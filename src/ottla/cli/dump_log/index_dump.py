@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.dump_log.segment_file import base_offset, mapped
 from ottla.cli.terminal import Terminal
 from ottla.log.index_file import CorruptIndexError, IndexFile

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.record.batch_builder import build_batch_of_values
 from ottla.record.conversion import modernised
 from ottla.record.record import NO_TIMESTAMP

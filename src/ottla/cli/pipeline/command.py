@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.cli.command import Command, CommandError, UsageError
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import add_flag, add_integer, add_repeated, forbid_with, given
 from ottla.cli.pipeline.errors import require_packages
 from ottla.cli.terminal import Terminal, check_reachable

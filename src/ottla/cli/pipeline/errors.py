@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 
 PACKAGES = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.interruption import interruptible
 from ottla.cli.pipeline.errors import spark_failures
 from ottla.cli.pipeline.steps import BatchLines, Steps

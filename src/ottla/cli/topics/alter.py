@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from ottla.cli.command import UsageError
+from ottla.cli.command_error import UsageError
 from ottla.cli.terminal import Terminal
 from ottla.cli.topics.create import parse_assignment, topic_settings
 from ottla.cli.topics.topic_filter import existing_topics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.terminal import Terminal
 from ottla.cli.transactions.table import print_table
 from ottla.errors import ErrorCode, KafkaError

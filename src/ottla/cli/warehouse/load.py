@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.cli.command import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.interruption import interruptible
 from ottla.cli.options import key_values
 from ottla.cli.pipeline.errors import require_packages, spark_failures

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.cli.command import UsageError
+from ottla.cli.command_error import UsageError
 from ottla.cli.consumer_groups.moments import duration_ms, timestamp_ms
 
 

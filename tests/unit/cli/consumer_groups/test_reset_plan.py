@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.consumer_groups.reset_plan import plan_as_csv, read_plan
 from ottla.structs import TopicPartition
 

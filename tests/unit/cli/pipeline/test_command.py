@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.command import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import option_parser
 from ottla.cli.pipeline.command import PipelineCommand, plan_of
 from ottla.cli.terminal import Terminal

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ottla.cli.command import CommandError
+from ottla.cli.command_error import CommandError
 from ottla.cli.pipeline.errors import cause_of, require_packages
 
 

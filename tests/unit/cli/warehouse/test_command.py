@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.command import UsageError
+from ottla.cli.command_error import UsageError
 from ottla.cli.options import option_parser
 from ottla.cli.warehouse.command import NEEDS, TAKES, WarehouseCommand, check_options
 from ottla.cli.warehouse.load import load_options
