@@ -67,6 +67,11 @@ class ReplicaManager:
         self.partitions: dict[TopicPartition, Partition] = {}
         # Partitions of this broker in log directories that have failed.
         self.offline_partitions: set[TopicPartition] = set()
+        self.is_leaving = False
+        """The broker is about to stop: it copies nothing more that it is not in sync with.
+
+        A leader would ask the controller to have it in sync, and wait for it until it is refused.
+        """
         self.delayed = DelayedOperations(runtime.scheduler)
         self.leader_quota = self._quota()
         self.follower_quota = self._quota()
@@ -417,9 +422,10 @@ class ReplicaManager:
     ) -> None:
         is_same = partition.leader_epoch == state.leader_epoch and not partition.is_leader
         partition.make_follower(state)
-        if is_same and self._fetchers.follower(state.topic_partition) is not None:
+        is_given_up = self.is_leaving and self.broker_id not in state.leader_and_isr.isr
+        if is_same and not is_given_up and self._fetchers.follower(state.topic_partition):
             return
-        leader = brokers.get(state.leader)
+        leader = None if is_given_up else brokers.get(state.leader)
         if leader is None or self._cluster is None:
             self._fetchers.remove(state.topic_partition)
         else:

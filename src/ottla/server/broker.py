@@ -264,6 +264,7 @@ class Broker:
 
     async def shutdown(self) -> None:
         """Have others lead, stop serving, flush the logs and leave the mark of a clean stop."""
+        self.replica_manager.is_leaving = True
         if self.link is not None and not self.log_dir_failures.is_fatal:
             await self.link.controlled_shutdown()
         self.membership.leave()

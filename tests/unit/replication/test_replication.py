@@ -156,6 +156,31 @@ def test_replica_that_the_controller_refuses_is_not_waited_for(world):
     assert [answer.error for answer in answers] == [ErrorCode.NONE]
 
 
+def test_broker_that_stops_is_not_waited_for_where_it_led(world):
+    """It copied from its successor, which held writes up until a controller refused it."""
+    world.brokers[1].manager.is_leaving = True
+    world.answers_isr_changes = False
+    world.elect(2, isr=(2, 3))
+    world.advance(1_000)
+
+    answers = world.append(2, b"a")
+
+    assert world.isr_changes == []
+    assert [answer.error for answer in answers] == [ErrorCode.NONE]
+    assert world.values(1) == []
+
+
+def test_broker_that_stops_goes_on_with_what_it_is_in_sync_with(world):
+    """Until it is out of the in-sync replicas, a leader needs it to commit."""
+    world.brokers[3].manager.is_leaving = True
+    world.elect(2)
+
+    answers = world.append(2, b"a")
+
+    assert [answer.error for answer in answers] == [ErrorCode.NONE]
+    assert world.values(3) == [(0, b"a")]
+
+
 def test_proposal_names_the_registrations_of_the_replicas(world):
     """The controller can tell a broker that was started again meanwhile (KIP-903)."""
     world.cut_off(3)
