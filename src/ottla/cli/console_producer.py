@@ -23,7 +23,8 @@ from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.clients.producer.producer import Producer
-    from ottla.clients.producer.record_metadata import OnDelivery, RecordFuture, RecordMetadata
+    from ottla.clients.producer.record_future import RecordFuture
+    from ottla.clients.producer.record_metadata import OnDelivery, RecordMetadata
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from ottla.clients.producer.producer_batch import (
 )
 from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.producer.record_accumulator import PartitionQueue, TopicQueues
-from ottla.clients.producer.record_metadata import OnDelivery, RecordFuture
+from ottla.clients.producer.record_future import RecordFuture
+from ottla.clients.producer.record_metadata import OnDelivery
 from ottla.clients.producer.transactional_calls import CLOSE_MARGIN_MS, TransactionalCalls
 from ottla.clients.serialization import serializer_of, to_bytes
 from ottla.config.producer_config import ProducerConfig

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from ottla.clients.producer.record_metadata import (
     NO_OFFSET,
     NO_TIMESTAMP,
     OnDelivery,
-    RecordFuture,
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import BatchHeader, build_batch
@@ -31,6 +30,14 @@ class BatchFormat(NamedTuple):
     codec: CompressionType
     level: int | None
     is_transactional: bool
+
+
+class Waiter(Protocol):
+    """Whose outcome is the batch's: a RecordFuture."""
+
+    def call(self, on_delivery: OnDelivery) -> None: ...
+
+    def add_on_delivery(self, on_delivery: OnDelivery) -> None: ...
 
 
 class ProducerBatch:
@@ -87,7 +94,7 @@ class ProducerBatch:
         self.error: KafkaError | None = None
         self.record_errors: dict[int, str] = {}
         self.parts: list[tuple[int, ProducerBatch]] = []
-        self._callbacks: list[tuple[RecordFuture, OnDelivery]] = []
+        self._callbacks: list[tuple[Waiter, OnDelivery]] = []
         self._finished: Event | None = None
         self._lock = Lock()
 
@@ -190,7 +197,7 @@ class ProducerBatch:
         failures = (part.failure() for _, part in self.parts)
         return next((error for error in failures if error is not None), None)
 
-    def add_callback(self, future: RecordFuture, on_delivery: OnDelivery) -> bool:
+    def add_callback(self, future: Waiter, on_delivery: OnDelivery) -> bool:
         """Have `on_delivery` called when the batch is done; False if it is done, or split."""
         with self._lock:
             if self.is_done or self.parts:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ottla.clients.producer.encoded_batch import EncodedBatch
 from ottla.clients.producer.partitioner import StickyPartition
 from ottla.clients.producer.producer_batch import NewRecord, ProducerBatch
-from ottla.clients.producer.record_metadata import OnDelivery, RecordFuture
+from ottla.clients.producer.record_future import RecordFuture
+from ottla.clients.producer.record_metadata import OnDelivery
 from ottla.errors import KafkaTimeoutError
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.clock import Clock
