@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.spark import connections
-from ottla.spark.exactly_once import Prepared, write_prepared
+from ottla.spark.exactly_once import Prepared, batch_committer, write_prepared
 from ottla.spark.sink_options import SinkOptions, check_schema
 from ottla.spark.task_attempt import TaskAttempt
 
@@ -58,7 +57,7 @@ class ExactlyOnceBatches:
         prepared: list[Prepared] = [pickle.loads(bytes(row[0])) for row in messages]
         if not prepared:
             return  # a batch without tasks has no rows
-        committer = connections.batch_committer(prepared[0].sink_id, self.options.client)
+        committer = batch_committer(prepared[0].sink_id, self.options.client)
         try:
             committer.commit(batch_id, prepared)
         except BaseException:

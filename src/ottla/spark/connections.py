@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ottla.clients.admin.admin import Admin
     from ottla.clients.partition_reader import PartitionReader
     from ottla.clients.producer.producer import Producer
-    from ottla.spark.exactly_once import BatchCommitter
 
 # Threads do not follow into a forked process: a client belongs to the process that made it.
 Key: TypeAlias = tuple[int, frozenset[tuple[str, str]]]
@@ -25,14 +24,13 @@ READER_SETTINGS = {"client.id": CLIENT_ID, "max.partition.fetch.bytes": str(4 * 
 _admins: dict[Key, Admin] = {}
 _readers: dict[Key, PartitionReader] = {}
 _producers: dict[Key, Producer] = {}
-_committers: dict[tuple[str, Key], BatchCommitter] = {}
 
 
 def admin(settings: Mapping[str, str]) -> Admin:
     """The admin client for these settings."""
     from ottla.clients.admin.admin import Admin
 
-    key = _key(settings)
+    key = key_of(settings)
     if key not in _admins:
         _admins[key] = Admin(_admin_settings(settings))
     return _admins[key]
@@ -42,7 +40,7 @@ def partition_reader(settings: Mapping[str, str]) -> PartitionReader:
     """The reader of record batches for these settings."""
     from ottla.clients.partition_reader import PartitionReader
 
-    key = _key(settings)
+    key = key_of(settings)
     if key not in _readers:
         _readers[key] = PartitionReader({**READER_SETTINGS, **settings})
     return _readers[key]
@@ -52,23 +50,14 @@ def producer(settings: Mapping[str, str]) -> Producer:
     """The producer, without transactions, for these settings."""
     from ottla.clients.producer.producer import Producer
 
-    key = _key(settings)
+    key = key_of(settings)
     if key not in _producers:
         _producers[key] = Producer({"client.id": CLIENT_ID, **settings})
     return _producers[key]
 
 
-def batch_committer(sink_id: str, settings: Mapping[str, str]) -> BatchCommitter:
-    """The driver's side of a sink that writes exactly once."""
-    from ottla.spark.exactly_once import BatchCommitter
-
-    key = (sink_id, _key(settings))
-    if key not in _committers:
-        _committers[key] = BatchCommitter(sink_id, settings)
-    return _committers[key]
-
-
-def _key(settings: Mapping[str, str]) -> Key:
+def key_of(settings: Mapping[str, str]) -> Key:
+    """What a client is kept under."""
     return os.getpid(), frozenset(settings.items())
 
 

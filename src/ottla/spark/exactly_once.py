@@ -224,3 +224,14 @@ class BatchCommitter:
             logger.warning(
                 "transactions of lost tasks stay open until their time is over: %s", error
             )
+
+
+_committers: dict[tuple[str, connections.Key], BatchCommitter] = {}
+
+
+def batch_committer(sink_id: str, settings: Mapping[str, str]) -> BatchCommitter:
+    """The committer of a sink, which this process keeps."""
+    key = (sink_id, connections.key_of(settings))
+    if key not in _committers:
+        _committers[key] = BatchCommitter(sink_id, settings)
+    return _committers[key]

@@ -37,18 +37,18 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
         """Runs in the driver when every task has returned."""
         prepared = _prepared(messages)
         if prepared:
-            from ottla.spark import connections
+            from ottla.spark.exactly_once import batch_committer
 
-            committer = connections.batch_committer(prepared[0].sink_id, self._options.client)
+            committer = batch_committer(prepared[0].sink_id, self._options.client)
             committer.commit(batchId, prepared)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """Runs in the driver when a task, or the commit, has failed for good."""
         prepared = _prepared(messages)
         if prepared:
-            from ottla.spark import connections
+            from ottla.spark.exactly_once import batch_committer
 
-            committer = connections.batch_committer(prepared[0].sink_id, self._options.client)
+            committer = batch_committer(prepared[0].sink_id, self._options.client)
             committer.abort(batchId, prepared)
 
 
