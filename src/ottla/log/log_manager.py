@@ -15,12 +15,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir, MetaProperties
 from ottla.log.log_files import MOVE_MARK, check_topic_name, deleted_dir_name, stray_dir_name
@@ -32,9 +32,6 @@ from ottla.log.recovery import load_log
 from ottla.log.replica_moves import ReplicaMoves
 from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.log.cleaner.log_cleaner import LogCleaner
 
 logger = logging.getLogger(__name__)
 
@@ -130,8 +127,6 @@ class LogManager:
             every(config.producer_id_expiration_check_interval_ms, self.remove_expired_producers),
         ]
         if config.log_cleaner_enable:
-            from ottla.log.cleaner.log_cleaner import LogCleaner
-
             self.cleaner = LogCleaner(self)
             self.cleaner.startup()
         for contents in loaded:

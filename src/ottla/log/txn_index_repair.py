@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.file_batches import read_batch
 from ottla.log.index_file import CorruptIndexError
+from ottla.log.log_dir import LogDir
 from ottla.log.log_segment import LogSegment
 from ottla.log.producer_replay import restore_producers
 from ottla.log.producer_state_manager import ProducerStateManager
+from ottla.log.segments import Segments
 from ottla.record.record_batch import CorruptRecordError
-
-if TYPE_CHECKING:
-    from ottla.log.log_reading import ReadableLog
+from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
-def rebuild_txn_indexes(log: ReadableLog, start_offset: int) -> None:
+class RepairedLog(Protocol):
+    """What a repair uses of a ReadableLog."""
+
+    log_dir: LogDir
+    dir: str
+    topic_partition: TopicPartition
+    segments: Segments
+    producer_state_manager: ProducerStateManager
+
+
+def rebuild_txn_indexes(log: RepairedLog, start_offset: int) -> None:
     """Make the damaged ones anew from the batches, of the segments from an offset on.
 
     KAFKA_STORAGE_ERROR if the batches cannot be read either: nobody may be shown a transaction
@@ -40,7 +50,7 @@ def rebuild_txn_indexes(log: ReadableLog, start_offset: int) -> None:
                 raise log.log_dir.failed(failure, f"read of {log.topic_partition}") from failure
 
 
-def _rebuild(log: ReadableLog, segment: LogSegment) -> None:
+def _rebuild(log: RepairedLog, segment: LogSegment) -> None:
     """Replay the segment, beginning with the transactions that are open where it begins."""
     known = log.producer_state_manager
     manager = ProducerStateManager(

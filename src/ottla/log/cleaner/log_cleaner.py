@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from typing import Protocol
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.log.cleaner.batch_filter import LastRecord
@@ -21,22 +23,32 @@ from ottla.log.cleaner.segment_swap import CleaningAbortedError, SegmentSwap
 from ottla.log.cleaner.selection import LogToClean, candidates, filthiest
 from ottla.log.log import Log
 from ottla.log.log_flusher import FlushJob, FsyncError
-from ottla.log.log_manager import LogManager
 from ottla.log.throttler import Pace
 from ottla.record.plain_compaction import SECRET_BYTES
-from ottla.runtime import Timer
+from ottla.runtime import Runtime, Timer
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
+class CleanedLogs(Protocol):
+    """The logs of the broker, as its LogManager has them."""
+
+    runtime: Runtime
+    config: BrokerConfig
+
+    def all_logs(self) -> Iterable[Log]: ...
+
+    def checkpoint_cleaned_offsets(self) -> None: ...
+
+
 class LogCleaner:
     """The rounds of compaction that are under way, and those to come."""
 
-    def __init__(self, log_manager: LogManager) -> None:
-        self._logs = log_manager
-        self._runtime = log_manager.runtime
-        self._config: BrokerConfig = log_manager.config
+    def __init__(self, logs: CleanedLogs) -> None:
+        self._logs = logs
+        self._runtime = logs.runtime
+        self._config = logs.config
         self._pace = Pace(self._runtime, self._config.log_cleaner_io_max_bytes_per_second)
         self._under_way: dict[TopicPartition, asyncio.Task[bool]] = {}
         self._horizons: dict[Log, int] = {}
