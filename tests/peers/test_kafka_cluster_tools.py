@@ -153,8 +153,8 @@ def test_members_are_described(kafka, cluster, tools, topic):
         listed = kafka("consumer-groups", "--list", "--state", "Stable")
 
     row = rf"{topic}\s+console-consumer-\S+\s+/127.0.0.1\s+console-consumer\s+2\s+"
-    # Kafka 3.9 leaves the topic out: (0,1).
-    assert re.search(row + rf".*(?:{topic}:0,\s?{topic}:1|\(0,1\))", members), members
+    # Kafka 3.9 shows (0,1), without the topic.
+    assert re.search(row + rf".*(?:{topic}:0,1|\(0,1\))\s", members), members
     assert re.search(r"range\s+Stable\s+1\s", state), state
     assert re.search(rf"^{topic}\s+(Consumer\s+)?Stable", listed, re.M), listed
 
@@ -231,7 +231,9 @@ def test_reassignment_is_cancelled(kafka, cluster, tools, topic, plan):
     size = ("--record-size", "10000", "--num-records", "4000", "--throughput", "-1")
     servers = ("--producer-props", f"bootstrap.servers={cluster.bootstrap_servers}")
     tools.run("producer-perf-test", "--topic", topic, *size, *servers)
-    path = plan(p0=[1, 2])
+    # Kafka 3.9 does not find moves to cancel that only add replicas, yet lifts the throttle (its
+    # pull request 20003). This one removes one as well.
+    path = plan(p0=[2])
     moves = ("reassign-partitions", "--reassignment-json-file", path)
     kafka(*moves, "--execute", "--throttle", 1000)
     listed = kafka("reassign-partitions", "--list")
@@ -239,7 +241,8 @@ def test_reassignment_is_cancelled(kafka, cluster, tools, topic, plan):
     cancelled = kafka(*moves, "--cancel")
     nothing = kafka(*moves, "--cancel")
 
-    assert listed == f"Current partition reassignments:\n{topic}-0: replicas: 1,2. adding: 2.\n"
+    row = f"{topic}-0: replicas: 2,1. adding: 2. removing: 1."
+    assert listed == f"Current partition reassignments:\n{row}\n"
     assert f"Reassignment of partition {topic}-0 is still in progress." in verified
     assert f"Successfully cancelled partition reassignment for: {topic}-0" in cancelled
     assert "None of the specified partition moves are active." in nothing
@@ -394,4 +397,6 @@ def test_unknown_tool_words_are_answered_with_reasons(kafka, topic):
     missing = kafka("topics", "--describe", "--topic", topic, status=1)
 
     assert "replication factor 4: must be from 1 to 3, the number of live brokers" in refused
-    assert f"Topic '{topic}' does not exist as expected" in missing
+    # Kafka 3.9 shows the name as Optional[...].
+    row = rf"Topic '(Optional\[)?{topic}\]?' does not exist as expected"
+    assert re.search(row, missing), missing
