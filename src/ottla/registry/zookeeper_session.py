@@ -36,10 +36,13 @@ MAX_ATTEMPTS: Final = 10
 FIRST_RETRY_S: Final = 0.05
 LAST_RETRY_S: Final = 1.0
 RESTART_DELAY_MS: Final = 1_000
-MIN_ADDRESSES: Final = 4
+ATTEMPTS_PER_SESSION: Final = 4
+MIN_ATTEMPT_MS: Final = 1_000
 """kazoo waits for the first word of a server as long as a session may last, divided by the number
 of addresses. A server that starts may accept a connection and forget it: with its address given
-several times there is time for another attempt before the session expires."""
+several times there is time for another attempt before the session expires. But the server writes a
+new session to its disk before it answers: where that takes longer than an attempt may, because the
+machine is busy, no attempt ever comes to its end."""
 CLOSE_TIMEOUT_S: Final = 1.5
 
 PRIVATE_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token")
@@ -75,6 +78,12 @@ class ZooKeeperSettings(NamedTuple):
             config.zookeeper_digest_username,
             config.zookeeper_digest_password,
         )
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Each server as often as leaves time enough for an attempt to connect."""
+        attempts = min(ATTEMPTS_PER_SESSION, self.session_timeout_ms // MIN_ATTEMPT_MS)
+        return self.servers * max(1, attempts // len(self.servers))
 
     def acl(self, path: str) -> Any:
         """Who may do what to a node that is created at this path (below the chroot)."""
@@ -125,7 +134,7 @@ class ZooKeeperSession:
         self._waiting: set[asyncio.Future[Any]] = set()
         digest = (settings.digest_username, settings.digest_password)
         self._client = KazooClient(
-            hosts=",".join(settings.servers * -(-MIN_ADDRESSES // len(settings.servers))),
+            hosts=",".join(settings.addresses),
             timeout=settings.session_timeout_ms / 1000,
             auth_data=[("digest", f"{digest[0]}:{digest[1].value}")] if digest[1] else None,
             connection_retry=KazooRetry(max_tries=-1, delay=FIRST_RETRY_S, max_delay=LAST_RETRY_S),

@@ -413,6 +413,21 @@ def test_list_of_servers_is_tried_until_one_answers(settings):
     asyncio.run(play())
 
 
+@pytest.mark.parametrize(
+    ("servers", "session_timeout_ms", "count"),
+    [(1, 2_000, 2), (1, 18_000, 4), (1, 500, 1), (2, 18_000, 4), (3, 6_000, 3)],
+)
+def test_attempt_to_connect_has_a_second_at_least(servers, session_timeout_ms, count):
+    """kazoo gave up after 500 ms of a session of 2 s: on a busy machine it never connected."""
+    settings = ZooKeeperSettings(
+        tuple(f"host{number}:2181" for number in range(servers)),
+        session_timeout_ms=session_timeout_ms,
+    )
+
+    assert len(settings.addresses) == count
+    assert set(settings.addresses) == set(settings.servers)
+
+
 def test_no_server_is_an_error_that_names_them():
     """Address and time."""
 
