@@ -77,7 +77,10 @@ class CommittedReader:
 
 
 class CopierProcess:
-    """One copier under its transactional id: killed, or ended by an error, it is started again."""
+    """One copier under its transactional id: however it ends, it is started again.
+
+    It may be killed, and end itself by SIGALRM where its library hangs; other ends are crashes.
+    """
 
     def __init__(self, program: Sequence[str], *words: str) -> None:
         self.words = words
@@ -85,6 +88,7 @@ class CopierProcess:
         self.said: list[dict[str, object]] = []
         self.starts = 0
         self.crashes = 0
+        self.hangs = 0
         self.errors = ""
         self._is_over = False
         self._process: subprocess.Popen[str] | None = None
@@ -106,7 +110,8 @@ class CopierProcess:
                     if line.endswith("\n"):  # one that is killed may leave half a line
                         self.said.append(json.loads(line))
                 self.errors += self._process.stderr.read()
-            self.crashes += self._process.returncode != -signal.SIGKILL
+            self.hangs += self._process.returncode == -signal.SIGALRM
+            self.crashes += self._process.returncode not in (-signal.SIGKILL, -signal.SIGALRM)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -233,14 +238,16 @@ class CopyJob:
         """What the copiers have said last."""
         lines = [f"{self.reader.count} of {self.written} copied: {self.reader.next}"]
         for copier in self.copiers:
-            lines += [f"{copier.words[0]}, {copier.starts} starts: {copier.said[-6:]}"]
+            counts = f"{copier.starts} starts, {copier.hangs} hangs"
+            lines += [f"{copier.words[0]}, {counts}: {copier.said[-6:]}"]
             lines += [copier.errors[-1500:]]
         return "\n".join(lines)
 
     def summary(self) -> str:
         """How much has happened."""
         each = [
-            f"{copier.words[0]}: {copier.starts} starts, {len(copier.all('copied'))} commits, "
+            f"{copier.words[0]}: {copier.starts} starts, {copier.hangs} hangs, "
+            f"{len(copier.all('copied'))} commits, "
             f"{len(copier.all('aborted'))} aborts, {len(copier.all('refused'))} refusals"
             for copier in self.copiers
         ]
