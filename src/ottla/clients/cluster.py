@@ -57,6 +57,11 @@ class Cluster:
         partition = self.partition(topic_partition)
         return NO_LEADER if partition is None else partition.leader
 
+    def leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """The epoch of the leader, -1 if that is not known."""
+        partition = self.partition(topic_partition)
+        return NO_EPOCH if partition is None else partition.leader_epoch
+
     def error_of(self, topic: str) -> ErrorCode:
         """Why nothing is known of a topic; NONE if something is."""
         info = self.topics.get(topic)

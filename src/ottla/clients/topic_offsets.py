@@ -148,11 +148,10 @@ async def _ask_leader(
         request.topics.append(entry)
         for partition in partitions:
             topic_partition = TopicPartition(topic, partition)
-            info = metadata.cluster.partition(topic_partition)
             entry.partitions.append(
                 ListOffsetsPartition(
                     partition_index=partition,
-                    current_leader_epoch=NO_EPOCH if info is None else info.leader_epoch,
+                    current_leader_epoch=metadata.cluster.leader_epoch(topic_partition),
                     timestamp=timestamps[topic_partition],
                 )
             )

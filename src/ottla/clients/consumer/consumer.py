@@ -125,6 +125,8 @@ class Consumer(ClosedOnExit):
         """The next records, at most max.poll.records; waits up to `timeout_ms` for the first one.
 
         Partitions that a rebalance takes away are told to the listener, and committed, in here.
+        Where records were read that the log has lost since, LogTruncationError is raised if
+        auto.offset.reset is none.
         """
         with self._alone():
             if self._unread:
@@ -181,13 +183,17 @@ class Consumer(ClosedOnExit):
         with self._alone():
             return self._run(self._core.position(partition, self._deadline(timeout_ms)), timeout_ms)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at `offset`; whether it is in the log shows when it is read."""
-        if offset < 0:
-            raise ValueError(f"offset={offset}: must not be negative")
+    def seek(self, partition: TopicPartition, offset: OffsetAndMetadata | int) -> None:
+        """Go on at `offset`; whether it is in the log shows when it is read.
+
+        With the leader epoch of a committed offset truncation before it is noticed (KIP-320).
+        """
+        place = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if place.offset < 0:
+            raise ValueError(f"offset={place.offset}: must not be negative")
         with self._alone():
             self._drop_unread([partition])
-            self._call(self._core.seek, partition, offset)
+            self._call(self._core.seek, partition, place.offset, place.leader_epoch)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Go on at the first record of these partitions, or of all that are assigned."""

@@ -32,7 +32,7 @@ from ottla.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline, within
 from ottla.runtime import Runtime
-from ottla.structs import TopicPartition
+from ottla.structs import NO_EPOCH, TopicPartition
 
 
 class WakeupError(Exception):
@@ -325,8 +325,8 @@ class ConsumerCore:
             await self._wait(deadline)
         return self.unread().get(state.topic_partition, state.position)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        self.subscriptions.state(partition).seek(offset)
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+        self.subscriptions.state(partition).seek(offset, leader_epoch)
         self.unsettle()
 
     def reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:

@@ -18,6 +18,8 @@ from ottla.clients.consumer.completed_fetch import (
 )
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.fetch_errors import FETCH_AGAIN
+from ottla.clients.consumer.position_validation import PositionValidator
+from ottla.clients.consumer.reset_strategy import RESETS
 from ottla.clients.consumer.subscription_state import (
     NO_REPLICA,
     PartitionState,
@@ -25,10 +27,11 @@ from ottla.clients.consumer.subscription_state import (
 )
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, Purpose, connection_id
-from ottla.clients.topic_offsets import IsolationLevel, OffsetSpec
+from ottla.clients.topic_offsets import IsolationLevel
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import (
+    EpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -43,7 +46,6 @@ logger = logging.getLogger(__name__)
 FIRST_VERSION = 4
 LAST_VERSION_WITH_NAMES = 12
 FETCHES_AHEAD = 2
-RESETS = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
 
 
 class Wanted(NamedTuple):
@@ -52,6 +54,7 @@ class Wanted(NamedTuple):
     state: PartitionState
     generation: int
     offset: int
+    leader_epoch: int
 
 
 class Fetcher:
@@ -83,6 +86,9 @@ class Fetcher:
         self._under_way: set[int] = set()
         self._retry_timer: Timer | None = None
         self._is_closed = False
+        self._validator = PositionValidator(
+            client, metadata, subscriptions, config, self._on_validation, self._tell
+        )
 
     def send_fetches(self) -> None:
         """Ask every broker that has something for us and is not asked already."""
@@ -128,6 +134,7 @@ class Fetcher:
 
     def close(self) -> None:
         self._is_closed = True
+        self._validator.close()
         if self._retry_timer is not None:
             self._retry_timer.cancel()
 
@@ -142,6 +149,7 @@ class Fetcher:
         now_ms = self._runtime.clock.monotonic_ms()
         by_node: dict[int, list[PartitionState]] = {}
         busy: set[int] = set()
+        doubtful: list[PartitionState] = []
         retry_ms: int | None = None
         for state in list(self._subscriptions.assigned.values()):
             if state.position is None or state.is_paused:
@@ -153,8 +161,14 @@ class Fetcher:
                 busy.add(node_id)
             elif state.retry_at_ms > now_ms:
                 retry_ms = min(retry_ms or state.retry_at_ms, state.retry_at_ms)
+            elif not self._validator.is_valid(state):
+                doubtful.append(state)
             else:
                 by_node.setdefault(node_id, []).append(state)
+        # What has been fetched is read first, so that the judgement is about what was read.
+        is_outdated = self._validator.ask([state for state in doubtful if not state.buffered])
+        if is_outdated:
+            retry_ms = min(retry_ms or now_ms, now_ms) + self._config.retry_backoff_ms
         if retry_ms is not None:
             self._retry_later(retry_ms - now_ms)
         # A broker would wait for records of its quiet partitions while the busy one is read.
@@ -180,7 +194,12 @@ class Fetcher:
                 self._metadata.request_update()
             return
         wanted = {
-            state.topic_partition: Wanted(state, state.generation, state.fetch_offset)
+            state.topic_partition: Wanted(
+                state,
+                state.generation,
+                state.fetch_offset,
+                self._metadata.cluster.leader_epoch(state.topic_partition),
+            )
             for state in states
         }
         topic_ids = self._topic_ids(wanted)
@@ -220,19 +239,19 @@ class Fetcher:
             rack_id=config.client_rack,
         )
         topics: dict[str, FetchTopic] = {}
-        for topic_partition, (_, _, offset) in wanted.items():
+        for topic_partition, (state, _, offset, leader_epoch) in wanted.items():
             name, number = topic_partition
             if name not in topics:
                 topics[name] = FetchTopic(topic=name)
                 if topic_ids is not None:
                     topics[name].topic_id = topic_ids[name]
                 request.topics.append(topics[name])
-            info = self._metadata.cluster.partition(topic_partition)
             topics[name].partitions.append(
                 FetchPartition(
                     partition=number,
-                    current_leader_epoch=NO_EPOCH if info is None else info.leader_epoch,
+                    current_leader_epoch=leader_epoch,
                     fetch_offset=offset,
+                    last_fetched_epoch=last_fetched_epoch(state),
                     partition_max_bytes=config.max_partition_fetch_bytes,
                 )
             )
@@ -268,11 +287,11 @@ class Fetcher:
             logger.error("a fetch failed", exc_info=cause)
         self._metadata.request_update()
         is_final = isinstance(cause, KafkaError) and cause.error not in FETCH_AGAIN
-        for state, generation, _ in wanted.values():
+        for state, generation, *_ in wanted.values():
             if self._subscriptions.is_current(state, generation):
                 self._pause_fetching(state)
                 if is_final and not self._errors:
-                    self._errors.append((state, generation, cast(KafkaError, cause)))
+                    self._tell(state, cast(KafkaError, cause))
 
     def _pause_fetching(self, state: PartitionState) -> None:
         now_ms = self._runtime.clock.monotonic_ms()
@@ -291,14 +310,19 @@ class Fetcher:
                 entry = wanted.get(TopicPartition(name, data.partition_index))
                 if entry is None:
                     continue  # not asked for
-                state, generation, offset = entry
+                state, generation, offset, leader_epoch = entry
                 is_current = self._subscriptions.is_current(state, generation)
+                # An answer of an older epoch may hold what the leader of the newer one has not.
+                is_current = is_current and leader_epoch >= state.validated_epoch
                 if is_current and state.fetch_offset == offset:
-                    self._on_partition(state, data)
+                    self._on_partition(state, leader_epoch, data)
 
-    def _on_partition(self, state: PartitionState, data: PartitionData) -> None:
+    def _on_partition(self, state: PartitionState, leader_epoch: int, data: PartitionData) -> None:
         error = ErrorCode.of(data.error_code)
-        if error is ErrorCode.NONE:
+        if error is ErrorCode.NONE and data.diverging_epoch is not None:
+            self._on_divergence(state, leader_epoch, data.diverging_epoch)
+        elif error is ErrorCode.NONE:
+            state.validate(leader_epoch)
             state.high_watermark = data.high_watermark
             state.log_start_offset = data.log_start_offset
             if data.preferred_read_replica != NO_REPLICA:
@@ -315,7 +339,24 @@ class Fetcher:
         else:
             self._pause_fetching(state)
             text = f"fetch of {state.topic_partition}: {error.sentence}"
-            self._errors.append((state, state.generation, KafkaError.of(error, text)))
+            self._tell(state, KafkaError.of(error, text))
+
+    def _tell(self, state: PartitionState, error: KafkaError) -> None:
+        """The application shall have the error: one of each position, until it polls."""
+        if not any((each, n) == (state, state.generation) for each, n, _ in self._errors):
+            self._errors.append((state, state.generation, error))
+
+    def _on_validation(self) -> None:
+        self.on_arrival()
+        self.send_fetches()
+
+    def _on_divergence(
+        self, state: PartitionState, leader_epoch: int, found: EpochEndOffset
+    ) -> None:
+        if state.buffered:
+            self._pause_fetching(state)  # what is there is read first; then it is seen again
+        else:
+            self._validator.diverge(state, found.epoch, found.end_offset, leader_epoch)
 
     def _on_records(self, state: PartitionState, data: PartitionData) -> None:
         aborted = None
@@ -325,12 +366,14 @@ class Fetcher:
         found = split_batches(data.records)
         if found[0]:
             state.fetch_offset = max(found[0][-1].next_offset, state.fetch_offset)
+            state.fetched_epoch = found[0][-1].partition_leader_epoch
         state.fetched += 1
         self._completed.append(CompletedFetch(state, found, self._decoding, aborted))
 
     def _on_out_of_range(self, state: PartitionState) -> None:
-        if state.buffered:
-            self._pause_fetching(state)  # what is there is read first; then it is seen again
+        if state.buffered or state.read_replica != NO_REPLICA:
+            # What is there is read first; then it is seen again. A follower may be behind.
+            self._pause_fetching(state)
             return
         reset = RESETS.get(self._config.auto_offset_reset)
         text = (
@@ -339,7 +382,12 @@ class Fetcher:
         if reset is None:
             self._pause_fetching(state)
             error = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; seek to one that is")
-            self._errors.append((state, state.generation, error))
+            self._tell(state, error)
         else:
             logger.info("%s; going on at the %s one", text, self._config.auto_offset_reset)
             state.request_reset(reset)
+
+
+def last_fetched_epoch(state: PartitionState) -> int:
+    """By it the leader sees that its log is another one; a follower may only not be there yet."""
+    return state.fetched_epoch if state.read_replica == NO_REPLICA else NO_EPOCH

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.clients.committed_offsets import fetch_offsets
-from ottla.clients.consumer.fetcher import RESETS
+from ottla.clients.consumer.reset_strategy import RESETS
 from ottla.clients.consumer.subscription_state import PartitionState, SubscriptionState
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Metadata
@@ -102,6 +102,6 @@ class Positions:
             if isinstance(result, KafkaError):
                 failure = result
             elif result is not None and self._subscriptions.is_current(state, generation):
-                state.seek(result.offset, result.leader_epoch)
+                state.seek(result.offset)  # nothing was read before it that could get lost
         if failure is not None:
             raise failure

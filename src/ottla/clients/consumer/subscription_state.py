@@ -26,7 +26,8 @@ class PartitionState:
     """How far one assigned partition has been read.
 
     `position` is the offset of the next record that the application gets, `fetch_offset` that of
-    the next one to be fetched; what lies between has been fetched already. `generation` counts
+    the next one to be fetched; what lies between has been fetched already. `leader_epoch` and
+    `fetched_epoch` are the leader epochs of the batches before these. `generation` counts
     the jumps (seek, reset): what was fetched before the last one is not wanted any more.
     """
 
@@ -34,23 +35,29 @@ class PartitionState:
         "consumed",
         "fetch_offset",
         "fetched",
+        "fetched_epoch",
         "generation",
         "high_watermark",
         "is_paused",
         "leader_epoch",
         "log_start_offset",
+        "outdated_since_ms",
         "position",
         "read_replica",
         "reset_to",
         "retry_at_ms",
         "topic_partition",
+        "validated_epoch",
     )
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
         self.position: int | None = None
         self.fetch_offset = 0
-        self.leader_epoch = NO_EPOCH  # of the last record that was read
+        self.leader_epoch = NO_EPOCH
+        self.fetched_epoch = NO_EPOCH
+        self.validated_epoch = NO_EPOCH  # the leader of this one has what is before fetch_offset
+        self.outdated_since_ms: int | None = None  # when metadata older than the position came
         self.reset_to: int | None = None  # the timestamp whose offset will be the position
         self.is_paused = False
         self.generation = 0
@@ -71,7 +78,14 @@ class PartitionState:
         self._jump()
         self.position = offset
         self.fetch_offset = offset
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = self.fetched_epoch = leader_epoch
+        self.validated_epoch = NO_EPOCH
+        self.outdated_since_ms = None
+
+    def validate(self, leader_epoch: int) -> None:
+        """The leader of this epoch has the records before `fetch_offset`."""
+        self.validated_epoch = leader_epoch
+        self.outdated_since_ms = None
 
     def request_reset(self, timestamp: int) -> None:
         """Go on at the offset of a timestamp, as soon as it has been looked up."""

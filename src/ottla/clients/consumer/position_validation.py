@@ -1,0 +1,270 @@
+"""Whether what was read is still there: truncation detection (KIP-320).
+
+After an unclean election the new leader may lack records that a consumer has read, and write others
+in their place. So a position carries the leader epoch of the last batch before it, and when a
+partition has another leader epoch, its leader is asked (OffsetForLeaderEpoch) where that epoch ends
+before the position is fetched again. It ends before the position where the log was cut.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
+
+from ottla.clients.consumer.fetch_errors import FETCH_AGAIN
+from ottla.clients.consumer.reset_strategy import RESETS
+from ottla.clients.consumer.subscription_state import PartitionState, SubscriptionState
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient, response_error
+from ottla.clients.topic_offsets import NO_OFFSET, by_topic
+from ottla.config.consumer_config import ConsumerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from ottla.structs import NO_EPOCH, NO_LEADER, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+CONSUMER_REPLICA_ID = -1
+# Brokers let readers ask from this version on; before it only other brokers may.
+FIRST_VERSION_FOR_READERS = 3
+
+
+class LogTruncationError(KafkaError):
+    """Records before the position were lost: the log went on another way since they were read.
+
+    `position` is where the consumer stands, `divergent_offset` the first offset at which the log is
+    not the one that it has read, None where the leader cannot say. Only raised where
+    auto.offset.reset is none; the application may `seek` to the divergent offset to go on.
+    """
+
+    def __init__(
+        self, topic_partition: TopicPartition, position: int, divergent_offset: int | None
+    ) -> None:
+        where = "a place that is not known" if divergent_offset is None else divergent_offset
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"the log of {topic_partition} was truncated: the position is {position}, and what was "
+            f"read from {where} on is not in it any more; seek to an offset to go on",
+        )
+        self.topic_partition = topic_partition
+        self.position = position
+        self.divergent_offset = divergent_offset
+
+    @property
+    def topic(self) -> str:
+        return self.topic_partition.topic
+
+    @property
+    def partition(self) -> int:
+        return self.topic_partition.partition
+
+
+class Asked(NamedTuple):
+    """One position in a question to a leader: of which state, and in which leader epoch."""
+
+    state: PartitionState
+    generation: int
+    offset: int
+    epoch: int
+    leader_epoch: int
+
+    @property
+    def is_answered_for(self) -> bool:
+        """Whether the state still stands where it stood, with nothing more fetched."""
+        return self.state.fetch_offset == self.offset and not self.state.buffered
+
+
+class PositionValidator:
+    """Asks leaders about positions, one question at a time per leader, and acts on the answers.
+
+    `on_answer` is called after each answer, `on_error` with an error that the application must be
+    told. All of it runs on the loop.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        subscriptions: SubscriptionState,
+        config: ConsumerConfig,
+        on_answer: Callable[[], object],
+        on_error: Callable[[PartitionState, KafkaError], object],
+    ) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._subscriptions = subscriptions
+        self._config = config
+        self._runtime = client.runtime
+        self._on_answer = on_answer
+        self._on_error = on_error
+        self._under_way: set[int] = set()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Ask nothing any more."""
+        self._is_closed = True
+
+    def is_valid(self, state: PartitionState) -> bool:
+        """Whether the position may be fetched in the leader epoch that the metadata tell."""
+        info = self._metadata.cluster.partition(state.topic_partition)
+        if info is None or info.leader_epoch == NO_EPOCH or state.fetched_epoch == NO_EPOCH:
+            return True
+        return state.validated_epoch == info.leader_epoch
+
+    def ask(self, states: Sequence[PartitionState]) -> bool:
+        """Have the leaders say whether these positions are in their logs.
+
+        True if that has to wait, for newer metadata, of some of them.
+        """
+        must_wait = False
+        by_leader: dict[int, list[Asked]] = {}
+        for state in states:
+            info = self._metadata.cluster.partition(state.topic_partition)
+            if info is None or info.leader == NO_LEADER:
+                continue
+            if info.leader_epoch < state.fetched_epoch and not self._is_late(state):
+                # Old news: that leader is not the one the last records came from.
+                self._retry_later(state)
+                self._metadata.request_update()
+                must_wait = True
+                continue
+            epochs = (state.fetched_epoch, info.leader_epoch)
+            asked = Asked(state, state.generation, state.fetch_offset, *epochs)
+            by_leader.setdefault(info.leader, []).append(asked)
+        for leader, asked_of_it in by_leader.items():
+            if leader not in self._under_way:
+                self._under_way.add(leader)
+                question = self._ask_leader(leader, asked_of_it)
+                self._runtime.scheduler.spawn(question, f"validate positions at {leader}")
+        return must_wait
+
+    def diverge(
+        self, state: PartitionState, epoch: int, end_offset: int, leader_epoch: int
+    ) -> None:
+        """The leader's log is another one from `end_offset` on, or from who knows where (-1).
+
+        Without a policy the application is told; with one reading goes on at the first offset that
+        differs, which is the nearest place where nothing is passed over.
+        """
+        position = state.fetch_offset
+        divergent = None if end_offset == NO_OFFSET else min(end_offset, position)
+        reset = RESETS.get(self._config.auto_offset_reset)
+        if reset is None:
+            self._retry_later(state)
+            error = LogTruncationError(state.topic_partition, position, divergent)
+            self._on_error(state, error)
+        elif divergent is None:
+            logger.warning(
+                "the log of %s was truncated before %d; going on at the %s offset",
+                state.topic_partition,
+                position,
+                self._config.auto_offset_reset,
+            )
+            state.request_reset(reset)
+        else:
+            logger.warning(
+                "the log of %s was truncated: going back from %d to %d, where it differs",
+                state.topic_partition,
+                position,
+                divergent,
+            )
+            state.seek(divergent, epoch)
+            state.validate(leader_epoch)
+
+    def _is_late(self, state: PartitionState) -> bool:
+        """Whether metadata with an older epoch have come for so long that they must be right.
+
+        A broker that is cut off is believed to lead by some until its session ends, not longer; a
+        topic that was deleted and made anew begins with small epochs again.
+        """
+        now_ms = self._runtime.clock.monotonic_ms()
+        if state.outdated_since_ms is None:
+            state.outdated_since_ms = now_ms
+        return now_ms - state.outdated_since_ms > self._config.request_timeout_ms
+
+    def _retry_later(self, state: PartitionState) -> None:
+        state.retry_at_ms = self._runtime.clock.monotonic_ms() + self._config.retry_backoff_ms
+
+    async def _ask_leader(self, leader: int, asked: Sequence[Asked]) -> None:
+        try:
+            if self._is_closed:
+                return
+            response = await self._send(leader, asked)
+        except KafkaError as error:
+            self._on_refusal(asked, error)
+        else:
+            self._on_response(asked, response)
+        finally:
+            self._under_way.discard(leader)
+        self._on_answer()
+
+    async def _send(self, leader: int, asked: Sequence[Asked]) -> OffsetForLeaderEpochResponse:
+        by_partition = {each.state.topic_partition: each for each in asked}
+        request = OffsetForLeaderEpochRequest(replica_id=CONSUMER_REPLICA_ID)
+        for topic, partitions in by_topic(by_partition).items():
+            entry = OffsetForLeaderTopic(topic=topic)
+            for partition in partitions:
+                each = by_partition[TopicPartition(topic, partition)]
+                entry.partitions.append(
+                    OffsetForLeaderPartition(
+                        partition=partition,
+                        current_leader_epoch=each.leader_epoch,
+                        leader_epoch=each.epoch,
+                    )
+                )
+            request.topics.append(entry)
+        response = await self._client.send(leader, request, low=FIRST_VERSION_FOR_READERS)
+        return cast(OffsetForLeaderEpochResponse, response)
+
+    def _current(self, asked: Sequence[Asked]) -> dict[TopicPartition, Asked]:
+        """Those whose position is still the one that was asked about; others are asked again."""
+        return {
+            each.state.topic_partition: each
+            for each in asked
+            if self._subscriptions.is_current(each.state, each.generation) and each.is_answered_for
+        }
+
+    def _on_refusal(self, asked: Sequence[Asked], error: KafkaError) -> None:
+        for each in self._current(asked).values():
+            self._on_partition_error(each, error)
+
+    def _on_response(self, asked: Sequence[Asked], response: OffsetForLeaderEpochResponse) -> None:
+        current = self._current(asked)
+        for topic in response.topics:
+            for end in topic.partitions:
+                each = current.pop(TopicPartition(topic.topic, end.partition), None)
+                if each is not None:
+                    self._on_end(each, end)
+        for each in current.values():
+            self._retry_later(each.state)  # the answer leaves it out
+
+    def _on_end(self, asked: Asked, end: EpochEndOffset) -> None:
+        state = asked.state
+        error = response_error(end.error_code, f"validation of {state.topic_partition}")
+        if error is not None:
+            self._on_partition_error(asked, error)
+        elif end.end_offset == NO_OFFSET or end.leader_epoch == NO_EPOCH:
+            self.diverge(state, NO_EPOCH, NO_OFFSET, asked.leader_epoch)
+        elif end.end_offset < asked.offset:
+            self.diverge(state, end.leader_epoch, end.end_offset, asked.leader_epoch)
+        else:
+            state.validate(asked.leader_epoch)
+
+    def _on_partition_error(self, asked: Asked, error: KafkaError) -> None:
+        state = asked.state
+        if error.error is ErrorCode.UNSUPPORTED_VERSION:
+            state.validate(asked.leader_epoch)  # the leader cannot say: as before KIP-320
+            return
+        self._retry_later(state)
+        self._metadata.request_update()
+        if error.error in FETCH_AGAIN:
+            logger.debug("validation of %s: %s", state.topic_partition, error)
+        else:
+            self._on_error(state, error)

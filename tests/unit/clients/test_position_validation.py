@@ -1,0 +1,384 @@
+"""Truncation detection (KIP-320): when positions are validated, and what a divergence leads to."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from consumer_world import ConsumerWorld
+from mock_kafka import HANG_UP, MockCluster
+
+from ottla.clients.consumer.position_validation import LogTruncationError
+from ottla.errors import ErrorCode
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.fetch import EpochEndOffset as Divergence
+from ottla.protocol.fetch import FetchRequest
+from ottla.protocol.leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from ottla.protocol.metadata import MetadataRequest
+from ottla.protocol.offsets import OffsetCommitRequest, OffsetFetchRequest
+from ottla.structs import TopicPartition
+
+PARTITION = TopicPartition("pages", 0)
+EPOCH, EPOCH_POSITION = struct.Struct(">i"), 12
+
+
+class EpochWorld(ConsumerWorld):
+    """A consumer that reads partition 0 by hand, and a leader that knows where epochs end."""
+
+    def __init__(self, runtime, cluster: MockCluster, **settings) -> None:
+        super().__init__(runtime, cluster, **settings)
+        self.epoch(0)
+        for broker in cluster.brokers.values():
+            broker.on(OffsetForLeaderEpochRequest, self.answer(0, 0))
+        self.assign(0)
+
+    def epoch(self, epoch: int) -> None:
+        """The partition has a leader of this epoch now; the consumer learns it by its metadata."""
+        self.cluster.epochs["pages", 0] = epoch
+
+    def learn(self, epoch: int) -> None:
+        self.epoch(epoch)
+        self.run(self.core.metadata.update(self.deadline()))
+
+    def write(self, *values: str, epoch: int = 0, **header) -> None:
+        """A batch as a leader of an epoch stores it."""
+        super().write(*values, **header)
+        batch = bytearray(self.logs[0][-1])
+        EPOCH.pack_into(batch, EPOCH_POSITION, epoch)
+        self.logs[0][-1] = bytes(batch)
+
+    def read(self, *values: str, epoch: int = 0) -> None:
+        """Write a batch of an epoch and read it."""
+        self.write(*values, epoch=epoch)
+        assert self.values() == list(values)
+
+    def answer(self, epoch: int, end_offset: int, error: int = 0):
+        """Say of the one partition that is asked about that `epoch` ends at `end_offset`."""
+        end = EpochEndOffset(
+            partition=0, leader_epoch=epoch, end_offset=end_offset, error_code=error
+        )
+        topic = OffsetForLeaderTopicResult(topic="pages", partitions=[end])
+        return OffsetForLeaderEpochResponse(topics=[topic])
+
+    def asked(self, broker: int = 0) -> list[tuple[int, int]]:
+        """The epochs that the consumer has asked about, each with that of the leader it means."""
+        return [
+            (p.leader_epoch, p.current_leader_epoch)
+            for request in self.cluster[broker].sent(OffsetForLeaderEpochRequest)
+            for topic in request.topics
+            for p in topic.partitions
+        ]
+
+    def cut(self, end_offset: int, *values: str, epoch: int = 1) -> None:
+        """Another replica leads, whose log lacks what is behind an offset and has other records."""
+        del self.logs[0][end_offset:]
+        for value in values:
+            self.write(value, epoch=epoch)
+        self.cluster[0].on(OffsetForLeaderEpochRequest, self.answer(0, end_offset))
+        self.learn(epoch)
+
+    @property
+    def position(self) -> int | None:
+        return self.core.subscriptions.state(PARTITION).position
+
+
+@pytest.fixture
+def world(runtime, cluster) -> EpochWorld:
+    """One that goes on at the earliest offset."""
+    return EpochWorld(runtime, cluster)
+
+
+@pytest.fixture
+def firm(runtime, cluster) -> EpochWorld:
+    """One without a policy to go on; it begins at offset 0."""
+    world = EpochWorld(runtime, cluster, auto_offset_reset="none")
+    world.call(world.core.seek, PARTITION, 0)
+    return world
+
+
+def test_position_is_not_validated_while_the_leader_stays(world):
+    """Neither at the beginning, where nothing was read yet, nor after more metadata."""
+    world.read("a")
+    world.learn(0)
+    world.read("b")
+
+    assert world.asked() == []
+
+
+def test_position_is_validated_before_it_is_fetched_of_a_new_leader(world, cluster):
+    """The leader is asked for the end of the last epoch that was read; then reading goes on."""
+    world.read("a", epoch=0)
+    cluster[0].on(OffsetForLeaderEpochRequest, "hold")
+    world.learn(3)
+    world.write("b", epoch=3)
+    fetches = len(cluster[0].sent(FetchRequest))
+    assert world.values(2000) == []
+    assert len(cluster[0].sent(FetchRequest)) == fetches
+    cluster[0].held.pop().answer(world.answer(0, 1))
+
+    assert world.values() == ["b"]
+    assert world.asked() == [(0, 3)]
+
+
+def test_fetch_tells_the_epoch_of_the_leader_and_that_of_the_last_batch(world, cluster):
+    """By these the leader notices old metadata, and a log that is another one (Fetch v9, v12)."""
+    world.learn(2)
+    world.read("a", epoch=1)
+    world.values(600)
+    first, *_, last = cluster[0].sent(FetchRequest)
+
+    def epochs(request) -> tuple[int, int]:
+        ((p,),) = (topic.partitions for topic in request.topics)
+        return p.current_leader_epoch, p.last_fetched_epoch
+
+    assert epochs(last) == (2, 1)
+    assert epochs(first)[1] == -1
+
+
+def test_truncation_is_raised_without_a_policy(firm):
+    """Records that were read are gone: topic, partition, position and where the logs part."""
+    for value in "abc":
+        firm.read(value)
+    firm.cut(1, "x", "y", "z", "w")
+
+    for _ in range(2):  # until somebody seeks
+        with pytest.raises(
+            LogTruncationError, match="pages-0 was truncated: the position is 3"
+        ) as e:
+            firm.poll()
+        found = e.value
+        assert (found.topic, found.partition, found.position) == ("pages", 0, 3)
+        assert found.divergent_offset == 1
+        assert found.error is ErrorCode.OFFSET_OUT_OF_RANGE
+    firm.call(firm.core.seek, PARTITION, found.divergent_offset)
+    assert [value for _ in range(4) for value in firm.values()] == ["x", "y", "z", "w"]
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_truncation_goes_back_to_where_the_logs_part_with_a_policy(runtime, cluster, policy):
+    """Nothing that has replaced what was read is passed over, whatever the policy (as in Java)."""
+    world = EpochWorld(runtime, cluster, auto_offset_reset=policy)
+    world.values(500)
+    for value in "abc":
+        world.read(value)
+    world.cut(1, "x", "y", "z", "w")
+
+    assert [value for _ in range(4) for value in world.values()] == ["x", "y", "z", "w"]
+
+
+def test_unknown_epoch_resets_by_the_policy(world, cluster):
+    """The leader knows nothing of the epoch, so there is no place where the logs part."""
+    world.read("a")
+    world.read("b")
+    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(-1, -1))
+    world.learn(1)
+
+    assert [value for _ in range(2) for value in world.values(3000)] == ["a", "b"]
+
+
+def test_unknown_epoch_is_raised_without_a_policy(firm, cluster):
+    """Then the divergent offset is not known either."""
+    firm.read("a")
+    cluster[0].on(OffsetForLeaderEpochRequest, firm.answer(-1, -1))
+    firm.learn(1)
+
+    with pytest.raises(LogTruncationError, match="a place that is not known") as raised:
+        firm.poll()
+    assert raised.value.divergent_offset is None
+
+
+def diverging(world, epoch: int, end_offset: int):
+    def answer(request, version):
+        response = world.fetched(request, {})
+        data = response.responses[0].partitions[0]
+        data.records = b""
+        data.diverging_epoch = Divergence(epoch=epoch, end_offset=end_offset)
+        return response
+
+    return answer
+
+
+def test_divergence_that_a_fetch_tells_is_raised_without_a_policy(firm, cluster):
+    """The leader itself says so, from Fetch v12 on."""
+    firm.read("a", "b")
+    cluster[0].on(FetchRequest, diverging(firm, 0, 1))
+
+    with pytest.raises(LogTruncationError) as raised:
+        firm.poll(3000)
+    assert (raised.value.position, raised.value.divergent_offset) == (2, 1)
+
+
+def test_divergence_that_a_fetch_tells_is_gone_back_to_with_a_policy(world, cluster):
+    """As one that validation finds."""
+    world.read("a", "b")
+    cluster[0].on(FetchRequest, diverging(world, 0, 1), world.fetch)
+
+    assert world.values(3000) == ["b"]
+
+
+def test_what_was_fetched_before_is_read_before_the_position_is_judged(runtime, cluster):
+    """Then the error names the position that the application has really come to."""
+    world = EpochWorld(runtime, cluster, auto_offset_reset="none", max_poll_records=1)
+    world.call(world.core.seek, PARTITION, 0)
+    world.write("a", "b")
+    assert world.values() == ["a"]
+    world.cut(0, "x")
+
+    assert world.values() == ["b"]
+    with pytest.raises(LogTruncationError, match="the position is 2"):
+        world.poll()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH])
+def test_validation_is_repeated_with_fresh_metadata(world, cluster, code):
+    """The leader and the consumer do not mean the same epoch yet."""
+    world.read("a")
+    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(0, -1, error=code), world.answer(0, 1))
+    world.learn(1)
+    before = len(cluster[0].sent(MetadataRequest))
+    world.write("b", epoch=1)
+
+    assert world.values(3000) == ["b"]
+    assert len(world.asked()) == 2
+    assert len(cluster[0].sent(MetadataRequest)) > before
+
+
+def test_validation_is_repeated_after_a_lost_connection(world, cluster):
+    """The leader is connected to again."""
+    world.read("a")
+    cluster[0].on(OffsetForLeaderEpochRequest, HANG_UP, world.answer(0, 1))
+    world.learn(1)
+    world.write("b", epoch=1)
+
+    assert world.values(5000) == ["b"]
+
+
+def test_validation_that_is_not_permitted_is_raised(world, cluster):
+    """The text names the partition."""
+    world.read("a")
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(0, -1, error=code))
+    world.learn(1)
+
+    with pytest.raises(Exception, match="validation of pages-0: Not authorized"):
+        world.poll()
+
+
+def test_leader_that_cannot_be_asked_is_read_without_validation(world, cluster):
+    """Before version 3 of the request, readers may not ask."""
+    cluster[0].versions[ApiKey.OFFSET_FOR_LEADER_EPOCH] = (0, 2)
+    world.read("a")
+    world.learn(1)
+    world.write("b", epoch=1)
+
+    assert world.values(3000) == ["b"]
+    assert world.asked() == []
+
+
+def test_seek_ends_the_validation(world, cluster):
+    """The answer that is still on its way belongs to another place."""
+    world.read("a", "b", "c")
+    cluster[0].on(OffsetForLeaderEpochRequest, "hold")
+    world.learn(1)
+    world.values(500)
+    world.call(world.core.seek, PARTITION, 2)
+    cluster[0].held.pop().answer(world.answer(0, 1))
+
+    assert world.values() == ["c"]
+
+
+def test_seek_with_an_epoch_is_validated(world, cluster):
+    """As an offset that was committed with one."""
+    world.write("a", "b", "c")
+    world.values()
+    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(0, 1))
+    world.call(world.core.seek, PARTITION, 3, 0)
+
+    assert world.values(3000) == ["b", "c"]
+    assert world.asked() == [(0, 0)]
+
+
+def test_metadata_older_than_the_position_are_not_believed(world, cluster):
+    """A leader that was cut off may be believed in for a while; it would see truncation."""
+    world.learn(5)
+    world.read("a", epoch=5)
+    world.call(world.core.seek, PARTITION, 1, 6)
+    world.write("b", epoch=6)
+
+    assert world.values(2000) == []
+    assert world.asked() == []
+    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(6, 1))
+    world.epoch(6)
+    assert world.values(3000) == ["b"]
+
+
+def test_metadata_that_stay_older_are_believed_in_the_end(runtime, cluster):
+    """The topic was made anew, and its epochs began again: the position is in no log any more."""
+    world = EpochWorld(runtime, cluster, request_timeout_ms=5000)
+    world.write("a")
+    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(-1, -1))
+    world.call(world.core.seek, PARTITION, 1, 6)
+
+    assert world.values(20_000) == ["a"]
+
+
+def test_position_is_committed_with_the_epoch_of_the_last_batch(runtime, cluster):
+    """So that whoever goes on there can tell whether the log is still the same."""
+    world = EpochWorld(runtime, cluster, group_id="report")
+    world.read("a", epoch=0)
+    world.epoch(4)
+    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(0, 1))
+    world.read("b", epoch=4)
+    world.run(world.core.commit(None, world.deadline()))
+
+    (request,) = cluster[0].sent(OffsetCommitRequest)
+    (place,) = (p for topic in request.topics for p in topic.partitions)
+    assert (place.committed_offset, place.committed_leader_epoch) == (2, 4)
+
+
+def test_committed_position_is_validated_before_it_is_fetched(runtime, cluster):
+    """It may have been cut off while nobody read."""
+    world = EpochWorld(runtime, cluster, group_id="report")
+    world.write("a", "b", "c", epoch=0)
+
+    def committed(request, version):
+        response = world.fetch_offsets(request, version)
+        for group in response.groups:
+            for topic in group.topics:
+                for p in topic.partitions:
+                    p.committed_leader_epoch = 0
+        return response
+
+    world.committed[PARTITION] = 3
+    cluster[0].on(OffsetFetchRequest, committed)
+    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(0, 2))
+    world.learn(1)
+
+    assert world.values(3000) == ["c"]
+    assert world.asked() == [(0, 1)]
+
+
+def test_answer_of_the_leader_before_does_not_count(runtime):
+    """It may bring what the new leader does not have, after the position was validated there."""
+    cluster = MockCluster(runtime, broker_count=2)
+    cluster.topics["pages"] = 1
+    world = EpochWorld(runtime, cluster)
+    world.read("a")
+    cluster[0].on(FetchRequest, "hold")
+    world.values(600)
+    cluster[1].on(OffsetForLeaderEpochRequest, world.answer(0, 1))
+    cluster.leaders["pages", 0] = 1
+    world.learn(1)
+    world.values(600)
+    late = cluster[0].held.pop()
+    world.write("lost")
+    late.answer(world.fetched(late.request, {}))
+    world.logs[0].pop()
+    world.write("kept", epoch=1)
+
+    assert world.values(3000) == ["kept"]
