@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+from pyspark.sql import functions as F
 
 from ottla.streams.functions import RESULT, Function, computed, expression, is_python, settled
 from ottla.streams.records import COLUMNS, ORDER, Mode, Records

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, DataType, StructField, StructType
 
 from ottla.streams.serdes import Carried, Serde, serde_for, serde_of

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+from pyspark.sql import functions as F
 
 from ottla.streams.serdes import Serde
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+from pyspark.sql import functions as F
 
 from ottla.streams.builder import Sink, StreamsBuilder
 from ottla.streams.records import written

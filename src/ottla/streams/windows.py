@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType, TimestampType
 
 from ottla.streams.serdes import IntegerSerde, Serde

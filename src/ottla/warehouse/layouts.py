@@ -33,7 +33,7 @@ class Layout:
 
     def rows(self, records: DataFrame) -> DataFrame:
         """The rows of the table; the same for the same records."""
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F
 
         rows = records
         if self.fields:

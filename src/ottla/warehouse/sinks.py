@@ -96,7 +96,7 @@ class MergeSink:
 
 def newest(rows: DataFrame, key: Sequence[str], order: str) -> DataFrame:
     """Of the rows of each key the one that is last in the order."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     last = F.max_by(F.struct(*rows.columns), F.col(order)).alias("_newest")
     return rows.groupBy(*key).agg(last).select("_newest.*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from ottla.streams import Serdes, Windowed
 from ottla.streams.windows import WindowedSerde

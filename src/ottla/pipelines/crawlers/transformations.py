@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documentation writes it
+from pyspark.sql import functions as F
 
 from ottla.pipelines.web_traffic.transformations import parsed
 
