@@ -21,8 +21,6 @@ BLOCKED = 4  # the peer does not read its answers
 CLOSING = 8
 STOPPING = 16  # the broker takes no more requests
 
-ANONYMOUS = "User:ANONYMOUS"
-
 
 class ConnectionOwner(Protocol):
     """The processor, as far as a connection knows it."""
@@ -56,7 +54,6 @@ class Connection:
         "listener_name",
         "muted",
         "outgoing",
-        "principal",
         "throttled_until_ms",
         "transport",
     )
@@ -77,7 +74,6 @@ class Connection:
         self.id = id
         self.listener_name = listener_name
         self.client_host, self.client_port = client
-        self.principal = ANONYMOUS
         self.muted = 0
         self.close_reason = ""
         # The processor's notes.

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla import Admin, NewTopic, OffsetSpec, Producer, TopicPartition
+from ottla import Admin, NewTopic, Producer
 from ottla.pipelines.pipeline import Event, Pipeline
 
 if TYPE_CHECKING:
@@ -48,13 +48,6 @@ def delete_outputs(servers: str, pipeline: Pipeline) -> list[str]:
     return names
 
 
-def records_in(servers: str, topic: str) -> int:
-    """How many offsets the partitions of a topic hold."""
-    first = _offsets(servers, [topic], OffsetSpec.EARLIEST)
-    last = _offsets(servers, [topic], OffsetSpec.LATEST)
-    return sum(last.values()) - sum(first.values())
-
-
 def publish(
     servers: str,
     events: Iterable[Event],
@@ -82,14 +75,3 @@ def publish(
         for future in futures:
             future.result()
     return counts
-
-
-def _offsets(servers: str, topics: Iterable[str], which: int) -> dict[TopicPartition, int]:
-    with Admin(servers) as admin:
-        partitions = [
-            TopicPartition(name, info.partition)
-            for name, description in admin.describe_topics(list(topics)).items()
-            for info in description.partitions
-        ]
-        found = admin.list_offsets(dict.fromkeys(partitions, which))
-    return {where: result.offset for where, result in found.items()}

@@ -59,11 +59,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._step_to(next_ms)
         self._step_to(end_ms)
 
-    @property
-    def has_ready(self) -> bool:
-        """Whether something can run now, without time passing."""
-        return bool(self._ready)
-
     def next_due_ms(self) -> int | None:
         """When there is something to do next, at the latest; None if nothing waits for time."""
         return self._timer.next_expiration_ms()

@@ -33,7 +33,6 @@ from ottla.protocol.configs import (
 )
 from ottla.protocol.message import Request
 
-FIRST_VERSION_WITH_SYNONYMS = 1
 Entries = dict[str, ConfigEntry]
 PER_BROKER = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
 

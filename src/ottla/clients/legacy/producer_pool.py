@@ -69,11 +69,6 @@ class PoolCore:
             registry = registry_of(runtime, config)
             self.info = ZooKeeperPartitionInfo(runtime, registry, self.link_to, self._on_brokers)
 
-    @property
-    def connected(self) -> dict[int, Node]:
-        """The brokers that have a link."""
-        return {broker_id: link.node for broker_id, link in self._links.items()}
-
     def link_to(self, broker_id: int) -> BrokerLink:
         """The link to a broker, made if there is none; an error for one that is not there."""
         node = self.info.brokers.get(broker_id)
