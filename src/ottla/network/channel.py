@@ -65,7 +65,9 @@ class Channel(asyncio.BufferedProtocol):
         peer = f"{host}:{port}"
         connecting = network.connect(lambda: cls(peer, client_id), host, port, options)
         try:
-            _, channel = await asyncio.wait_for(connecting, timeout_ms / 1000)
+            # Not wait_for, which loses a cancellation that comes as the connection is made.
+            async with asyncio.timeout(timeout_ms / 1000):
+                _, channel = await connecting
         except TimeoutError:
             raise _network_error(f"no connection to {peer} within {timeout_ms} ms") from None
         except ssl.SSLError as error:

@@ -250,3 +250,28 @@ def test_drain_waits_while_the_peer_does_not_read(world: ChannelWorld) -> None:
     world.turn()
 
     assert waiting.done()
+
+
+def test_task_that_is_cancelled_as_its_connection_is_made_ends() -> None:
+    """It went on, and connected anew for ever: a broker that had been stopped did not end."""
+
+    class OpensAtOnce:
+        def __init__(self) -> None:
+            self.may_open = asyncio.Event()
+
+        async def connect(self, *_: object, **__: object) -> object:
+            await self.may_open.wait()
+            return None, None
+
+    async def test() -> None:
+        network = OpensAtOnce()
+        task = asyncio.create_task(Channel.connect(network, "host", 9092))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        network.may_open.set()
+        await asyncio.sleep(0)
+        was_cancelled = task.cancel()  # False: there is a connection, and nothing to cancel
+        await asyncio.wait([task])
+        assert task.cancelled() == was_cancelled
+
+    asyncio.run(test())
