@@ -166,9 +166,10 @@ class Fetcher:
             else:
                 by_node.setdefault(node_id, []).append(state)
         # What has been fetched is read first, so that the judgement is about what was read.
-        is_outdated = self._validator.ask([state for state in doubtful if not state.buffered])
-        if is_outdated:
-            retry_ms = min(retry_ms or now_ms, now_ms) + self._config.retry_backoff_ms
+        must_wait = self._validator.ask([state for state in doubtful if not state.buffered])
+        if must_wait:
+            later_ms = now_ms + self._config.retry_backoff_ms
+            retry_ms = min(retry_ms or later_ms, later_ms)
         if retry_ms is not None:
             self._retry_later(retry_ms - now_ms)
         # A broker would wait for records of its quiet partitions while the busy one is read.
