@@ -25,7 +25,12 @@ async function produce(topic, codec, tag, count) {
   await producer.disconnect();
 }
 
-async function consume(topic, group, count) {
+function consume(topic, group, count) {
+  return share(topic, group, count, () => console.log("assigned"), (record) => console.log(JSON.stringify(record)));
+}
+
+// Nothing may be there to read before both have work: what is not committed would be read again.
+async function share(topic, group, count, assigned, take) {
   const next = new Map();
   const owned = [0, 0];
   let left = Number(count);
@@ -40,7 +45,7 @@ async function consume(topic, group, count) {
       owned[index] = (payload.memberAssignment[topic] ?? []).length;
       if (!announced && owned[0] > 0 && owned[1] > 0) {
         announced = true;
-        console.log("assigned");
+        assigned();
       }
     });
     await member.connect();
@@ -49,7 +54,7 @@ async function consume(topic, group, count) {
       autoCommit: false,
       eachMessage: async ({ partition, message }) => {
         const headers = Object.entries(message.headers).map(([name, value]) => [name, value.toString()]);
-        console.log(JSON.stringify({ key: message.key.toString(), value: message.value.toString(), headers }));
+        take({ key: message.key.toString(), value: message.value.toString(), headers });
         next.set(partition, { member, offset: String(Number(message.offset) + 1) });
         if (--left === 0) finish();
       },
@@ -57,21 +62,9 @@ async function consume(topic, group, count) {
   }
   await finished;
   for (const [partition, { member, offset }] of next) {
-    await committed(member, { topic, partition, offset });
+    await member.commitOffsets([{ topic, partition, offset }]);
   }
   await Promise.all(members.map((member) => member.disconnect()));
-}
-
-// If one member has read all before the other has joined, the group is not of this generation any more.
-async function committed(member, place) {
-  for (;;) {
-    try {
-      return await member.commitOffsets([place]);
-    } catch (error) {
-      if (!["ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS"].includes(error.type)) throw error;
-      await new Promise((resume) => setTimeout(resume, 50));
-    }
-  }
 }
 
 async function administrate(topic) {
@@ -85,8 +78,7 @@ async function administrate(topic) {
   const resource = { type: ConfigResourceTypes.TOPIC, name: topic };
   const bigger = [...configEntries, { name: "max.message.bytes", value: "2000000" }];
   await admin.alterConfigs({ resources: [{ ...resource, configEntries: bigger }] });
-  await produce(topic, "none", "admin", 100);
-  await consumeSilently(topic, 100);
+  await share(topic, topic, 100, () => produce(topic, "none", "admin", 100), () => {});
   const { topics } = await admin.fetchTopicMetadata({ topics: [topic] });
   const described = await admin.describeConfigs({ resources: [resource], includeSynonyms: false });
   const configs = new Map(described.resources[0].configEntries.map((entry) => [entry.configName, entry.configValue]));
@@ -113,13 +105,6 @@ async function administrate(topic) {
       nodes: brokers.length,
     }),
   );
-}
-
-async function consumeSilently(topic, count) {
-  const log = console.log;
-  console.log = () => {};
-  await consume(topic, topic, count);
-  console.log = log;
 }
 
 // Copies with the offsets in the transaction; every third one is aborted first.
