@@ -7,9 +7,9 @@ has others lead first; `exited` is when its process is gone, with all logs on di
 same time while nothing has befallen the cluster: what the client and the copies take by themselves.
 `cpu` is what the three brokers have used meanwhile: it depends less on who else uses the machine.
 
-The producer (librdkafka) sends one request for each partition, and so 1,000 of them: `whole` has what
-that takes, and is part of every other time. A client that puts all partitions of a leader into one
-request, as Kafka's own does, sees less.
+The producer (librdkafka) sends one request for each partition, and so 1,000 of them: `whole` has
+what that takes, and is part of every other time. A client that puts all partitions of a leader into
+one request, as Kafka's own does, sees less.
 """
 
 from __future__ import annotations
