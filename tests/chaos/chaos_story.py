@@ -10,8 +10,8 @@ from itertools import pairwise
 from types import TracebackType
 
 from chaos_world import BROKERS, ChaosWorld
-from cluster_load import QUIET, until
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from cluster_load import LASTING, read_places, until
+from confluent_kafka import KafkaError, Message, Producer
 
 from ottla import Admin, NewTopic
 
@@ -75,18 +75,12 @@ class ChaosLoad:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "enable.idempotence": True,
-                "acks": "all",
-                "linger.ms": 2,
                 "message.timeout.ms": 120_000,
+                **LASTING,
                 # How long it takes to notice a leader that hangs, or that is none any more.
                 "request.timeout.ms": 4_000,
                 "socket.timeout.ms": 5_000,
-                "retry.backoff.ms": 50,
-                "topic.metadata.refresh.interval.ms": 1_000,
-                "reconnect.backoff.max.ms": 200,
                 "error_cb": self._on_error,
-                **QUIET,
                 **settings,
             }
         )
@@ -253,7 +247,9 @@ class Story:
     def _count(self) -> None:
         history = History(self.load.acked)
         for partition in range(PARTITIONS):
-            found = read_all(self.world.bootstrap_servers, self.topic, partition)
+            found = read_places(
+                self.world.bootstrap_servers, self.topic, partition, limit_s=LIMIT_S
+            )
             history.read[partition] = [number for number, _ in found]
             history.places[partition] = dict(found)
         print(
@@ -275,30 +271,3 @@ class Story:
     def _has_equal_replicas(self, partition: int) -> bool:
         logs = {self.world.log_bytes(each, self.topic, partition) for each in self.brokers}
         return len(logs) == 1
-
-
-def read_all(bootstrap_servers: str, topic: str, partition: int) -> list[tuple[int, int]]:
-    """The numbers of a partition from its beginning to its end, each with its offset."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "history",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            **QUIET,
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    numbers: list[tuple[int, int]] = []
-    deadline = time.monotonic() + LIMIT_S
-    try:
-        while time.monotonic() < deadline:
-            for message in consumer.consume(5000, 0.2):
-                error = message.error()
-                if error is None:
-                    numbers.append((int(message.value()), message.offset()))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return numbers
-        raise AssertionError(f"{topic}-{partition} cannot be read to its end")
-    finally:
-        consumer.close()

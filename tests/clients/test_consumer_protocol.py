@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
+from members import LIMIT_SECONDS, poll_until, shares
 
 from ottla import Admin, NewTopic
 
-LIMIT_SECONDS = 40
 PARTITIONS = 6
 RECORDS = 20
 
@@ -81,21 +80,6 @@ def fill(servers: str, *topics: str, partitions: int = PARTITIONS) -> None:
         for number in range(RECORDS * partitions):
             producer.produce(topic, str(number), partition=number % partitions)
     assert producer.flush(LIMIT_SECONDS) == 0
-
-
-def poll_until(members, condition) -> None:
-    """Poll the members in turn until the condition holds; no partition has two holders."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, [sorted(member.held) for member in members]
-        for member in members:
-            member.poll()
-            held = Counter(place for other in members for place in other.held)
-            assert not held or max(held.values()) == 1
-
-
-def shares(members) -> list[int]:
-    return sorted(len(member.held) for member in members)
 
 
 def everything_read(members) -> Counter:

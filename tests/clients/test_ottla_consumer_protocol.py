@@ -7,11 +7,11 @@ import time
 from collections import Counter
 
 import pytest
+from members import LIMIT_SECONDS, poll_until, shares
 
 from ottla import Admin, AlterConfigOp, ConfigResource, Consumer, NewTopic, Producer, TopicPartition
 from ottla.errors import ConfigError, KafkaError
 
-LIMIT_SECONDS = 30
 PARTITIONS = 6
 
 
@@ -66,21 +66,6 @@ def fill(servers: str, count: int, topic: str = "t") -> None:
     with Producer(servers) as producer:
         for number in range(count * PARTITIONS):
             producer.send(topic, b"v", partition=number % PARTITIONS)
-
-
-def poll_until(members, condition) -> None:
-    """Poll the members in turn until the condition holds; no partition has two holders."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, [sorted(member.held) for member in members]
-        for member in members:
-            member.poll()
-            held = Counter(place for other in members for place in other.held)
-            assert not held or max(held.values()) == 1
-
-
-def shares(members) -> list[int]:
-    return sorted(len(member.held) for member in members)
 
 
 def reads(members) -> Counter:

@@ -13,6 +13,16 @@ LIMIT_S = 30.0
 SHORT_S = 5.0
 PAUSE_S = 0.02
 QUIET = {"log_level": 0}
+LASTING = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 2,
+    "retry.backoff.ms": 50,
+    "topic.metadata.refresh.interval.ms": 1_000,
+    "reconnect.backoff.max.ms": 200,
+    **QUIET,
+}
+"""A producer that goes on soon after whatever befalls the brokers."""
 
 
 def until(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
@@ -75,14 +85,8 @@ class SteadyLoad:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "enable.idempotence": True,
-                "acks": "all",
-                "linger.ms": 2,
                 "message.timeout.ms": 60_000,
-                "retry.backoff.ms": 50,
-                "topic.metadata.refresh.interval.ms": 1_000,
-                "reconnect.backoff.max.ms": 200,
-                **QUIET,
+                **LASTING,
             }
         )
         self._stop = threading.Event()
@@ -152,6 +156,20 @@ def read_numbers(
     bootstrap_servers: str, topic: str, partition: int, count: int, **settings: object
 ) -> list[int]:
     """The numbers in a partition: `count` of them, and what comes after them at once."""
+    found = read_places(bootstrap_servers, topic, partition, count, **settings)
+    return [number for number, _ in found]
+
+
+def read_places(
+    bootstrap_servers: str,
+    topic: str,
+    partition: int,
+    count: int = 0,
+    *,
+    limit_s: float = LIMIT_S,
+    **settings: object,
+) -> list[tuple[int, int]]:
+    """The same numbers, each with its offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -163,14 +181,14 @@ def read_numbers(
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
-    read: list[int] = []
-    deadline = time.monotonic() + LIMIT_S
+    read: list[tuple[int, int]] = []
+    deadline = time.monotonic() + limit_s
     try:
         while time.monotonic() < deadline:
             for message in consumer.consume(1000, 0.2):
                 error = message.error()
                 if error is None:
-                    read.append(int(message.value()))
+                    read.append((int(message.value()), message.offset()))
                 elif error.code() == KafkaError._PARTITION_EOF and len(read) >= count:
                     return read
         raise AssertionError(f"{topic}-{partition}: only {len(read)} of {count} records were read")
