@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from ottla.config.config_def import dotted
+
 Servers: TypeAlias = str | Iterable[str] | Mapping[str, Any] | None
 
 
@@ -20,6 +22,4 @@ def merge_settings(
         merged.update(bootstrap_servers)
     elif bootstrap_servers is not None:
         merged["bootstrap.servers"] = bootstrap_servers
-    merged.update(settings or {})
-    merged.update((name.replace("_", "."), value) for name, value in keywords.items())
-    return merged
+    return merged | dotted(settings, keywords)

@@ -149,10 +149,8 @@ class ConfigTable(metaclass=ConfigTableType):
     @classmethod
     def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
         """From dotted keys, or keywords with underscores, which win; unknown ones are warned of."""
-        merged = dict(settings or {})
-        merged.update((name.replace("_", "."), value) for name, value in keywords.items())
         known = {}
-        for name, value in merged.items():
+        for name, value in dotted(settings, keywords).items():
             row = cls.keys.get(name)
             if row is None:
                 cls.warn_of_unknown(name)
@@ -198,3 +196,8 @@ class ConfigTable(metaclass=ConfigTableType):
 
 
 _warned: set[tuple[str, str]] = set()
+
+
+def dotted(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings and keywords, which win and have underscores for dots, under their keys."""
+    return dict(settings or {}) | {key.replace("_", "."): keywords[key] for key in keywords}

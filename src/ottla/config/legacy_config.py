@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Self
 
-from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
+from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key, dotted
 from ottla.config.config_type import BOOLEAN, CLASS, INT, LIST, LONG, STRING
 from ottla.config.rules import at_least, one_of
 from ottla.config.zookeeper_config import parse_connect
@@ -22,7 +22,11 @@ GROUP_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 class LegacyConfig(ConfigTable, group=True):
     """What the clients of the 0.7 design have in common: ZooKeeper, and sockets."""
 
-    renamed: ClassVar[Mapping[str, str]] = {}
+    renamed: ClassVar[Mapping[str, str]] = {
+        "zookeeper.connect": "zk.connect",
+        "zookeeper.session.timeout.ms": "zk.sessiontimeout.ms",
+        "zookeeper.connection.timeout.ms": "zk.connectiontimeout.ms",
+    }
     """The names of 0.8 and what they are called here."""
 
     zk_connect: str | None = config_key(
@@ -59,10 +63,8 @@ class LegacyConfig(ConfigTable, group=True):
     @classmethod
     def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
         """As every table; a setting may also be given under the name that 0.8 has for it."""
-        merged = dict(settings or {})
-        merged.update((name.replace("_", "."), value) for name, value in keywords.items())
         renamed: dict[str, Any] = {}
-        for name, value in merged.items():
+        for name, value in dotted(settings, keywords).items():
             here = cls.renamed.get(name, name)
             if renamed.get(here, value) != value:
                 raise ConfigError(f"{name}={value}: must not differ from {here}={renamed[here]}")
@@ -81,9 +83,7 @@ class ZooKeeperConsumerConfig(LegacyConfig):
     """Everything that a ConsumerConnector is set up with."""
 
     renamed: ClassVar[Mapping[str, str]] = {
-        "zookeeper.connect": "zk.connect",
-        "zookeeper.session.timeout.ms": "zk.sessiontimeout.ms",
-        "zookeeper.connection.timeout.ms": "zk.connectiontimeout.ms",
+        **LegacyConfig.renamed,
         "group.id": "groupid",
         "consumer.id": "consumerid",
         "socket.receive.buffer.bytes": "socket.buffersize",
@@ -193,8 +193,8 @@ class ZooKeeperConsumerConfig(LegacyConfig):
         super().complete(values, given)
         if values["zk_connect"] is None:
             raise ConfigError("zk.connect=: must name the ZooKeeper servers")
-        for key, attribute in (("groupid", "groupid"), ("consumerid", "consumerid")):
-            name = values[attribute]
+        for key in ("groupid", "consumerid"):
+            name = values[key]
             if name is not None and (not name or set(name) - GROUP_CHARACTERS):
                 raise ConfigError(
                     f"{key}={name}: must be made of ASCII letters, digits, '.', '_' and '-'"
@@ -207,9 +207,7 @@ class LegacyProducerConfig(LegacyConfig):
     """Everything that a producer of the 0.7 design is set up with."""
 
     renamed: ClassVar[Mapping[str, str]] = {
-        "zookeeper.connect": "zk.connect",
-        "zookeeper.session.timeout.ms": "zk.sessiontimeout.ms",
-        "zookeeper.connection.timeout.ms": "zk.connectiontimeout.ms",
+        **LegacyConfig.renamed,
         "queue.buffering.max.ms": "queue.time",
         "queue.buffering.max.messages": "queue.size",
         "queue.enqueue.timeout.ms": "queue.enqueueTimeout.ms",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from ottla.config.config_def import ConfigTable, config_key
+from ottla.config.config_def import ConfigTable, config_key, dotted
 from ottla.config.config_type import STRING
 from ottla.config.rules import one_of
 from ottla.config.ssl_config import SslConfig, SslSettings, given_settings
@@ -43,8 +43,7 @@ class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
-        given = dict(settings or {})
-        given |= {name.replace("_", "."): value for name, value in keywords.items()}
+        given = dotted(settings, keywords)
         overrides: dict[str, dict[str, Any]] = {}
         for name in list(given):
             if match := _OVERRIDE.fullmatch(name):
