@@ -53,7 +53,7 @@ def lines_plot(
         points = with_gaps(xs, values, step) if step is not None else (xs, values)
         panel.plot(*points, color=color, linewidth=1.4, marker="o", markersize=2.2)
         panel.set_ylabel(name)
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(bottom=0, top=None if any(values) else 1)
         panel.margins(x=0.01)
         _thousands(panel.yaxis, integer=all(float(value).is_integer() for value in values))
     if xs and isinstance(xs[0], datetime):

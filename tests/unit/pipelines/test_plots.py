@@ -1,5 +1,6 @@
 """Plots as SVG."""
 
+import re
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime, timedelta
 from math import isnan
@@ -57,3 +58,10 @@ def test_only_the_first_rows_are_drawn():
 
     assert "/14/" in svg
     assert "/15/" not in svg
+
+
+def test_axis_of_nothing_but_zeros_says_zero_once():
+    """The panel of the records that wait had the tick 0 several times where none ever did."""
+    plot = lines_plot("t", [1.0, 2.0], {"records waiting": [0.0, 0.0]})
+
+    assert len(re.findall(r">0</text>", plot)) == 1
