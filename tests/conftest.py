@@ -21,6 +21,18 @@ _names = itertools.count()
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+# Where a machine has much else to do, a JVM alone can take a minute to start; and a test that is
+# cut off in the middle of a call leaves a Spark session behind that no other test can use.
+SPARK_LIMIT_S = 600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with Spark get more time, unless they name a limit of their own."""
+    for item in items:
+        is_slow = item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ())
+        if is_slow and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SPARK_LIMIT_S))
+
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:

@@ -131,7 +131,7 @@ def run_demo(output, *arguments):
         [sys.executable, "-m", "ottla", "demo", "--output", str(output), *arguments],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         check=False,
         env=dict(os.environ, PYTHONIOENCODING="utf-8"),
     )

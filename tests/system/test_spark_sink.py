@@ -120,7 +120,7 @@ def test_stream_is_copied_over_restarts(spark, broker, topics, tmp_path, exactly
         sink = rows.selectExpr("key", "value").writeStream.format("ottla").options(**options)
         sink = sink.options(topic=target, exactlyOnce=exactly_once)
         query = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
 
     for first in (0, 100):
         numbers = spark.range(first, first + 100, 1, 1).selectExpr("concat(id) as value")

@@ -234,7 +234,7 @@ def run_to_end(stream, checkpoint, out):
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     return sizes, query
 
 

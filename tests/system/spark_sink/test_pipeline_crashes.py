@@ -18,7 +18,7 @@ from ottla.pipelines.pipeline import FeedRequest
 from ottla.pipelines.registry import load_pipeline
 from ottla.pipelines.topics import create_topics, publish
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 DRIVER = Path(__file__).with_name("pipeline_crash_driver.py")
 FACTS = ("host", "metric", "minute", "samples")
