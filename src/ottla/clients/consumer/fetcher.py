@@ -127,11 +127,6 @@ class Fetcher:
             fetch.state.consumed += 1
         return fetch.is_empty
 
-    @property
-    def has_arrived(self) -> bool:
-        """Whether `collect` may find something."""
-        return bool(self._errors) or any(not f.state.is_paused for f in self._completed)
-
     def close(self) -> None:
         self._is_closed = True
         self._validator.close()
