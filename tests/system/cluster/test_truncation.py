@@ -12,9 +12,9 @@ from ottla import Admin, Consumer, LogTruncationError, NewTopic, Producer, Topic
 SETTINGS = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
 
 
-def write(servers: str, topic: str, values: Iterable[str]) -> None:
+def write(servers: str, topic: str, values: Iterable[str], acks: str = "1") -> None:
     """As a producer that numbers nothing: it does not notice that records get lost."""
-    with Producer(servers, acks="1", enable_idempotence=False) as producer:
+    with Producer(servers, acks=acks, enable_idempotence=False) as producer:
         for value in values:
             producer.send(topic, value)
 
@@ -48,8 +48,8 @@ def test_reader_is_told_that_what_it_has_read_was_lost(cluster, view, unique):
     place = TopicPartition(topic, 0)
     with Admin(servers) as admin:
         admin.create_topics([NewTopic(topic, replica_assignment={0: [2, 3]}, configs=SETTINGS)])
-    write(servers, topic, ["kept 0", "kept 1"])
     view.until_all_in_sync(topic, [2, 3])
+    write(servers, topic, ["kept 0", "kept 1"], acks="all")
     cluster.kill_broker(3)
     until(lambda: view.in_sync(topic) == {0: [2]}, "the leader is in sync alone")
     write(servers, topic, ["lost 2", "lost 3"])
