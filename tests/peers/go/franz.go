@@ -37,8 +37,8 @@ func (f franz) produce(topic, codec, tag string, count int) error {
 	return client.ProduceSync(context.Background(), records...).FirstErr()
 }
 
-func (f franz) consume(topic, group string, count int) error {
-	tally := newTally(count)
+func (f franz) consume(topic, group string, count int, assigned func()) error {
+	tally := newTally(count, assigned)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	clients := make([]*kgo.Client, 2)
@@ -117,7 +117,7 @@ func (f franz) admin(topic string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(altered[0].Err, f.produce(topic, "none", "admin", 100), f.consume(topic, topic, 100)); err != nil {
+	if err := errors.Join(altered[0].Err, f.consume(topic, topic, 100, sending(f, topic))); err != nil {
 		return nil, err
 	}
 	return f.describe(ctx, admin, topic)

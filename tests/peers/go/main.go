@@ -16,7 +16,7 @@ const transactionSize = 100
 // A client is a library behind the verbs of peer_program.py.
 type client interface {
 	produce(topic, codec, tag string, count int) error
-	consume(topic, group string, count int) error
+	consume(topic, group string, count int, assigned func()) error
 	admin(topic string) (map[string]any, error)
 	transact(source, target, group string, count int) error
 }
@@ -38,7 +38,7 @@ func run(peer client, verb string, args []string) error {
 	case "produce":
 		return peer.produce(args[0], args[1], args[2], number(args[3]))
 	case "consume":
-		return peer.consume(args[0], args[1], number(args[2]))
+		return peer.consume(args[0], args[1], number(args[2]), func() { fmt.Println("assigned") })
 	case "transact":
 		return peer.transact(args[0], args[1], args[2], number(args[3]))
 	case "copy":
@@ -63,6 +63,18 @@ func number(text string) int {
 	return value
 }
 
+// sending gives members something to read once both have work: what is not committed would be read
+// again by another.
+func sending(peer client, topic string) func() {
+	return func() {
+		go func() {
+			if err := peer.produce(topic, "none", "admin", 100); err != nil {
+				log.Fatal(err)
+			}
+		}()
+	}
+}
+
 func key(n int) string { return fmt.Sprintf("key-%d", n%17) }
 
 func value(tag string, n int) string {
@@ -73,12 +85,15 @@ func value(tag string, n int) string {
 type tally struct {
 	mutex     sync.Mutex
 	owned     [2]int
+	assigned  func()
 	announced bool
 	left      int
 	done      chan struct{}
 }
 
-func newTally(count int) *tally { return &tally{left: count, done: make(chan struct{})} }
+func newTally(count int, assigned func()) *tally {
+	return &tally{left: count, assigned: assigned, done: make(chan struct{})}
+}
 
 func (t *tally) record(key, value string, headers [][2]string) {
 	t.mutex.Lock()
@@ -98,7 +113,7 @@ func (t *tally) owns(member, difference int) {
 	defer t.mutex.Unlock()
 	t.owned[member] += difference
 	if !t.announced && t.owned[0] > 0 && t.owned[1] > 0 {
-		fmt.Println("assigned")
 		t.announced = true
+		t.assigned()
 	}
 }

@@ -94,8 +94,8 @@ func (m member) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.C
 	}
 }
 
-func (s saramaClient) consume(topic, group string, count int) error {
-	tally := newTally(count)
+func (s saramaClient) consume(topic, group string, count int, assigned func()) error {
+	tally := newTally(count, assigned)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 2)
@@ -146,8 +146,7 @@ func (s saramaClient) admin(topic string) (map[string]any, error) {
 	err = errors.Join(
 		admin.CreatePartitions(topic, 4, nil, false),
 		admin.IncrementalAlterConfig(sarama.TopicResource, topic, set, false),
-		s.produce(topic, "none", "admin", 100),
-		s.consume(topic, topic, 100),
+		s.consume(topic, topic, 100, sending(s, topic)),
 	)
 	if err != nil {
 		return nil, err

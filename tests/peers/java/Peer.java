@@ -47,7 +47,8 @@ public final class Peer {
         Peer peer = new Peer(args[1]);
         switch (args[0]) {
             case "produce" -> peer.produce(args[2], args[3], args[4], Integer.parseInt(args[5]));
-            case "consume" -> peer.consume(args[2], args[3], Integer.parseInt(args[4]), args[5]);
+            case "consume" -> peer.consume(
+                args[2], args[3], Integer.parseInt(args[4]), args[5], () -> System.out.println("assigned"));
             case "admin" -> peer.admin(args[2]);
             case "copy" -> peer.copy(args[2], args[3], args[4], Integer.parseInt(args[5]), args[6]);
             case "member" -> new Member(peer.settings(peer.membership(args[3], args[4], 30_000))).run(args[2]);
@@ -116,7 +117,11 @@ public final class Peer {
         }
     }
 
-    private void consume(String topic, String group, int count, String protocol) {
+    private interface Step {
+        void run() throws Exception;
+    }
+
+    private void consume(String topic, String group, int count, String protocol, Step assigned) throws Exception {
         Map<String, Object> settings = Map.of("group.protocol", protocol);
         List<KafkaConsumer<byte[], byte[]>> members = List.of(member(group, settings), member(group, settings));
         members.forEach(member -> member.subscribe(List.of(topic)));
@@ -129,8 +134,8 @@ public final class Peer {
                 }
             }
             if (!announced && members.stream().noneMatch(member -> member.assignment().isEmpty())) {
-                System.out.println("assigned");
                 announced = true;
+                assigned.run();
             }
         }
         members.forEach(KafkaConsumer::commitSync);
@@ -154,8 +159,8 @@ public final class Peer {
             AlterConfigOp set = new AlterConfigOp(
                 new ConfigEntry("max.message.bytes", "2000000"), AlterConfigOp.OpType.SET);
             admin.incrementalAlterConfigs(Map.of(resource, List.of(set))).all().get();
-            produce(topic, "none", "admin", 100);
-            consume(topic, topic, 100, "classic");
+            // Not before: what is not committed would be read again by another.
+            consume(topic, topic, 100, "classic", () -> produce(topic, "none", "admin", 100));
             TopicPartition first = new TopicPartition(topic, 0);
             TopicDescription described = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
             var configs = admin.describeConfigs(List.of(resource)).all().get().get(resource);
