@@ -128,9 +128,14 @@ class GroupMetadataManager:
         return successor
 
     def create_classic_group(self, before: ConsumerGroup) -> GroupMetadata:
-        """A classic group in the place of a consumer group, with its offsets."""
+        """A classic group in the place of a consumer group, with its offsets.
+
+        Generations and epochs are one sequence: what was given out in one of them is not given
+        out again under the same number.
+        """
         self._forget(before)
         group = self._add_classic_group(before.group_id)
+        group.generation_id = before.group_epoch
         group.offsets = before.offsets
         group.owed_tombstones = dict.fromkeys(before.tombstone_keys())
         return group
@@ -141,6 +146,7 @@ class GroupMetadataManager:
         before = self._groups.get(group_id)
         if before is not None:
             group.offsets = before.offsets
+            group.group_epoch = before.generation_id if isinstance(before, GroupMetadata) else 0
             group.writes.unsaved.update(dict.fromkeys(before.tombstone_keys()))
             self._forget(before)
         self._groups[group_id] = group

@@ -135,7 +135,6 @@ class GroupMigration:
         classic = self._manager.create_classic_group(group)
         for member in _classic_members(group.members.values()):
             classic.add(member)
-        classic.generation_id = group.group_epoch
         classic.protocol_type = CONSUMER_PROTOCOL_TYPE
         classic.protocol_name = classic.select_protocol()
         classic.state = GroupState.STABLE

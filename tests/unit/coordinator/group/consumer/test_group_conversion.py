@@ -45,6 +45,22 @@ def test_empty_consumer_group_becomes_a_classic_one():
     assert world.committed() == 7
 
 
+def test_generations_go_on_where_epochs_ended_and_the_other_way_round():
+    """No number comes twice: two members would have a partition in one generation."""
+    world = ConsumerWorld({"t": 1})
+    (a,) = world.members("a")
+    last_epoch = a.epoch
+    world.quit(a)
+
+    join = classic_join(world)
+    world.end_initial_delay()
+    generation = join.value.generation_id
+    world.leave(join.value.member_id)
+    (b,) = world.members("b")
+
+    assert 0 < last_epoch < generation < b.epoch
+
+
 def test_failed_conversion_is_made_up_for():
     """The classic group's record is deleted when the log can be written again."""
     world = ConsumerWorld({"t": 1})
