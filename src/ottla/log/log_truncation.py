@@ -18,6 +18,8 @@ def truncate_to(log: Log, offset: int) -> None:
     """Drop everything from an offset on; a batch that holds it goes as a whole."""
     log.check_available()
     if offset >= log.log_end_offset:
+        # An epoch in which nothing was written goes all the same: its leader may be of the past.
+        log.leader_epoch_cache.truncate_from_end(offset)
         return
     logger.info("%s: truncating to offset %d", log.topic_partition, offset)
     try:

@@ -297,6 +297,8 @@ class _LogLoader:
         unflushed = self.segments[first:]
         self.end_offset = unflushed[0].base_offset
         self.last_epoch = NO_EPOCH
+        # The checkpoint may be older than what was last cut off and written anew: batches tell.
+        self.epochs.truncate_from_end(self.end_offset)
         restore_producers(self.producers, Segments(self.segments), self.end_offset)
         size = self.source.bytes_to_scan = sum(segment.size for segment in unflushed)
         for index, segment in enumerate(unflushed):

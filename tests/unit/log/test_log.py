@@ -333,6 +333,16 @@ def test_truncated_log_goes_on_from_the_offset(world: LogWorld, offset):
     assert values(read_all(world.restart())) == numbers(0, end + 5)
 
 
+def test_truncation_at_the_end_forgets_an_epoch_without_records(world: LogWorld):
+    """Its leader is not known to the new one, which would ask for the same cut for ever."""
+    world.append_many(5, epoch=0)
+    log = world.log()
+    log.leader_epoch_cache.assign(1, 5)
+    truncate_to(log, 5)
+
+    assert (log.log_end_offset, log.leader_epoch_cache.entries) == (5, [(0, 0)])
+
+
 def test_truncation_before_the_first_segment_empties_the_log(world: LogWorld):
     """A follower whose leader has less than it starts there."""
     world.append_many(60)

@@ -219,6 +219,20 @@ def test_damaged_leader_epochs_are_read_out_of_the_batches(written: LogWorld, co
     check_serves(written, END)
 
 
+def test_epochs_that_batches_deny_are_forgotten(written: LogWorld):
+    """Power was lost after a cut and a new beginning: the file tells of an epoch that is gone.
+
+    Where it was believed, a follower with records of that epoch kept them beside others.
+    """
+    path = written.path("leader-epoch-checkpoint")
+    written.runtime.scheduler.run_ready()
+    written.kill()
+    written.overwrite(path, b"0\n3\n0 0\n1 15\n2 20\n")
+    written.start()
+
+    check_serves(written, END)
+
+
 @pytest.mark.parametrize("contents", [None, b"", b"nonsense", b"0\n1\ntopic 0 x\n"])
 def test_damaged_recovery_checkpoint_means_that_all_is_scanned(written: LogWorld, contents, caplog):
     """Which is slower, and as good."""
