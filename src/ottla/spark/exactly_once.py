@@ -17,6 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from ottla.clients.producer.prepared_transactions import PreparedTransaction, TransactionCompleter
 from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.transaction_state import FENCED
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections
 from ottla.spark.decisions import DECISION_TIMEOUT_MS, Decision, DecisionLog
@@ -116,6 +117,17 @@ class BatchCommitter:
 
     def commit(self, batch_id: int, messages: Sequence[Prepared]) -> None:
         """Have the batch count, with what these tasks wrote unless it does already."""
+        try:
+            self._commit(batch_id, messages)
+        except KafkaError as error:
+            if error.error not in FENCED:
+                raise
+            # Spark has several processes for the commits of its driver, and another one made the
+            # last; or a run before this one was not over yet. Ask again what counts.
+            logger.info("%s: deciding anew for batch %d: %s", self._sink_id, batch_id, error)
+            self._commit(batch_id, messages)
+
+    def _commit(self, batch_id: int, messages: Sequence[Prepared]) -> None:
         prepared = [each.transaction for each in messages if each.transaction is not None]
         if not prepared:
             self._give_up()  # tasks may have found a decision that another driver has made

@@ -8,7 +8,6 @@ import pytest
 from sink_crash_driver import MOMENTS, main
 
 import ottla
-from ottla.errors import KafkaError
 from ottla.spark.decisions import DecisionLog
 from ottla.spark.exactly_once import SinkError
 
@@ -55,22 +54,29 @@ def test_only_the_attempt_that_spark_names_counts(sink):
 
 
 def test_of_two_drivers_one_decides(sink):
-    """The one that has taken over; the other one's tasks leave nothing."""
+    """Whoever comes first; the other one's tasks leave nothing."""
     old, new = sink.committer(), sink.committer()
     old.commit(0, [sink.write(0, 0, "a", run="old")])
-    theirs = sink.write(1, 0, "b", "c", run="old")
-    new.commit(1, [])
+    early = sink.write(1, 0, "c", "b", run="new")
+    new.commit(1, [sink.write(1, 0, "b", "c", run="old")])
 
-    with pytest.raises(KafkaError, match="another producer has taken over"):
-        old.commit(1, [theirs])
-    new.abort(1, [])
-    new.commit(1, [sink.write(1, 0, "c", "b", run="new")])
     with pytest.raises(SinkError, match="no longer open"):
-        sink.committer().commit(2, [theirs])
-    new.abort(2, [])
+        old.commit(1, [early])
     new.commit(2, [sink.write(2, 0, "d", run="new")])
+    old.abort(1, [early])
+    with pytest.raises(SinkError, match="up to 2 are in the topic already"):
+        old.commit(1, [early])
 
     assert sink.values() == ["a", "b", "c", "d"]
+
+
+def test_processes_that_take_turns_all_decide(sink):
+    """Spark gives the commits of one driver to any of its processes: none of them is fenced."""
+    processes = [sink.committer(), sink.committer()]
+    for batch_id, value in enumerate("abcdef"):
+        processes[batch_id // 2 % 2].commit(batch_id, [sink.write(batch_id, 0, value)])
+
+    assert sink.values() == list("abcdef")
 
 
 def test_decision_of_another_driver_is_carried_out(sink):

@@ -13,6 +13,7 @@ import logging
 from dataclasses import dataclass, field
 
 from ottla.clients.producer.producer_batch import MAX_SEQUENCE, ProducerBatch
+from ottla.clients.producer.transaction_state import FENCED
 from ottla.errors import ErrorCode
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 
@@ -25,7 +26,6 @@ must be among them when it is sent again, so no more may follow it, answered or 
 NO_SEQUENCE_YET = -1
 
 FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
-FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
 @dataclass(slots=True)
