@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 KERNEL := $(wildcard src/ottla/record/native_*.py src/ottla/record/native_*.pxd)
 
-.PHONY: help demo test suites lint types tidy unit property simulation simulate system spark peers \
+.PHONY: help demo test suites lint types tidy unit property simulation simulate clients system spark peers \
         bench soak chaos lock clean
 
 help:  ## what can be made
@@ -28,7 +28,7 @@ demo: $(READY)  ## the main job: a broker, a topic of web-site events, a Spark p
 test: lint types tidy suites  ## every default test
 
 suites: $(READY)
-	@$(MAKE) --no-print-directory -j2 --output-sync=target unit spark system property simulation
+	@$(MAKE) --no-print-directory -j2 --output-sync=target system spark unit simulation clients property
 
 lint: $(READY)  ## ruff: style and format
 	$(VENV)/bin/ruff check src tests benchmarks setup.py
@@ -52,8 +52,11 @@ simulation: $(READY)  ## 500 clusters, each in a simulated world with faults of 
 simulate: $(READY)  ## one of them again, exactly: what broke, and what came of it (SEED=42)
 	@$(PY) -m ottla.testing.simulation $(or $(SEED),1)
 
-system: $(READY)  ## real clients, real processes, real ZooKeeper, the README as written
-	$(VENV)/bin/pytest tests/clients tests/system -m "not spark"
+clients: $(READY)  ## real clients of other libraries, and ours, with a real broker
+	$(VENV)/bin/pytest tests/clients
+
+system: $(READY)  ## real processes, real ZooKeeper, the commands
+	$(VENV)/bin/pytest tests/system -m "not spark"
 
 spark: $(READY)  ## real Spark: source, sink, pipelines, tables
 	$(VENV)/bin/pytest tests/system -m spark
