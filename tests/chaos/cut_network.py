@@ -121,11 +121,11 @@ class CutNetwork:
         async def end() -> None:
             for server in self._servers:
                 server.close()
+            await turns()  # who has just been let in gets a task that can be ended
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            for _ in range(TURNS):  # the transports get to close their sockets
-                await asyncio.sleep(0)
+            await turns()  # the transports get to close their sockets
 
         self._call(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -186,6 +186,12 @@ class CutNetwork:
         while (source, target) in self._cuts:
             await self._healed.wait()
         writer.close()
+
+
+async def turns() -> None:
+    """Let whatever is about to happen in the loop happen."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
 
 
 def socket_inode(port: int, remote_port: int) -> str:
