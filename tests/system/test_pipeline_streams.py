@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -114,36 +110,3 @@ def test_reset_forgets_the_output_and_keeps_the_input(servers, tmp_path):
     )
     with ottla.Admin(servers) as admin:
         assert {"interactions", "ranking-counts"} & admin.list_topics() == {"interactions"}
-
-
-def test_continuous_run_ends_cleanly_with_ctrl_c(spark, tmp_path):
-    """It goes on until then, ends between batches, and leaves its report."""
-    words = ("pipeline", "run", "word_count", "--continuous", "--rate", "200")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ottla", *words, "--output", str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=dict(os.environ, PYTHONUNBUFFERED="1"),
-        process_group=0,
-    )
-    lines = []
-    try:
-        for line in process.stdout:
-            lines.append(line.strip())
-            if "rows/s" in line and not any("rows/s" in each for each in lines[:-1]):
-                os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        status = process.wait(60)
-        said = process.stderr.read()
-    finally:
-        process.kill()
-        process.communicate()
-
-    assert (status, said) == (0, "")
-    assert "stopped" in lines
-    events_in, read = (int(lines[-1].split()[place]) for place in (1, 4))
-    assert lines[-1].startswith("word_count: ")
-    assert 0 < read <= events_in
-    page = (tmp_path / "word_count" / "report.html").read_text(encoding="utf-8")
-    assert "Micro-batches" in page
-    assert 'http-equiv="refresh"' not in page
