@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.cluster_process import ClusterProcess
+from ottla.testing.server_process import free_port
 from ottla.testing.zookeeper_process import ZooKeeperProcess
 
 ZOOKEEPER = "zookeeper"
@@ -39,12 +39,6 @@ PASSWORD_LENGTH = 16
 def end(broker_id: int) -> str:
     """The name of a broker as an end of the network."""
     return f"broker-{broker_id}"
-
-
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 class ChaosWorld(ClusterProcess):

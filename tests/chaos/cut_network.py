@@ -64,7 +64,10 @@ class CutNetwork:
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             ports = writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1]
-            await self._connect(caller or self._caller(*ports), name, target(), reader, writer)
+            try:
+                await self._connect(caller or self._caller(*ports), name, target(), reader, writer)
+            finally:
+                writer.transport.abort()  # also where the target has no port, being dead
 
         async def listen() -> int:
             server = await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import re
-import socket
 import subprocess
 import sys
 import warnings
@@ -15,16 +14,11 @@ from pathlib import Path
 import pytest
 
 import ottla
+from ottla.testing.server_process import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIMIT_S = 60
-
-
-def free_port() -> str:
-    """A port that nobody uses."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
 
 
 class Reader:
@@ -32,7 +26,7 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ports = {"9092": free_port(), "9093": free_port()}
+        self.ports = {"9092": str(free_port()), "9093": str(free_port())}
         self.environment = dict(
             os.environ, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         )

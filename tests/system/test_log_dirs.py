@@ -125,7 +125,7 @@ def test_a_repaired_directory_serves_its_partitions_after_the_next_start(broker,
     broker.start()
 
     assert f"{dirs[1]} is offline" in broker.log
-    assert {index for index, leader in leaders(broker).items() if leader == -1} == set(lost)
+    until(lambda: [index for index, leader in leaders(broker).items() if leader == -1] == lost)
     assert not set(held(dirs[0])) & set(lost)
     broker.stop()
     dirs[1].unlink()
