@@ -2,11 +2,15 @@
 
 `BENCH_LOG_GB` sets how large it gets (2). Opening is measured after a clean stop and after the end
 of the process at a moment when only the newest segment was not known to be flushed.
+
+The peer of an append is the same bytes written to a plain file right after it: past some gigabytes
+the kernel slows down whoever writes, until the disk has caught up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import os
 import tempfile
@@ -62,6 +66,15 @@ async def grow(log: Log, data: memoryview, size: int) -> float:
     return written / MEGABYTE / seconds
 
 
+def plain_append(file: io.FileIO, data: memoryview) -> float:
+    """MB/s of the same appends to a plain file."""
+    count = WINDOW_BYTES // len(data)
+    start = time.perf_counter()
+    for _ in range(count):
+        file.write(data)
+    return count * len(data) / MEGABYTE / (time.perf_counter() - start)
+
+
 def fetch_microseconds(log: Log) -> tuple[float, float]:
     """A fetch anywhere in the log, and one at its end: what the broker does before sendfile."""
     end = log.log_end_offset
@@ -81,15 +94,19 @@ async def run(directory: str) -> None:
     manager, _ = await open_logs(runtime, directory)
     log = manager.get_or_create_log(PARTITION, NO_UUID)
     data = memoryview(bytearray(build_batch([(NOW_MS, None, os.urandom(100), ())] * RECORDS)))
-    print(f"{'size':>9} {'append':>11} {'fetch anywhere':>15} {'fetch at end':>13}")
+    plain_file = io.FileIO(f"{directory}/plain", "w")
+    print(f"{'size':>9} {'append':>11} {'plain file':>11} {'fetch anywhere':>15} {'at end':>9}")
     for megabytes in sorted({*SIZES, LARGEST // MEGABYTE}):
         if megabytes * MEGABYTE <= LARGEST:
             append = await grow(log, data, megabytes * MEGABYTE)
+            plain = plain_append(plain_file, data)
             anywhere, at_end = fetch_microseconds(log)
             print(
-                f"{megabytes:>6} MB {append:>6.0f} MB/s {anywhere:>12.1f} us {at_end:>10.1f} us",
+                f"{megabytes:>6} MB {append:>6.0f} MB/s {plain:>6.0f} MB/s "
+                f"{anywhere:>12.1f} us {at_end:>6.1f} us",
                 flush=True,
             )
+    plain_file.close()
     await manager.shutdown()
     manager, clean = await open_logs(runtime, directory)
     print(f"opened after a clean stop in {clean * 1e3:.0f} ms   aim: under 1000 ms")
