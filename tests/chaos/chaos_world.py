@@ -13,9 +13,9 @@ from cut_network import CutNetwork
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 
+from ottla.runtime.free_port import free_port
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.cluster_process import ClusterProcess
-from ottla.testing.server_process import free_port
 from ottla.testing.zookeeper_process import ZooKeeperProcess
 
 ZOOKEEPER = "zookeeper"
@@ -57,7 +57,7 @@ class ChaosWorld(ClusterProcess):
 
     def add(self, broker_id: int, **overrides: str | int) -> BrokerProcess:
         """One more broker; others and clients reach it through proxies, and so it ZooKeeper."""
-        own, clients = free_port(), free_port()
+        own, clients = free_port("127.0.0.1"), free_port("127.0.0.1")
         name = end(broker_id)
         proxies = [self.network.proxy(name, lambda port=port: port) for port in (own, clients)]
         self._registry_ports[broker_id] = self.network.proxy(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import ottla
-from ottla.testing.server_process import free_port
+from ottla.runtime.free_port import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -26,7 +26,7 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ports = {"9092": str(free_port()), "9093": str(free_port())}
+        self.ports = {"9092": str(free_port("127.0.0.1")), "9093": str(free_port("127.0.0.1"))}
         self.environment = dict(
             os.environ, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         )

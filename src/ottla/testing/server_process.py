@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,27 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
+from ottla.runtime.free_port import free_port
+
 STARTUP_SECONDS = 120
 SHUTDOWN_SECONDS = 120
 """What takes longer hangs; on a busy machine a start may take half a minute."""
-
-
-PORTS = range(10_000, 32_000)
-"""Below those that systems give to outgoing connections: a server that is started again must find
-its port free, whatever has been connected to whom in the meantime."""
-TRIES = 100
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on; OSError if none is found."""
-    for _ in range(TRIES):
-        port = random.choice(PORTS)
-        try:
-            with socket.create_server(("127.0.0.1", port)):
-                return port
-        except OSError:
-            continue
-    raise OSError(f"of {TRIES} ports from {PORTS.start} to {PORTS.stop - 1} none is free")
 
 
 class ServerProcess(ABC):
@@ -74,7 +56,7 @@ class ServerProcess(ABC):
 
     def launch(self) -> Self:
         """Start, and do not wait: several servers get ready together."""
-        self.port = self.port or free_port()
+        self.port = self.port or free_port("127.0.0.1")
         command = [sys.executable, "-m", self.module, self.command]
         for name, value in {**self.address_settings, **self.overrides}.items():
             command += ["--override", f"{name}={value}"]
