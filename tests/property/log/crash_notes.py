@@ -6,10 +6,11 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from log_world import NOW_MS
+from log_world import NOW_MS, LogWorld
 
+from ottla.log.log import Log
 from ottla.testing import MockRuntime, mock_runtime
-from ottla.testing.crash_states import RecordingDisk
+from ottla.testing.crash_states import CrashPoint, Fate, RecordingDisk
 
 P = TypeVar("P")
 
@@ -36,3 +37,27 @@ def recording_runtime() -> MockRuntime:
 def at_now(runtime: MockRuntime) -> MockRuntime:
     runtime.clock.advance(NOW_MS - runtime.clock.now_ms())
     return runtime
+
+
+class OneLogStory:
+    """The life of one log; its notes say how far it was acknowledged, and flushed, and when."""
+
+    def __init__(self, world: LogWorld) -> None:
+        self.world = world
+        self.disk: RecordingDisk = world.disk
+        self.notes: Notes[tuple[int, int]] = Notes()
+        self.notes.add(0, (0, 0))
+
+    @property
+    def trace(self):
+        return self.disk.trace
+
+    def note(self) -> None:
+        log = self.world.log()
+        self.notes.add(len(self.trace), (log.log_end_offset, log.recovery_point))
+
+    def check_end(self, log: Log, point: CrashPoint) -> None:
+        """A process that was killed keeps what it has acknowledged, a machine what was flushed."""
+        acknowledged, flushed = self.notes.at(point.length)
+        needed = acknowledged if point.fate is Fate.KEPT else flushed
+        assert log.log_end_offset >= needed, f"{log} lost {needed}"

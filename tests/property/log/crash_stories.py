@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from unittest.mock import patch
 
 from cleaner_world import CleanerWorld
-from crash_notes import Notes, at_now, recording_runtime
+from crash_notes import Notes, OneLogStory, at_now, recording_runtime
 from log_story import LogStory, check_producers
 from move_story import MoveStory
 from transaction_story import TransactionStory
@@ -31,27 +31,16 @@ from ottla.testing.crash_states import (
 )
 
 
-class CompactionStory:
+class CompactionStory(OneLogStory):
     """Keys that are overwritten and deleted by idempotent producers, compacted three times."""
 
     def __init__(self) -> None:
-        self.world = CleanerWorld(runtime=recording_runtime())
-        self.disk: RecordingDisk = self.world.disk
+        super().__init__(CleanerWorld(runtime=recording_runtime()))
         self.entries: list[tuple[bytes, bytes | None]] = []
-        self.notes: Notes[tuple[int, int]] = Notes()
-        self.notes.add(0, (0, 0))
         self.world.log().flush()
         self.world.runtime.scheduler.run_ready()
         for turn in range(3):
             self.live(turn)
-
-    @property
-    def trace(self):
-        return self.disk.trace
-
-    def note(self) -> None:
-        log = self.world.log()
-        self.notes.add(len(self.disk.trace), (log.log_end_offset, log.recovery_point))
 
     def live(self, turn: int) -> None:
         for number in range(14):
@@ -73,10 +62,8 @@ class CompactionStory:
     def check(self, disk: MemoryDisk, point: CrashPoint) -> None:
         """The last value of each key is there, and each record at its place; then compact."""
         world = CleanerWorld(runtime=at_now(mock_runtime(disk=disk)))
-        acknowledged, flushed = self.notes.at(point.length)
         log = world.log()
-        needed = acknowledged if point.fate is Fate.KEPT else flushed
-        assert log.log_end_offset >= needed, f"{log} lost {needed}"
+        self.check_end(log, point)
         log.update_high_watermark(log.log_end_offset)
         self.check_contents(world)
         world.put((b"new", b"value"))

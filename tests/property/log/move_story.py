@@ -5,25 +5,22 @@ from __future__ import annotations
 import asyncio
 from unittest.mock import patch
 
-from crash_notes import Notes, at_now, recording_runtime
+from crash_notes import OneLogStory, at_now, recording_runtime
 from log_story import check_producers
 from log_world import PARTITION, LogWorld, read_all
 
 from ottla.testing import MemoryDisk, mock_runtime
-from ottla.testing.crash_states import CrashPoint, Fate, RecordingDisk
+from ottla.testing.crash_states import CrashPoint
 
 A, B = "/data/a", "/data/b"
 DIRS = {"log.dirs": f"{A},{B}"}
 
 
-class MoveStory:
+class MoveStory(OneLogStory):
     """One partition that moves to and fro, appended to in between, flushed, rolled and cut once."""
 
     def __init__(self) -> None:
-        self.world = LogWorld(recording_runtime(), **DIRS)
-        self.disk: RecordingDisk = self.world.disk
-        self.notes: Notes[tuple[int, int]] = Notes()
-        self.notes.add(0, (0, 0))
+        super().__init__(LogWorld(recording_runtime(), **DIRS))
         self.contents: list[set[bytes]] = []
         self.count = 0
         small = {"PIECE_BYTES": 400, "LAST_PIECE_BYTES": 250}
@@ -35,14 +32,6 @@ class MoveStory:
                 self.world.runtime.scheduler.run(self.move(turn, target))
                 self.world.runtime.advance(3000)
                 self.note()
-
-    @property
-    def trace(self):
-        return self.disk.trace
-
-    def note(self) -> None:
-        log = self.world.log()
-        self.notes.add(len(self.disk.trace), (log.log_end_offset, log.recovery_point))
 
     def append(self, count: int) -> None:
         for _ in range(count):
@@ -84,10 +73,8 @@ class MoveStory:
     def check(self, disk: MemoryDisk, point: CrashPoint) -> None:
         """There is one log, with all that was promised; it can be moved and written to."""
         world = LogWorld(at_now(mock_runtime(disk=disk)), **DIRS)
-        acknowledged, flushed = self.notes.at(point.length)
         log = world.log()
-        needed = acknowledged if point.fate is Fate.KEPT else flushed
-        assert log.log_end_offset >= needed, f"{log} lost {needed}"
+        self.check_end(log, point)
         for record in read_all(log):
             assert record.value in self.contents[record.offset]
         check_producers(log)

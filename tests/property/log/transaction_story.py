@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from cleaner_world import CleanerWorld
 from compaction_model import Entry, Model, dictionary_of
-from crash_notes import Notes, at_now, recording_runtime
+from crash_notes import OneLogStory, at_now, recording_runtime
 
 from ottla.record.record_batch import batches
 from ottla.testing import MemoryDisk, mock_runtime
-from ottla.testing.crash_states import CrashPoint, Fate, RecordingDisk
+from ottla.testing.crash_states import CrashPoint
 
 PRODUCERS = (1, 2, 3)
 # Of each turn: who writes, and then how the transactions of whom end.
@@ -16,27 +16,16 @@ WRITES = [1, 2, 1, 3, 3, 2]
 ENDS = [[(1, False), (2, True)], [(3, False), (1, True)], [(2, False), (3, True), (1, False)]]
 
 
-class TransactionStory:
+class TransactionStory(OneLogStory):
     """Three producers overwrite few keys; some transactions are aborted, some stay open long."""
 
     def __init__(self) -> None:
-        self.world = CleanerWorld(runtime=recording_runtime())
-        self.disk: RecordingDisk = self.world.disk
+        super().__init__(CleanerWorld(runtime=recording_runtime()))
         self.model = Model()
-        self.notes: Notes[tuple[int, int]] = Notes()
-        self.notes.add(0, (0, 0))
         self.world.log().flush()
         self.world.runtime.scheduler.run_ready()
         for turn in range(2 * len(ENDS)):
             self.live(turn)
-
-    @property
-    def trace(self):
-        return self.disk.trace
-
-    def note(self) -> None:
-        log = self.world.log()
-        self.notes.add(len(self.disk.trace), (log.log_end_offset, log.recovery_point))
 
     def live(self, turn: int) -> None:
         for number, producer_id in enumerate(WRITES):
@@ -63,10 +52,8 @@ class TransactionStory:
     def check(self, disk: MemoryDisk, point: CrashPoint) -> None:
         """Committed records are a dictionary, aborted ones are told of; then all of them end."""
         world = CleanerWorld(runtime=at_now(mock_runtime(disk=disk)))
-        acknowledged, flushed = self.notes.at(point.length)
         log = world.log()
-        needed = acknowledged if point.fate is Fate.KEPT else flushed
-        assert log.log_end_offset >= needed, f"{log} lost {needed}"
+        self.check_end(log, point)
         log.update_high_watermark(log.log_end_offset)
         model = Model()
         model.entries = self.model.entries[: log.log_end_offset]
