@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from page import Page, Shell, conversations
 
 import ottla
 from ottla.runtime.free_port import free_port
-
-PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LIMIT_S = 60
 
 
 class Reader:
@@ -27,10 +21,7 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ports = {"9092": str(free_port("127.0.0.1")), "9093": str(free_port("127.0.0.1"))}
-        self.environment = dict(
-            os.environ, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        )
-        self.broker: subprocess.Popen[str] | None = None
+        self.shell = Shell(folder, self.translated)
 
     @property
     def address(self) -> str:
@@ -47,42 +38,11 @@ class Reader:
 
     def type(self, block: str) -> None:
         """Commands, each with what the page shows below it."""
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, shown = part.partition("\n")
+        for command, shown in conversations(block):
             if command.endswith("&"):
-                self.start(command.rstrip("& "))
+                self.shell.start(command.rstrip("& "))
             else:
-                assert self.run(command) == shown, command
-
-    def run(self, command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", self.translated(command)],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout + done.stderr
-
-    def start(self, command: str) -> None:
-        self.broker = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert self.broker.stdout is not None
-        assert any(" is ready at " in line for line in self.broker.stdout)
-
-    def stop(self) -> None:
-        if self.broker is not None:
-            self.broker.kill()
-            self.broker.communicate()
+                assert self.shell.run(command) == shown, command
 
 
 @pytest.fixture
@@ -90,7 +50,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     """Whose broker ends with the test."""
     somebody = Reader(tmp_path)
     yield somebody
-    somebody.stop()
+    somebody.shell.close()
     with warnings.catch_warnings():  # kafka-python leaves sockets to the collector
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
@@ -106,7 +66,7 @@ def test_page_on_security_is_true(reader: Reader, monkeypatch: pytest.MonkeyPatc
         "python": lambda text: exec(reader.translated(text), program),
         "text": lambda text: None,
     }
-    for language, text in BLOCK.findall(PAGE):
+    for language, text in Page("docs/security.md").blocks():
         do[language](text)
 
     with ottla.Consumer(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from page import Page
 
-PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
-EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+CONFTEST, TESTS, BY_HAND = Page("docs/testing.md").blocks_in("python")
 LIMIT_S = 240
 MINE = ("confluent_kafka", "kafka", "aiokafka", "hypothesis", "pyspark", "pyarrow", "pandas")
 RUN = f"""
@@ -25,9 +23,8 @@ sys.exit(status)
 @pytest.fixture
 def run_suite(tmp_path):
     """Runs the page's conftest and tests in a folder of their own; what pytest printed."""
-    conftest, tests, _ = EXAMPLE.findall(PAGE.read_text(encoding="utf-8"))
-    (tmp_path / "conftest.py").write_text(conftest)
-    (tmp_path / "test_mine.py").write_text(tests)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_mine.py").write_text(TESTS)
 
     def run(**environment: str) -> str:
         done = subprocess.run(
@@ -63,7 +60,6 @@ def test_cluster_is_skipped_where_there_is_no_java(run_suite):
 
 def test_processes_run_by_hand(java):
     """The last example of the page."""
-    *_, example = EXAMPLE.findall(PAGE.read_text(encoding="utf-8"))
-    done = subprocess.run([sys.executable, "-c", example], timeout=LIMIT_S, check=False)
+    done = subprocess.run([sys.executable, "-c", BY_HAND], timeout=LIMIT_S, check=False)
 
     assert done.returncode == 0

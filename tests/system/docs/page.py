@@ -1,0 +1,111 @@
+"""A page as its reader meets it: the blocks on it, and a shell in which to type what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LIMIT_S = 120
+
+
+class Page:
+    """A page of Markdown, named by its place in the repository."""
+
+    def __init__(self, name: str) -> None:
+        self.path = ROOT / name
+        self.text = self.path.read_text(encoding="utf-8")
+
+    def blocks(self) -> list[tuple[str, str]]:
+        """The language and the text of every block, in order."""
+        return BLOCK.findall(self.text)
+
+    def blocks_in(self, language: str) -> list[str]:
+        return [text for name, text in self.blocks() if name == language]
+
+    def conversations(self) -> list[tuple[str, list[str]]]:
+        """The commands of all console blocks, each with what is shown below it."""
+        return [pair for text in self.blocks_in("console") for pair in conversations(text)]
+
+    def run_python(self, translated: Callable[[str], str]) -> int:
+        """Run every Python block, as one program; a traceback has the lines of the page."""
+        program: dict[str, object] = {}
+        examples = self.blocks_in("python")
+        for example in examples:
+            lines_before = self.text.count("\n", 0, self.text.index(example))
+            source = "\n" * lines_before + translated(example)
+            exec(compile(source, str(self.path), "exec"), program)
+        return len(examples)
+
+
+def conversations(text: str) -> list[tuple[str, list[str]]]:
+    """The commands of a console block, each with the lines that are shown below it."""
+    found: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+class Shell:
+    """A shell in a folder, which finds `ottla`; `translated` puts the test's names for the page's.
+
+    What was started and is not over is killed by `close`, the last one first.
+    """
+
+    def __init__(self, folder: Path | None, translated: Callable[[str], str]) -> None:
+        self.folder = folder
+        self.translated = translated
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.environment = dict(os.environ, PATH=path, PYTHONUNBUFFERED="1")
+        self.started: list[subprocess.Popen[str]] = []
+
+    def run(self, command: str, typed: str = "") -> list[str]:
+        """The lines that a command prints, which must end well; those of its errors last."""
+        done = subprocess.run(
+            ["bash", "-c", self.translated(command)],
+            cwd=self.folder,
+            env=self.environment,
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        return (done.stdout + done.stderr).splitlines()
+
+    def begin(self, command: str, *, stderr: int | None = None) -> subprocess.Popen[str]:
+        """A command in a process group of its own, whose output can be read as it comes."""
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {self.translated(command)}"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            process_group=0,
+        )
+        self.started.append(process)
+        return process
+
+    def start(self, command: str) -> subprocess.Popen[str]:
+        """A server in the background; returns when it is ready."""
+        process = self.begin(command)
+        assert process.stdout is not None
+        assert any(" is ready at " in line for line in process.stdout), command
+        return process
+
+    def close(self) -> None:
+        for process in reversed(self.started):
+            # ZooKeeper's command ends the server that it watches; brokers need no farewell.
+            process.terminate() if "zookeeper" in str(process.args) else process.kill()
+            if process.stdout is not None and not process.stdout.closed:
+                process.communicate()
