@@ -64,6 +64,7 @@ spark: $(READY)  ## real Spark: source, sink, pipelines, tables
 peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)
 	$(VENV)/bin/pytest tests/peers -rs
 	$(PY) -m benchmarks.peers.bench_kafka
+	$(PY) -m benchmarks.peers.bench_kafka_cluster
 	$(PY) -m benchmarks.peers.bench_spark_kafka
 
 bench: $(READY)  ## every benchmark beside its peer or the machine's own limit

@@ -37,7 +37,10 @@ def value_of(size: int) -> bytes:
     return (text * (size // len(text) + 1))[:size]
 
 
-def produce(bootstrap: str, topic: str, size: int, count: int, codec: str) -> float:
+def produce(
+    bootstrap: str, topic: str, size: int, count: int, codec: str, **settings: str | int
+) -> float:
+    """Records a second, until the last is acknowledged, after one that opens the connections."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -46,9 +49,12 @@ def produce(bootstrap: str, topic: str, size: int, count: int, codec: str) -> fl
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1_000_000,
             "acks": 1,
+            **{name.replace("_", "."): value for name, value in settings.items()},
         }
     )
     value = value_of(size)
+    producer.produce(topic, value)
+    producer.flush(60)  # connected, and the leaders are known
     start = time.perf_counter()
     for number in range(count):
         try:

@@ -9,19 +9,17 @@ own CPU time says more than the rates. The runs take turns, and medians are comp
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import machine
 from benchmarks.bench_clients import consume, produce
+from benchmarks.peers.comparison import MILLION, Measured, cpu_seconds, resident_mb, table
 from ottla.testing.broker_process import BrokerProcess
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "peers"))
@@ -34,7 +32,6 @@ RUNS = int(os.environ.get("BENCH_RUNS", "3"))
 COUNT = int(os.environ.get("BENCH_RECORDS", "1000000"))
 SIZE = 100
 IDLE_SECONDS = 10
-MILLION = 1_000_000
 RATE = "records/s"
 COST = "CPU s per million"
 
@@ -49,19 +46,12 @@ class Case(NamedTuple):
 CASES = (Case(1, "none"), Case(1, "lz4"), Case(12, "none"))
 
 
-class Subject:
+class Subject(Measured):
     """One of the two brokers, and what was measured of it."""
 
     def __init__(self, name: str, broker: BrokerProcess | KafkaBroker) -> None:
-        self.name = name
+        super().__init__(name)
         self.broker = broker
-        self.numbers: dict[str, list[float]] = {}
-
-    def note(self, what: str, value: float) -> None:
-        self.numbers.setdefault(what, []).append(value)
-
-    def median(self, what: str) -> float:
-        return statistics.median(self.numbers[what])
 
     def start(self) -> None:
         began = time.perf_counter()
@@ -71,7 +61,7 @@ class Subject:
         self.note("start-up, s", time.perf_counter() - began)
 
     def memory(self) -> float:
-        return psutil.Process(self.broker.pid).memory_info().rss / MILLION
+        return resident_mb([self.broker.pid])
 
     def measure_start(self) -> None:
         """Starts on a used directory; the first one, on a new directory, does not count."""
@@ -85,8 +75,7 @@ class Subject:
         self.note("idle memory, MB", self.memory())
 
     def cpu_seconds(self) -> float:
-        times = psutil.Process(self.broker.pid).cpu_times()
-        return times.user + times.system
+        return cpu_seconds([self.broker.pid])
 
     def measure_load(self, run: int) -> None:
         servers = self.broker.bootstrap_servers
@@ -113,16 +102,6 @@ def subjects(folder: Path) -> list[Subject]:
     ]
 
 
-def table(kafka: Subject, ottla: Subject) -> None:
-    print(f"{'':46}{kafka.name:>18}{ottla.name:>14}{'Ottla / Kafka':>16}")
-    for what in kafka.numbers:
-        left, right = kafka.median(what), ottla.median(what)
-        form: Callable[[float], str] = (
-            (lambda v: f"{v:,.2f}") if left < 100 else (lambda v: f"{v:,.0f}")
-        )
-        print(f"{what:46}{form(left):>18}{form(right):>14}{right / left:>16.2f}")
-
-
 def main() -> None:
     print(machine.describe())
     print(f"{COUNT:,} records of {SIZE} bytes, acks=1, medians of {RUNS} runs in turn\n")
@@ -135,18 +114,13 @@ def main() -> None:
                 for subject in both:
                     subject.measure_load(run)
                     if run == 0:  # the first one warms the JVM up
-                        forget_rates(subject)
+                        subject.forget(RATE, COST)
             for subject in both:
                 subject.note("memory after the load, MB", subject.memory())
         finally:
             for subject in both:
                 subject.broker.stop()
         table(kafka, ottla)
-
-
-def forget_rates(subject: Subject) -> None:
-    for what in [name for name in subject.numbers if name.endswith((RATE, COST))]:
-        del subject.numbers[what]
 
 
 if __name__ == "__main__":

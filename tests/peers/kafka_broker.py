@@ -1,4 +1,7 @@
-"""An Apache Kafka broker as a peer of Ottla: one node of KRaft in a JVM of its own, on loopback."""
+"""Apache Kafka brokers as peers of Ottla, each in a JVM of its own, on loopback.
+
+One alone is a node of KRaft; several share a ZooKeeper server.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,13 @@ from pathlib import Path
 
 from kafka_tools import KafkaTools
 
+from ottla.runtime.free_port import free_port
+
 STARTUP_SECONDS = 60
 SHUTDOWN_SECONDS = 60
 CLUSTER_ID = "T3R0bGEtcGVlci10ZXN0MQ"
 NODE_ID = 7
 API_VERSIONS = 18
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [open_socket.getsockname()[1] for open_socket in sockets]
-    for open_socket in sockets:
-        open_socket.close()
-    return ports
 
 
 def answers(port: int) -> bool:
@@ -48,25 +44,32 @@ class KafkaBroker:
     def __init__(self, tools: KafkaTools, data_dir: Path, **overrides: str | int) -> None:
         self.tools = tools
         self.data_dir = data_dir
-        self.port, controller = free_ports(2)
+        self.port = free_port("127.0.0.1")
         self.settings = {
-            "process.roles": "broker,controller",
-            "node.id": NODE_ID,
-            "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
-            "controller.listener.names": "CONTROLLER",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": data_dir,
             "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
+            **self.role_settings(),
         }
         self.settings |= {name.replace("_", "."): value for name, value in overrides.items()}
         self.properties = data_dir.with_name(data_dir.name + ".properties")
         self.log_path = data_dir.with_name(data_dir.name + ".kafka.log")
         self.process: subprocess.Popen[bytes] | None = None
+
+    def role_settings(self) -> dict[str, str | int]:
+        """Who it is, and who decides."""
+        controller = free_port("127.0.0.1")
+        return {
+            "process.roles": "broker,controller",
+            "node.id": NODE_ID,
+            "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        }
 
     @property
     def bootstrap_servers(self) -> str:
@@ -83,19 +86,31 @@ class KafkaBroker:
 
     def format(self) -> KafkaBroker:
         """Make the data directory."""
-        lines = (f"{name}={value}\n" for name, value in self.settings.items())
-        self.properties.write_text("".join(lines))
+        self.write_settings()
         self.tools.run("storage", "format", "-t", CLUSTER_ID, "-c", str(self.properties))
         return self
 
+    def write_settings(self) -> None:
+        lines = (f"{name}={value}\n" for name, value in self.settings.items())
+        self.properties.write_text("".join(lines))
+
     def start(self) -> KafkaBroker:
         """Start, and wait until a client is answered."""
+        return self.launch().wait_until_ready()
+
+    def launch(self) -> KafkaBroker:
+        """Start, and do not wait: several get ready together."""
         options = (*self.jvm_options, f"-Dkafka.logs.dir={self.data_dir.parent}")
         command = self.tools.command("server-start", str(self.properties), options=options)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        return self
+
+    def wait_until_ready(self) -> KafkaBroker:
+        """Wait for one that was launched."""
         deadline = time.monotonic() + STARTUP_SECONDS
         while time.monotonic() < deadline:
+            assert self.process is not None, "the broker was not started"
             assert self.process.poll() is None, f"Kafka ended:\n{self.log}"
             if answers(self.port):
                 return self
@@ -114,3 +129,27 @@ class KafkaBroker:
             self.process.kill()
             self.process.wait(SHUTDOWN_SECONDS)
             self.process = None
+
+
+class ZooKeeperKafkaBroker(KafkaBroker):
+    """A broker of a cluster whose members and controller are found in ZooKeeper."""
+
+    def __init__(
+        self,
+        tools: KafkaTools,
+        data_dir: Path,
+        broker_id: int,
+        connect: str,
+        **overrides: str | int,
+    ) -> None:
+        self.broker_id = broker_id
+        self.connect = connect
+        super().__init__(tools, data_dir, **overrides)
+        self.write_settings()
+
+    def role_settings(self) -> dict[str, str | int]:
+        return {
+            "broker.id": self.broker_id,
+            "zookeeper.connect": self.connect,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+        }
