@@ -78,7 +78,10 @@ class ReadableLog:
             return self.high_watermark
         producers.on_high_watermark(self.high_watermark)
         unstable = producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        if unstable is None:
+            return self.high_watermark
+        # Of a transaction whose beginning was deleted nothing is left before the log's start.
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
 
     @property
     def is_available(self) -> bool:

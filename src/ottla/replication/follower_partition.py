@@ -174,10 +174,13 @@ class FollowerPartition:
         try:
             return append_as_follower(self.log, records, self.leader_epoch, now_ms)
         except UnexpectedAppendOffsetError as error:
-            # Our end lies within a batch of the leader's, which has to come whole.
+            # Our end, or where the leader's log begins, lies within its batch: it is kept whole.
             logger.info("%s; cutting back to %d", error, error.base_offset)
             await self._truncate(error.base_offset)
-            return 0
+            if not self.is_current:
+                return 0
+            # At once: the leader may have nothing from there that could be fetched.
+            return append_as_follower(self.log, records, self.leader_epoch, now_ms)
 
     def note_leader(self, high_watermark: int, log_start_offset: int) -> bool:
         """Take over how far the leader has committed and what it has deleted.
