@@ -271,6 +271,7 @@ class Fetcher:
                     follower is None
                     or asked is None
                     or not follower.is_current
+                    or follower.log.topic_id != asked.topic_id
                     or follower.leader_epoch != asked.leader_epoch
                     or follower.log.log_end_offset != asked.fetch_offset
                 ):

@@ -29,7 +29,7 @@ from ottla.replication.exchange import (
 )
 from ottla.replication.partition_leader import PartitionLeader
 from ottla.runtime import Clock
-from ottla.structs import NO_EPOCH, NO_LEADER, PartitionState, TopicPartition
+from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, PartitionState, TopicPartition
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -182,6 +182,7 @@ class Partition:
         self, request: FetchPartition, params: FetchParams, max_bytes: int, min_one_message: bool
     ) -> FetchPartitionResult:
         """Read whole batches from the wanted offset, as far as the reader may see."""
+        self._check_topic_id(request.topic_id)
         if params.may_read_from_follower:
             self.check_known_epoch(request.current_leader_epoch)
         else:
@@ -339,6 +340,15 @@ class Partition:
                 ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH,
                 f"{self.topic_partition}: the request has leader epoch {current_leader_epoch}, "
                 f"the broker {self.leader_epoch}",
+            )
+
+    def _check_topic_id(self, topic_id: UUID) -> None:
+        """Refuse a reader of an older topic of the same name, whose fetch session goes on."""
+        if topic_id not in (self.log.topic_id, NO_UUID) and self.log.topic_id != NO_UUID:
+            raise KafkaError.of(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{self.topic_partition}: the request has topic id {topic_id}, the log "
+                f"{self.log.topic_id}",
             )
 
     def _not_leader(self) -> KafkaError:
