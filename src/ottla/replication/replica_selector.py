@@ -14,7 +14,7 @@ def replica_in_rack(
 ) -> int:
     """The follower in a consumer's rack that has come furthest; -1 if the leader is as near.
 
-    Only one that has the wanted offset will do.
+    Only one in sync that has the wanted offset will do: its readers would fall behind with another.
     """
     leader = brokers.get(leading.broker_id)
     if not rack or (leader is not None and leader.rack == rack):
@@ -22,7 +22,8 @@ def replica_in_rack(
     near = [
         replica
         for replica in leading.followers.values()
-        if replica.broker_id in brokers
+        if replica.broker_id in leading.in_sync.committed
+        and replica.broker_id in brokers
         and brokers[replica.broker_id].rack == rack
         and replica.log_start_offset <= fetch_offset <= replica.log_end_offset
     ]

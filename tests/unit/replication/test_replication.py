@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from replica_world import LAG_MS, T0, ReplicaWorld, log_values
 
 from ottla.errors import ErrorCode
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_validator import AppendOrigin
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from ottla.record.batch_builder import build_batch
 from ottla.record.control_record import (
     ControlRecordType,
@@ -284,6 +292,15 @@ def test_new_leader_does_not_know_at_once_how_far_was_committed(world):
         return manager.fetch_offset(T0, -1, IsolationLevel.READ_UNCOMMITTED, NO_EPOCH)
 
     assert end().error is ErrorCode.OFFSET_NOT_AVAILABLE
+    asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(timestamp=-1)])
+    request = ListOffsetsRequest(replica_id=-1, topics=[asked])
+    lines = {}
+    for version in (4, 5):
+        context = SimpleNamespace(api_version=version)
+        answer = world.brokers[2].handlers[ApiKey.LIST_OFFSETS](context, request)
+        lines[version] = ErrorCode.of(answer.topics[0].partitions[0].error_code)
+    # Older clients do not know the newer error, and take it for the end of all trying.
+    assert lines == {4: ErrorCode.LEADER_NOT_AVAILABLE, 5: ErrorCode.OFFSET_NOT_AVAILABLE}
     world.heal()
     world.advance(2_000)
 
@@ -392,22 +409,6 @@ def test_records_are_deleted_when_all_replicas_have_moved_their_start(world):
     world.advance(5_100)
 
     assert answers[1] == {T0: (-1, ErrorCode.REQUEST_TIMED_OUT)}
-
-
-def test_consumer_is_sent_to_the_replica_in_its_rack():
-    """The leader names the follower, which serves what is committed as it knows it (KIP-392)."""
-    world = ReplicaWorld(settings={"replica.selector.class": "RackAwareReplicaSelector"})
-    world.racks = {1: "a", 2: "b", 3: "b"}
-    world.create()
-    world.append(1, b"x")
-    world.advance(1_200)
-
-    assert world.fetch(1, 0, "a", may_read_from_follower=True).preferred_read_replica == -1
-    sent = world.fetch(1, 0, "b", may_read_from_follower=True)
-    assert (sent.preferred_read_replica, sent.records) == (2, None)
-    assert world.fetch(2, 0, "b", may_read_from_follower=True).records.size > 0
-    assert world.fetch(2, 0).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    world.close()
 
 
 def test_throttled_follower_waits_for_the_leaders_rate():

@@ -29,6 +29,7 @@ from ottla.structs import NO_EPOCH, TopicPartition
 
 FIRST_VERSION_WITH_TIMESTAMPS = 1
 LEADER_EPOCH_VERSION = 4
+OFFSET_NOT_AVAILABLE_VERSION = 5
 
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
@@ -70,9 +71,7 @@ class ListOffsetsHandler:
                     result = OffsetResult(ErrorCode.INVALID_REQUEST)
                 else:
                     result = self._look_up(topic_partition, partition, body, context)
-                line = partition_response(partition.partition_index, result)
-                if context.api_version < LEADER_EPOCH_VERSION:
-                    line.leader_epoch = NO_EPOCH
+                line = partition_response(partition.partition_index, result, context.api_version)
                 answer.partitions.append(line)
             response.topics.append(answer)
         return response
@@ -116,12 +115,17 @@ class ListOffsetsHandler:
         )
 
 
-def partition_response(index: int, result: OffsetResult) -> ListOffsetsPartitionResponse:
-    """One partition's line of the answer."""
+def partition_response(
+    index: int, result: OffsetResult, api_version: int
+) -> ListOffsetsPartitionResponse:
+    """One partition's line of the answer, in words that clients of the version know."""
+    error = result.error
+    if error is ErrorCode.OFFSET_NOT_AVAILABLE and api_version < OFFSET_NOT_AVAILABLE_VERSION:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
     return ListOffsetsPartitionResponse(
         partition_index=index,
-        error_code=int(result.error),
+        error_code=int(error),
         timestamp=result.timestamp_ms,
         offset=result.offset,
-        leader_epoch=result.leader_epoch,
+        leader_epoch=result.leader_epoch if api_version >= LEADER_EPOCH_VERSION else NO_EPOCH,
     )
