@@ -59,6 +59,7 @@ class LogManager:
         self._loader = LogLoader(runtime, broker_config, topic_configs)
         self.moves = ReplicaMoves(self)
         self._has_deleted = False
+        self._wait_for_notes: list[Callable[[], object]] = []
         self.is_stopping = False
         self.cleaner: LogCleaner | None = None
 
@@ -105,8 +106,9 @@ class LogManager:
         loaded = await asyncio.gather(*map(self._loader.load, self.live_dirs))
         for contents in loaded:
             self._take_loaded(contents)
-        if any(contents.logs and not contents.was_clean for contents in loaded):
-            self.checkpoint_recovery_points()
+        if any((c.logs or c.deleted) and not c.was_clean for c in loaded):
+            self.checkpoint_all()
+            await self.checkpoints_written()
         if not self.live_dirs:
             raise ConfigError(f"log.dirs={','.join(self.config.log_dirs)}: none can be used")
         config, every = self.config, self.runtime.scheduler.call_every
@@ -225,6 +227,7 @@ class LogManager:
     def delete_log(self, topic_partition: TopicPartition) -> None:
         """Delete a partition: its directory gets another name now and goes a little later."""
         self.moves.give_up(topic_partition)
+        self._note_deletion()
         log = self._logs.pop(topic_partition, None)
         if log is None:
             return
@@ -234,9 +237,6 @@ class LogManager:
             return
         self._delete_directory(log)
         logger.info("Deleted %s", log.dir)
-        if not self._has_deleted:
-            self._has_deleted = True
-            self.runtime.scheduler.call_soon(self._forget_deleted)
 
     def put_stray_away(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Rename the directory of a topic that was deleted, and made again, while we were away.
@@ -258,7 +258,7 @@ class LogManager:
         )
         del self._logs[topic_partition]
         log.delete(stray, is_kept=True)
-        self.runtime.scheduler.call_soon(self._forget_deleted)
+        self._note_deletion()
 
     def _delete_directory(self, log: Log) -> None:
         log.delete(log.log_dir.file(deleted_dir_name(log.topic_partition, self.unique_name())))
@@ -267,10 +267,30 @@ class LogManager:
         """32 hexadecimal digits that no directory has in its name."""
         return f"{self.runtime.random.getrandbits(128):032x}"
 
+    def _note_deletion(self) -> None:
+        if not self._has_deleted:
+            self._has_deleted = True
+            self.runtime.scheduler.call_soon(self._forget_deleted)
+
     def _forget_deleted(self) -> None:
         """Take deleted logs out of the checkpoints: they would be believed of new ones."""
         self._has_deleted = False
         self.checkpoint_all()
+        waiting, self._wait_for_notes = self._wait_for_notes, []
+        if waiting:
+            self.runtime.scheduler.spawn(self._go_on(waiting), "deletions are noted")
+
+    async def _go_on(self, waiting: list[Callable[[], object]]) -> None:
+        await self.checkpoints_written()
+        for go_on in waiting:
+            go_on()
+
+    def when_deletions_are_noted(self, go_on: Callable[[], object]) -> None:
+        """Go on once the checkpoints say nothing of what was deleted in this turn of the loop."""
+        if self._has_deleted:
+            self._wait_for_notes.append(go_on)
+        else:
+            go_on()
 
     def checkpoint_all(self) -> None:
         """Write down all that is kept of each log beside it."""

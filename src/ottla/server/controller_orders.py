@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
@@ -68,15 +69,22 @@ class ControllerOrders:
         return errors
 
     def stop_replica(
-        self, controller_epoch: int, partitions: Sequence[StopReplicaPartition]
-    ) -> Errors:
-        """Give these partitions up; one result for each of them."""
+        self,
+        controller_epoch: int,
+        partitions: Sequence[StopReplicaPartition],
+        on_done: Callable[[Errors], object],
+    ) -> None:
+        """Give these partitions up; one result for each of them.
+
+        `on_done` is called when topics of the same names can be made: nothing on disk would be
+        taken for theirs.
+        """
         self._check_epoch(controller_epoch)
         errors = self.replica_manager.stop_replica(partitions)
         for topic_partition, error in errors.items():
             if topic_partition.topic in self._coordinators and not error:
                 self._resign(topic_partition)
-        return errors
+        self.replica_manager.log_manager.when_deletions_are_noted(partial(on_done, errors))
 
     def update_metadata(
         self, controller_id: int, controller_epoch: int, update: MetadataUpdate

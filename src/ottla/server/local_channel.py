@@ -104,7 +104,7 @@ class LocalBrokerChannel:
         on_answer: OnAnswer,
     ) -> None:
         with self._obeying():
-            on_answer(self.orders.stop_replica(controller_epoch, partitions))
+            self.orders.stop_replica(controller_epoch, partitions, on_answer)
 
     def update_metadata(
         self, controller_epoch: int, broker_id: int, update: MetadataUpdate

@@ -266,6 +266,37 @@ def test_interrupted_deletion_is_finished_after_the_next_start(world: LogWorld):
     assert not [name for name in world.disk.list_dir(DIR) if name.endswith("-delete")]
 
 
+def test_new_log_is_not_cut_by_what_is_written_down_of_a_deleted_one(world: LogWorld):
+    """The broker had ended before the checkpoints were written: the next crash emptied the log."""
+    world.append_many(60)
+    world.log().maybe_increment_log_start_offset(40)
+    world.runtime.advance(61_000)
+    world.manager.checkpoint_all = lambda: None
+    world.manager.delete_log(PARTITION)
+    world.kill()
+    world.start()
+    world.append_many(3)
+    world.runtime.advance(0)
+
+    assert world.restart().log_start_offset == 0
+    assert world.log().log_end_offset == 3
+
+
+def test_deletion_is_done_when_the_checkpoints_say_nothing_of_it(world: LogWorld):
+    """Before that a log of the same name might begin, after a crash, where the older one had."""
+    world.append_many(60)
+    world.log().maybe_increment_log_start_offset(40)
+    world.runtime.advance(61_000)
+    checkpoint = world.manager.dirs[0].log_start_offsets
+    found = []
+    world.manager.delete_log(PARTITION)
+    world.manager.when_deletions_are_noted(lambda: found.append(checkpoint.read()))
+    assert (found, checkpoint.read()) == ([], {PARTITION: 40})
+    world.runtime.advance(0)
+
+    assert found == [{}]
+
+
 def test_deleted_log_serves_nobody(world: LogWorld):
     """Whoever still has it is told."""
     log = world.log()

@@ -37,6 +37,7 @@ class Replicas:
     broker_id = 1
 
     def __init__(self) -> None:
+        self.log_manager = self
         self.led = []
         self.stopped = []
         self.error = ErrorCode.NONE
@@ -48,6 +49,9 @@ class Replicas:
     def stop_replica(self, partitions):
         self.stopped += partitions
         return {each.topic_partition: ErrorCode.NONE for each in partitions}
+
+    def when_deletions_are_noted(self, go_on):
+        go_on()
 
 
 class Coordinator:
@@ -78,7 +82,9 @@ class World:
     def ask(self, name, body, version):
         """The answer, which must have bytes in this version."""
         handle = getattr(self.handler, f"handle_{name}")
-        answer = handle(SimpleNamespace(api_version=version), body)
+        answers = []
+        answer = handle(SimpleNamespace(api_version=version, respond=answers.append), body)
+        answer = answer or answers.pop()
         encode(answer, version)
         return answer
 

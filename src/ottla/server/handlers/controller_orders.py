@@ -66,19 +66,19 @@ class ControllerOrdersHandler:
         ids = {topic.topic_name: topic.topic_id for topic in body.topic_states}
         return LeaderAndIsrResponse(topics=topic_errors(errors, ids))
 
-    def handle_stop_replica(
-        self, context: RequestContext, body: StopReplicaRequest
-    ) -> StopReplicaResponse:
+    def handle_stop_replica(self, context: RequestContext, body: StopReplicaRequest) -> None:
         self._check_broker_epoch(body.broker_epoch)
-        errors = self.orders.stop_replica(body.controller_epoch, stopped_partitions(body))
-        return StopReplicaResponse(
-            partition_errors=[
+
+        def respond(errors: Errors) -> None:
+            lines = [
                 StopReplicaPartitionError(
                     topic_name=name, partition_index=index, error_code=int(error)
                 )
                 for (name, index), error in errors.items()
             ]
-        )
+            context.respond(StopReplicaResponse(partition_errors=lines))
+
+        self.orders.stop_replica(body.controller_epoch, stopped_partitions(body), respond)
 
     def handle_update_metadata(
         self, context: RequestContext, body: UpdateMetadataRequest
