@@ -123,11 +123,12 @@ class BrokerChanges:
             and context.state(replica.topic_partition) is not None
             and not context.is_to_be_deleted(replica.topic_partition)
         ]
-        led = [replica.topic_partition for replica in shared if self._leads(replica)]
-        await core.partitions.bring_online(led, elect_for_shutdown)
-        await core.replicas.take_offline(
-            replica for replica in shared if replica.topic_partition not in set(led)
+        led = [replica for replica in shared if self._leads(replica)]
+        followed = [replica for replica in shared if not self._leads(replica)]
+        await core.partitions.bring_online(
+            [replica.topic_partition for replica in led], elect_for_shutdown
         )
+        await core.replicas.take_offline(followed)
         return [replica.topic_partition for replica in shared if self._leads(replica)]
 
     def _leads(self, replica: PartitionReplica) -> bool:

@@ -91,6 +91,11 @@ class BrokerConnections:
         version = connection.version_of(type(request), low, high)
         return await connection.send(request, version, self.request_timeout_ms)
 
+    def drop(self, purpose: Purpose, reason: str) -> None:
+        """Close the connections kept for a purpose: whoever waits for an answer gets an error."""
+        for key in [key for key in self._kept if key[1] is purpose]:
+            self._kept.pop(key).close(reason)
+
     def close(self) -> None:
         """Close the connections that are kept; those that were handed out are their owners'."""
         for connection in self._kept.values():

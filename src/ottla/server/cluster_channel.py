@@ -79,9 +79,9 @@ class BrokerSender:
         self._backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, runtime.random.random)
         self._task = runtime.scheduler.spawn(self._run(), f"control broker {broker.id}")
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._queue
+    def __len__(self) -> int:
+        """How many requests are not answered yet."""
+        return len(self._queue)
 
     def put(self, request: ControllerRequest, on_response: OnResponse) -> None:
         """Send the request when all before it have been answered."""
@@ -162,10 +162,18 @@ class ClusterBrokerChannel:
             sender.close()
 
     async def drain(self, timeout_ms: int) -> None:
-        """Wait until everything was answered, but not for longer than this."""
+        """Wait until everything was answered, but not for longer than this for one more answer."""
         deadline = Deadline(self._runtime.clock, timeout_ms)
-        while not deadline.has_passed and any(not each.is_idle for each in self._senders.values()):
+        left = self._unanswered
+        while left and not deadline.has_passed:
             await pause(self._runtime.scheduler, DRAIN_PAUSE_MS)
+            before, left = left, self._unanswered
+            if left < before:
+                deadline = Deadline(self._runtime.clock, timeout_ms)
+
+    @property
+    def _unanswered(self) -> int:
+        return sum(map(len, self._senders.values()))
 
     def close(self) -> None:
         """Leave all brokers alone."""

@@ -51,7 +51,8 @@ METADATA_TIMEOUT_MS: Final = 10_000
 BROKER_DEFAULT: Final = -1
 FIRST_VERSION_WITH_DEFAULTS: Final = 4
 FIND_COORDINATORS_VERSION: Final = 4
-DRAIN_TIMEOUT_MS: Final = 1_000
+DRAIN_TIMEOUT_MS: Final = 5_000
+"""Whoever answers nothing for so long is not waited for: the next controller will tell it."""
 
 
 class ClusterLink:
@@ -149,19 +150,15 @@ class ClusterLink:
             logger.warning("%s", remaining)
         logger.warning("the broker stops although it leads partitions: others will be elected")
 
-    @property
-    def _leaving_timeout_ms(self) -> int:
-        """Whoever is not heard for longer than a session lasts is given up in any case."""
-        config = self._config
-        return min(config.controller_socket_timeout_ms, config.zookeeper_session_timeout_ms)
-
     async def _leave(self) -> str:
         """What keeps this broker from leaving; nothing if it can go."""
         request = ControlledShutdownRequest(
             broker_id=self.connections.broker_id, broker_epoch=self._broker_epoch()
         )
         try:
-            response = await self.controller_channel.ask(request, self._leaving_timeout_ms)
+            response = await self.controller_channel.ask(
+                request, self._config.controller_socket_timeout_ms
+            )
         except (KafkaError, OSError) as error:
             return f"controlled shutdown: {error}"
         assert isinstance(response, ControlledShutdownResponse)
@@ -229,6 +226,7 @@ class ClusterLink:
     def close(self) -> None:
         """Say nothing to anybody any more."""
         self.isr_requests.close()
+        self.controller_channel.close()
         if self._channel is not None:
             self._channel.close()
         self.connections.close()

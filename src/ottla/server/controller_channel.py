@@ -11,7 +11,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline, pause, within
 from ottla.protocol.message import Request, Response
 from ottla.registry import paths
-from ottla.registry.tree import NoNodeError, Registry
+from ottla.registry.tree import NoNodeError, Registry, Watch
 from ottla.registry.znodes import decode_controller
 from ottla.runtime import Runtime
 from ottla.server.broker_connections import BrokerConnections, Purpose
@@ -33,6 +33,7 @@ def error_code_of(response: Response) -> int:
 class ControllerChannel:
     """Asks the controller, and asks again while there is none or it is another one.
 
+    One that hangs is waited for until its session has expired: then there is another one to ask.
     `own` has the answers that this broker gives itself when it is the controller, by request.
     """
 
@@ -47,6 +48,7 @@ class ControllerChannel:
         self._connections = connections
         self.own: dict[type[Request], OwnAnswer] = {}
         self._node: Node | None = None
+        self._watch: Watch | None = None
 
     async def ask(
         self,
@@ -57,6 +59,8 @@ class ControllerChannel:
         error_of: Callable[[Response], int] = error_code_of,
     ) -> Response:
         """The controller's answer; KafkaError where there is none in time."""
+        if self._watch is None:
+            self._watch = self._registry.watch_data(paths.CONTROLLER, self._on_election)
         scheduler = self._runtime.scheduler
         deadline = Deadline(self._runtime.clock, timeout_ms)
         backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, self._runtime.random.random)
@@ -83,6 +87,16 @@ class ControllerChannel:
                     f"{name}: the controller did not answer within {timeout_ms} ms ({reason})",
                 )
             await pause(scheduler, min(backoff.delay_ms(failures), deadline.left_ms))
+
+    def close(self) -> None:
+        """Follow the elections no more."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _on_election(self) -> None:
+        self._node = None
+        self._connections.drop(Purpose.CONTROLLER, "another broker may be the controller now")
 
     async def _ask(self, request: Request, low: int) -> Response:
         if self._node is None:

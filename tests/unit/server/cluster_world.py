@@ -45,9 +45,15 @@ class Peer(asyncio.Protocol):
         answer = self.world.answer_of(self.broker_id, body)
         if answer is None:
             self.transport.close()
+        elif isinstance(body, ApiVersionsRequest):
+            self.send(header, answer)
         else:
-            parts = encode_response(header, answer)
-            self.transport.write(join(parts))
+            delay_ms = self.world.delays_ms.get(self.broker_id, 0)
+            scheduler = self.world.runtime.scheduler
+            scheduler.call_later(delay_ms, lambda: self.send(header, answer))
+
+    def send(self, header, answer):
+        self.transport.write(join(encode_response(header, answer)))
 
 
 class ClusterWorld:
@@ -60,6 +66,7 @@ class ClusterWorld:
         self.connections = BrokerConnections(self.runtime, self.config, self.cache, SELF)
         self.asked: list[tuple[int, Request]] = []
         self.answers: dict[type[Request], Callable[[int, Request], Response | None]] = {}
+        self.delays_ms: dict[int, int] = {}
 
     def broker(self, broker_id: int, epoch: int = 1) -> BrokerEndPoints:
         end_point = EndPoint("PLAINTEXT", "PLAINTEXT", f"host-{broker_id}", PORT)

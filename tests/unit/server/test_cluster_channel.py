@@ -151,3 +151,34 @@ def test_refused_request_is_answered_by_nobody(cluster_world, channel):
 
     assert len(world.asked) == 1
     assert answers == []
+
+
+def test_drained_channel_has_been_answered(cluster_world, channel):
+    """However long it takes, as long as answers come: a broker may have much to do."""
+    world = cluster_world
+    answered(world)
+    world.delays_ms[2] = 800
+    world.serve(2)
+    channel.add_broker(world.broker(2))
+    for _ in range(3):
+        channel.update_metadata(5, 2, MetadataUpdate())
+    draining = world.runtime.scheduler.spawn(channel.drain(900), "drain")
+    world.advance(2_300)
+    assert not draining.done()
+    world.advance(200)
+
+    assert draining.done()
+    assert len(world.asked) == 3
+
+
+def test_broker_that_answers_nothing_is_not_drained_for_ever(cluster_world, channel):
+    """It may be dead; the next controller will find out."""
+    world = cluster_world
+    channel.add_broker(world.broker(2))
+    channel.update_metadata(5, 2, MetadataUpdate())
+    draining = world.runtime.scheduler.spawn(channel.drain(900), "drain")
+    world.advance(890)
+    assert not draining.done()
+    world.advance(20)
+
+    assert draining.done()

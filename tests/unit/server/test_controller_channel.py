@@ -104,6 +104,34 @@ def test_controller_that_is_none_any_more_is_looked_for_again(world):
     assert world.askers[-1] == 3
 
 
+def test_controller_that_hangs_is_waited_for_until_there_is_another(world):
+    """Its session has expired: the one that was elected is asked at once."""
+    world.elect(2)
+    world.cluster.delays_ms[2] = 60_000
+    task = world.ask(timeout_ms=30_000)
+    world.runtime.advance(2_000)
+    assert not task.done()
+    world.elect(3)
+    world.runtime.advance(500)
+
+    assert task.result() == ControlledShutdownResponse()
+    assert world.askers == [2, 3]
+
+
+def test_closed_channel_follows_no_election(world):
+    """Whatever is under way is left alone."""
+    world.elect(2)
+    world.cluster.delays_ms[2] = 1_000
+    task = world.ask(timeout_ms=5_000)
+    world.runtime.advance(500)
+    world.channel.close()
+    world.elect(3)
+    world.runtime.advance(1_000)
+
+    assert task.result() == ControlledShutdownResponse()
+    assert world.askers == [2]
+
+
 def test_time_without_a_controller_has_a_limit(world):
     """The error says what was waited for."""
     task = world.ask(timeout_ms=300)
