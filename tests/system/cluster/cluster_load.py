@@ -43,8 +43,21 @@ class ClusterView:
     def create(self, topic: str, partitions: int = 3, replicas: int = 3, **config: str) -> None:
         settings = {name.replace("_", "."): value for name, value in config.items()}
         new = NewTopic(topic, partitions, replicas, config=settings)
-        self.admin.create_topics([new])[topic].result(LIMIT_S)
+        until(lambda: self.is_created(new), f"{topic} is created")
         until(lambda: self.leaders(topic).get(0, -1) >= 0, f"{topic} has leaders")
+
+    def is_created(self, topic: NewTopic) -> bool:
+        """Whether the brokers are enough for its replicas.
+
+        On a busy machine the session of one may expire that lives: it is not there for a moment.
+        """
+        try:
+            self.admin.create_topics([topic])[topic.topic].result(LIMIT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
+                raise
+            return False
+        return True
 
     def leaders(self, topic: str) -> dict[int, int]:
         try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from cluster_load import SteadyLoad, until
+from confluent_kafka.admin import NewTopic
 
 BROKERS = [1, 2, 3]
 
@@ -35,6 +38,19 @@ def test_stopped_leader_hands_over(cluster, view, unique):
         assert leader not in view.leaders(topic).values()
         assert "others will be elected" not in cluster.brokers[leader].log
     load.check()
+
+
+def test_topic_with_a_replica_on_each_broker_needs_them_all(cluster, view, unique):
+    """INVALID_REPLICATION_FACTOR while one is away; it can be made once that is back."""
+    topic = unique("wide")
+    cluster.stop_broker(3)
+    assert not view.is_created(NewTopic(topic, 1, 3))
+    with ThreadPoolExecutor(1) as starting:
+        started = starting.submit(cluster.start_broker, 3)
+        view.create(topic)
+        started.result()
+
+    assert set(view.in_sync(topic)) == {0, 1, 2}
 
 
 def test_killed_controller_is_followed_by_another(cluster, view, unique):
