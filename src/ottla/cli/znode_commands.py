@@ -91,7 +91,7 @@ class ZnodeCommands:
 
     def _get(self, arguments: Namespace) -> Iterator[str]:
         data, stat = self.client.get(arguments.path)
-        yield data.decode("utf-8", "replace")
+        yield "null" if data is None else data.decode("utf-8", "replace")
         if arguments.s:
             yield from _stat_lines(stat)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.registry import paths
-from ottla.registry.tree import NoNodeError, Registry, create_or_set
+from ottla.registry.tree import NodeExistsError, NoNodeError, Registry, create_or_set
 from ottla.registry.znodes import decode_config, encode_config, encode_config_change
 
 TOPICS: Final = "topics"
@@ -29,6 +29,17 @@ class EntityConfigs:
             return {}
         return decode_config(path, data)
 
+    async def begin(self, entity_type: str, entity_name: str, config: Mapping[str, str]) -> None:
+        """Make the node of something new, also without overrides, as Kafka does for topics."""
+        path = paths.config(entity_type, entity_name)
+        try:
+            await self.registry.create(path, encode_config(config))
+        except NodeExistsError:  # what an older one of this name has left
+            await self.write(entity_type, entity_name, config)
+            return
+        if config:
+            await self._notify(entity_type, entity_name)
+
     async def write(self, entity_type: str, entity_name: str, config: Mapping[str, str]) -> None:
         """Put `config` in place of all overrides."""
         path = paths.config(entity_type, entity_name)
@@ -36,12 +47,15 @@ class EntityConfigs:
         await self._notify(entity_type, entity_name)
 
     async def remove(self, entity_type: str, entity_name: str) -> None:
-        """Forget the overrides, if there are any."""
+        """Forget the overrides, and tell of it if there were any."""
+        path = paths.config(entity_type, entity_name)
         try:
-            await self.registry.delete(paths.config(entity_type, entity_name))
+            data, _ = await self.registry.get(path)
+            await self.registry.delete(path)
         except NoNodeError:
             return
-        await self._notify(entity_type, entity_name)
+        if data != encode_config({}):
+            await self._notify(entity_type, entity_name)
 
     async def _notify(self, entity_type: str, entity_name: str) -> None:
         entity_path = f"{entity_type}/{paths.sanitize(entity_name)}"

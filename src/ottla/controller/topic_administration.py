@@ -93,10 +93,7 @@ class TopicAdministration:
         topic = TopicContext(new.name, topic_id, assignment)
         if not validate_only:
             # First the overrides: the log takes them when the partitions begin.
-            if config:
-                await core.configs.write(TOPICS, new.name, config)
-            else:
-                await core.configs.remove(TOPICS, new.name)
+            await core.configs.begin(TOPICS, new.name, config)
             await core.store.create(new.name, topic.node())
             self.changes.add(topic)
             await self.changes.begin(topic.partitions)

@@ -217,7 +217,7 @@ class ZooKeeperRegistry:
     async def _get(self, path: str) -> tuple[bytes, ZnodeStat]:
         full_path = self._full_path(path)
         data, stat = await self._read(path, lambda client: client.get_async(full_path))
-        return data, stat
+        return data or b"", stat
 
     async def _read(self, path: str, send: Send) -> Any:
         try:
@@ -242,6 +242,8 @@ class ZooKeeperRegistry:
         if isinstance(operation, Create):
             acl = self.settings.acl(operation.path)
             transaction.create(full_path, operation.data, acl, operation.ephemeral)
+            if not operation.data:  # kazoo takes "none" only outside of transactions
+                transaction.operations[-1] = transaction.operations[-1]._replace(data=None)
         elif isinstance(operation, Set):
             transaction.set_data(full_path, operation.data, operation.version)
         elif isinstance(operation, Delete):
@@ -268,7 +270,8 @@ class ZooKeeperRegistry:
 
 
 def _sends_create(full_path: str, data: bytes, acl: Any, **kind: bool) -> Send:
-    return lambda client: client.create_async(full_path, data, acl, **kind)
+    """Nodes that are only places have no data at all, not empty ones, as Kafka makes them."""
+    return lambda client: client.create_async(full_path, data or None, acl, **kind)
 
 
 def _sends_exists(full_path: str) -> Send:

@@ -83,7 +83,8 @@ def test_brokers_and_controller(cluster, nodes):
     assert controller == {"version": 1}
     assert int(nodes.text("/controller_epoch")) >= 1
     assert not nodes.is_ephemeral("/controller_epoch")
-    assert nodes.text("/brokers/seqid") == ""
+    for place in ("/brokers/seqid", "/brokers/topics", "/config/changes", "/admin"):
+        assert nodes.client.get(place)[0] is None, place
     assert nodes.names("/admin") == ["delete_topics"]
     for empty in ("/isr_change_notification", "/log_dir_event_notification"):
         assert nodes.names(empty) == []

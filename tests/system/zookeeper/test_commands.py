@@ -69,6 +69,7 @@ def test_sample_session_of_the_articles(start_broker, znodes, shell):
     assert node.startswith('{"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoin')
     (state,) = shell("get", "/brokers/topics/t1/partitions/1/state")
     assert state == '{"controller_epoch":1,"leader":0,"version":1,"leader_epoch":0,"isr":[0]}'
+    assert shell("get", "/brokers") == ["null"], "a node that is only a place has no data"
     (cluster_id,) = shell("get", "/cluster/id")
     assert re.fullmatch(r'\{"version":"1","id":"[\w-]{22}"\}', cluster_id)
     data, *stat = shell("get", "-s", "/controller_epoch")
