@@ -41,11 +41,11 @@ ARROWS = {
 }
 
 # A part of a room that may import more than the rest of it: the clients of the 0.7 design have
-# their groups in ZooKeeper, all others have never heard of it.
+# their groups in ZooKeeper, and so have tools what they read and ask for there with --zookeeper.
 PARTS = {
     "src/ottla/clients/legacy/": {"registry"},
     "src/ottla/cli/reassign_partitions.py": {"controller"},
-    "src/ottla/cli/zookeeper_brokers.py": {"registry"},
+    "src/ottla/cli/zookeeper_": {"registry"},
 }
 
 # A call or module, the rooms that may use it, and what the others use instead.

@@ -103,6 +103,9 @@ class ConfigsCommand(Command):
             if name is None:
                 raise UsageError("--alter needs --entity-name or --entity-default")
             changes = Changes.of(arguments)
+        elif arguments.zookeeper and not arguments.bootstrap_server and not arguments.all:
+            describe_nodes(arguments, kind, name, terminal)
+            return 0
         settings = command_settings(arguments)
         servers = bootstrap_server_or_zookeeper(arguments, settings)
         with terminal.clients.admin(servers, settings) as admin:
@@ -112,10 +115,7 @@ class ConfigsCommand(Command):
                 terminal.print(completed(what, as_by_zookeeper=bool(arguments.zookeeper)))
             else:
                 for each in entities(admin, kind, name):
-                    if arguments.zookeeper and not arguments.all:
-                        describe_on_one_line(admin, each, terminal, is_named=name is not None)
-                    else:
-                        describe(admin, each, arguments.all, terminal)
+                    describe(admin, each, arguments.all, terminal)
         return 0
 
 
@@ -237,11 +237,16 @@ def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> Non
         _print_entries(_own(what, settings), terminal)
 
 
-def describe_on_one_line(admin: Admin, what: Entity, terminal: Terminal, *, is_named: bool) -> None:
-    """Print the entity's own settings; of all that there are, only those that have some."""
-    own = _own(what, _settings(admin, what))
-    if own or is_named:
-        terminal.print(f"Configs for {what.title} are {_one_line(own)}")
+def describe_nodes(arguments: Namespace, kind: str, name: str | None, terminal: Terminal) -> None:
+    """Print what ZooKeeper has of the entity, or of all that it has, a line for each."""
+    from ottla.cli.zookeeper_configs import configured, settings_of
+    from ottla.cli.zookeeper_session import session
+
+    with session(arguments.zookeeper, arguments.log_level) as client:
+        for each in configured(client, kind) if name is None else [name]:
+            own = settings_of(client, kind, each)
+            shown = ",".join(f"{key}={value}" for key, value in own.items())
+            terminal.print(f"Configs for {Entity(kind, each).title} are {shown}")
 
 
 def _own(what: Entity, settings: Iterable[ConfigEntry]) -> list[ConfigEntry]:

@@ -14,7 +14,6 @@ from ottla.cli.options import (
     add_integer,
     add_zookeeper,
     bootstrap_server,
-    bootstrap_server_or_zookeeper,
     one_of,
     require,
 )
@@ -25,6 +24,7 @@ from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla import Admin
     from ottla.clients.admin.reassignments import ElectionType
 
 
@@ -97,8 +97,14 @@ class PreferredReplicaElectionCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         from ottla.clients.admin.reassignments import ElectionType
 
-        servers = bootstrap_server_or_zookeeper(arguments, admin_settings(arguments))
         path = arguments.path_to_json_file
+        if arguments.zookeeper and not arguments.bootstrap_server:
+            from ottla.cli.zookeeper_election import start_preferred_election
+
+            partitions = None if path is None else read_partitions(path)
+            start_preferred_election(arguments.zookeeper, arguments.log_level, partitions, terminal)
+            return 0
+        servers = bootstrap_server(arguments)
         partitions = None if path is None else read_partitions(path)
         return elect(servers, arguments, terminal, ElectionType.PREFERRED, partitions, PREFERRED)
 
@@ -110,14 +116,15 @@ class Wording(NamedTuple):
     """How a tool tells of elections; partitions come after all but the last, which ends a count."""
 
     done: str
-    not_needed: str
+    not_needed: str | None
+    """None for the tool that does not tell those led by the right one already from others."""
     failed: str
     failures: str
 
 
 PREFERRED = Wording(
     "Successfully completed preferred replica election for partitions",
-    "Preferred replica already elected for partitions",
+    None,
     "Error completing preferred replica election for partition",
     "preferred replica(s) could not be elected",
 )
@@ -155,20 +162,34 @@ def elect(
 ) -> int:
     """Have them elected and print what became of them; failures are named at the end."""
     with terminal.clients.admin(servers, admin_settings(arguments)) as admin:
+        if partitions is None and words.not_needed is None:
+            partitions = all_partitions(admin)
         outcomes = admin.elect_leaders(election, partitions)
-    done = [str(each) for each, error in sorted(outcomes.items()) if error is None]
-    not_needed, failed = [], []
+    done: list[str] = []
+    not_needed = done if words.not_needed is None else []
+    failed = []
     for partition, error in sorted(outcomes.items()):
-        if error is not None and error.error is ErrorCode.ELECTION_NOT_NEEDED:
+        if error is None:
+            done.append(str(partition))
+        elif error.error is ErrorCode.ELECTION_NOT_NEEDED:
             not_needed.append(str(partition))
-        elif error is not None:
+        else:
             failed.append((partition, error))
     if done:
         terminal.print(f"{words.done} {', '.join(done)}")
-    if not_needed:
+    if not_needed and words.not_needed is not None:
         terminal.print(f"{words.not_needed} {', '.join(not_needed)}")
     for partition, error in failed:
         terminal.print(f"{words.failed} {partition}: {error}")
     if failed:
         raise CommandError(f"{len(failed)} {words.failures}")
     return 0
+
+
+def all_partitions(admin: Admin) -> list[TopicPartition]:
+    """Every partition of the cluster, also of internal topics."""
+    return [
+        TopicPartition(name, each.partition)
+        for name, topic in admin.describe_topics(sorted(admin.list_topics())).items()
+        for each in topic.partitions
+    ]

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.command import Command
-from ottla.cli.command_error import UsageError
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
@@ -46,9 +46,11 @@ class LogDirsCommand(Command):
         servers = bootstrap_server(arguments)
         topics = {name for name in (arguments.topic_list or "").split(",") if name}
         with terminal.clients.admin(servers, command_settings(arguments)) as admin:
-            brokers = broker_ids(arguments.broker_list)
-            if not brokers:
-                brokers = sorted(node.id for node in admin.describe_cluster().nodes)
+            alive = sorted(node.id for node in admin.describe_cluster().nodes)
+            brokers = broker_ids(arguments.broker_list) or alive
+            unknown = [str(broker) for broker in brokers if broker not in alive]
+            if unknown:
+                raise CommandError(f"there are no brokers {', '.join(unknown)}")
             terminal.print(
                 "Querying brokers for log directories information\n"
                 "Received log directory information from brokers " + ",".join(map(str, brokers))

@@ -78,7 +78,7 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
         "--zookeeper",
         metavar="HOST:PORT/PATH",
         help="In the place of --bootstrap-server, as older tools have it: the cluster's "
-        "ZooKeeper. The brokers that are registered there are asked.",
+        "ZooKeeper. What is not in its nodes is asked of the brokers that are registered there.",
     )
 
 

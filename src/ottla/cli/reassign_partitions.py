@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
@@ -126,7 +126,8 @@ class ReassignPartitionsCommand(Command):
             only_with(arguments, ("--throttle", "--replica-alter-log-dirs-throttle"), "--execute")
             only_with(arguments, ("--disable-rack-aware",), "--generate")
         settings = command_settings(arguments)
-        servers = bootstrap_server_or_zookeeper(arguments, settings)
+        # Kafka 2.3's tool has both: --zookeeper for the plan, the brokers for log directories.
+        servers = arguments.bootstrap_server or bootstrap_server_or_zookeeper(arguments, settings)
         with terminal.clients.admin(servers, settings) as admin:
             if action == "--generate":
                 generate(admin, arguments, terminal)
@@ -153,9 +154,7 @@ def generate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     if len(set(brokers)) != len(brokers):
         raise UsageError("--broker-list names a broker twice")
     racks = {node.id: node.rack for node in admin.describe_cluster().nodes}
-    unknown = [broker for broker in brokers if broker not in racks]
-    if unknown:
-        raise CommandError(f"there are no brokers {', '.join(map(str, unknown))}")
+    check_brokers(brokers, racks)
     targets = {each: None if arguments.disable_rack_aware else racks[each] for each in brokers}
     current, proposed = current_assignment(admin, topics), Assignment()
     for topic in topics:
@@ -187,6 +186,9 @@ def execute(
     missing = [str(each) for each in wanted if each not in current]
     if missing:
         raise CommandError(f"there are no partitions {', '.join(missing)}")
+    # Before anything is changed, the throttle too.
+    new = {broker for each in wanted for broker in wanted[each] if broker not in current[each]}
+    check_brokers(sorted(new), {node.id for node in admin.describe_cluster().nodes})
     before = {each: current[each] for each in wanted}
     replica_dirs = ReplicaDirs(admin)
     dirs_before = replica_dirs.current(dirs) if dirs else {}
@@ -212,6 +214,13 @@ def execute(
     terminal.print("Successfully started reassignment of partitions.")
     if moving:
         terminal.print(f"Successfully started log directory moves for: {','.join(moving)}")
+
+
+def check_brokers(brokers: Iterable[int], alive: Collection[int]) -> None:
+    """All of them must live."""
+    unknown = [broker for broker in brokers if broker not in alive]
+    if unknown:
+        raise CommandError(f"there are no brokers {', '.join(map(str, unknown))}")
 
 
 def limit(
@@ -247,9 +256,13 @@ def target_of(reassignment: PartitionReassignment) -> Replicas:
 def verify(
     admin: Admin, wanted: Assignment, dirs: Wanted, terminal: Terminal, *, keep_throttle: bool
 ) -> None:
-    """Say of each partition how far it is, and of each replica that has a directory to go to."""
+    """Say of each partition how far it is, and of each replica that has a directory to go to.
+
+    The throttle of the brokers is one for all: it stays while anything else is being moved.
+    """
     under_way = admin.list_partition_reassignments()
-    current = current_assignment(admin, topics_of(wanted))
+    existing = admin.list_topics()
+    current = current_assignment(admin, [each for each in topics_of(wanted) if each in existing])
     terminal.print("Status of partition reassignment:")
     for partition, replicas in sorted(wanted.items()):
         if partition in under_way:
@@ -262,7 +275,7 @@ def verify(
     statuses = ReplicaDirs(admin).statuses(dirs) if dirs else {}
     for replica, status in statuses.items():
         terminal.print(f"Reassignment of replica {replica} {status}")
-    is_done = IN_PROGRESS not in statuses.values() and not under_way.keys() & wanted.keys()
+    is_done = IN_PROGRESS not in statuses.values() and not under_way
     if is_done and not keep_throttle and Throttle(admin).remove(topics_of(wanted)):
         terminal.print("Throttle was removed.")
 

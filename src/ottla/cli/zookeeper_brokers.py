@@ -1,7 +1,9 @@
 """Where older tools are told only of ZooKeeper: the brokers that are registered there.
 
-Kafka's tools of that time wrote into ZooKeeper what the controller was to do. What they ask for the
-brokers do today, with the same outcome and with an answer, so they are found there and asked.
+Kafka's tools of that time wrote into ZooKeeper what the controller was to do. What changes topics,
+settings and replicas the brokers do today, with the same outcome and with an answer, so they are
+found there and asked. What those tools only read, and preferred elections, need no broker here
+either.
 """
 
 from __future__ import annotations
@@ -10,8 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.zookeeper_session import address, connect, reachable
-from ottla.errors import KafkaError
+from ottla.cli.zookeeper_session import session
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -21,16 +22,8 @@ if TYPE_CHECKING:
 
 def registered_brokers(text: str, security_protocol: str, log_level: str) -> str:
     """The addresses of the live brokers' listeners that speak the protocol, as host:port,..."""
-    servers, chroot = address(text)
-    reachable(servers)
-    client = connect(servers, chroot, log_level)
-    try:
+    with session(text, log_level) as client:
         nodes = dict(_nodes(client))
-    except KafkaError as error:
-        raise CommandError(error.message) from error
-    finally:
-        client.stop()
-        client.close()
     if not nodes:
         raise CommandError(f"no brokers are registered in ZooKeeper at {text}")
     found = [

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.terminal import CONNECT_TIMEOUT_S, first_reachable
-from ottla.errors import ConfigError
+from ottla.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -41,3 +43,24 @@ def connect(servers: tuple[str, ...], chroot: str, log_level: str) -> KazooClien
         client.stop()
         raise CommandError(f"ZooKeeper at {','.join(servers)} does not answer")
     return client
+
+
+@contextmanager
+def session(text: str, log_level: str) -> Iterator[KazooClient]:
+    """A session at this connect string, for one block; what is refused in it is one clear line."""
+    from kazoo.exceptions import NoAuthError
+
+    servers, chroot = address(text)
+    reachable(servers)
+    client = connect(servers, chroot, log_level)
+    try:
+        yield client
+    except NoAuthError as error:
+        raise CommandError(
+            f"the ACLs of ZooKeeper at {text} do not let this tool in: use --bootstrap-server"
+        ) from error
+    except KafkaError as error:
+        raise CommandError(error.message) from error
+    finally:
+        client.stop()
+        client.close()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO, TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fake_zookeeper import FakeZooKeeper
+
+from ottla.cli import zookeeper_session
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
 from ottla.clients.admin.bulk import checked
@@ -242,5 +249,30 @@ def tool(ottla: Callable[..., Outcome]) -> Callable[..., Outcome]:
 
     def run(name: str, *words: object, stdin: bytes = b"") -> Outcome:
         return ottla(name, "--bootstrap-server", "localhost:9092", *words, stdin=stdin)
+
+    return run
+
+
+@pytest.fixture
+def zookeeper_nodes(monkeypatch: pytest.MonkeyPatch) -> FakeZooKeeper:
+    """What a command finds that asks ZooKeeper itself."""
+    fake = FakeZooKeeper()
+    monkeypatch.setattr(zookeeper_session, "reachable", lambda servers: None)
+    monkeypatch.setattr(zookeeper_session, "connect", lambda *address: fake)
+    return fake
+
+
+@pytest.fixture
+def old_tool(
+    ottla: Callable[..., Outcome], zookeeper_nodes: FakeZooKeeper
+) -> Callable[..., Outcome]:
+    """Run a command with --zookeeper given; a broker is registered there."""
+    broker = (
+        b'{"endpoints":["PLAINTEXT://localhost:9092"],"host":"localhost","port":9092,"version":4}'
+    )
+    zookeeper_nodes.nodes["/brokers/ids/0"] = broker
+
+    def run(name: str, *words: object) -> Outcome:
+        return ottla(name, "--zookeeper", "zk:2181/kafka", *words)
 
     return run

@@ -3,35 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kazoo.exceptions import NoNodeError
 
-from ottla.cli import zookeeper_brokers
 from ottla.cli.command_error import CommandError
+from ottla.cli.zookeeper_brokers import registered_brokers
 from ottla.registry.znodes import BrokerNode
-
-
-class FakeZooKeeper:
-    """A session at a server that has these nodes."""
-
-    def __init__(self, nodes: dict[str, bytes]) -> None:
-        self.nodes = nodes
-        self.stopped = False
-
-    def get_children(self, path):
-        if not self.nodes:
-            raise NoNodeError
-        return [name.rpartition("/")[2] for name in self.nodes if name.startswith(path)]
-
-    def get(self, path):
-        if self.nodes[path] is None:
-            raise NoNodeError
-        return self.nodes[path], None
-
-    def stop(self):
-        self.stopped = True
-
-    def close(self):
-        assert self.stopped
 
 
 def node(*end_points: str, **protocols: str) -> bytes:
@@ -39,17 +14,15 @@ def node(*end_points: str, **protocols: str) -> bytes:
 
 
 @pytest.fixture
-def find(monkeypatch):
+def find(zookeeper_nodes):
     """The brokers that are found in these nodes."""
 
     def run(nodes, protocol="PLAINTEXT"):
-        session = FakeZooKeeper(nodes)
-        monkeypatch.setattr(zookeeper_brokers, "reachable", lambda servers: None)
-        monkeypatch.setattr(zookeeper_brokers, "connect", lambda *address: session)
+        zookeeper_nodes.nodes |= nodes
         try:
-            return zookeeper_brokers.registered_brokers("zk:2181/kafka", protocol, "WARN")
+            return registered_brokers("zk:2181/kafka", protocol, "WARN")
         finally:
-            assert session.stopped
+            assert zookeeper_nodes.stopped
 
     return run
 

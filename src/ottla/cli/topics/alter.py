@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import UsageError
 from ottla.cli.terminal import Terminal
@@ -13,6 +13,17 @@ from ottla.cli.topics.topic_filter import existing_topics
 if TYPE_CHECKING:
     from ottla import Admin
 
+CONFIGS_WARNING: Final = (
+    "WARNING: Altering topic configuration from this script has been deprecated and may be "
+    "removed in future releases.\n"
+    "         Going forward, please use 'ottla configs' for this functionality"
+)
+KEYS_WARNING: Final = (
+    "WARNING: If partitions are increased for a topic that has a key, the partition logic or "
+    "ordering of the messages will be affected"
+)
+"""Kafka's tool says so where it changes the nodes itself, with --zookeeper."""
+
 
 def alter_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Add partitions to the topics that match, and change their settings."""
@@ -21,8 +32,9 @@ def alter_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None
     names = existing_topics(admin, arguments.topic, if_exists=arguments.if_exists)
     if arguments.config or arguments.delete_config:
         _change_settings(admin, names, arguments, terminal)
-    if arguments.partitions and names:
-        _add_partitions(admin, names, arguments)
+    if arguments.partitions:
+        for name in names:
+            _add_partitions(admin, name, arguments, terminal)
 
 
 def _change_settings(
@@ -33,19 +45,21 @@ def _change_settings(
     settings = topic_settings(arguments.config)
     operations = [AlterConfigOp(key, value, "SET") for key, value in settings.items()]
     operations += [AlterConfigOp(key, None, "DELETE") for key in arguments.delete_config]
-    terminal.note("'ottla configs' is the tool for settings; this option is kept for old scripts.")
     for name in names:
+        terminal.print(CONFIGS_WARNING)
         admin.incremental_alter_configs({ConfigResource.topic(name): operations})
         terminal.print(f"Updated config for topic {name}.")
 
 
-def _add_partitions(admin: Admin, names: list[str], arguments: Namespace) -> None:
+def _add_partitions(admin: Admin, name: str, arguments: Namespace, terminal: Terminal) -> None:
     assignments = None
+    if arguments.zookeeper:
+        terminal.print(KEYS_WARNING)
     if arguments.replica_assignment:
         replicas = parse_assignment(arguments.replica_assignment)
         # The list covers all partitions, also those that exist; the broker wants the new ones.
-        assignments = {
-            name: [replicas[p] for p in sorted(replicas)][len(topic.partitions) :]
-            for name, topic in admin.describe_topics(names).items()
-        }
-    admin.create_partitions(dict.fromkeys(names, arguments.partitions), assignments)
+        existing = len(admin.describe_topics([name])[name].partitions)
+        assignments = {name: [replicas[p] for p in sorted(replicas)][existing:]}
+    admin.create_partitions({name: arguments.partitions}, assignments)
+    if arguments.zookeeper:
+        terminal.print("Adding partitions succeeded!")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
 from ottla.cli.options import (
@@ -20,13 +21,19 @@ from ottla.cli.options import (
 )
 from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
+from ottla.cli.zookeeper_session import session
+
+if TYPE_CHECKING:
+    from ottla import Admin
+    from ottla.cli.zookeeper_topics import ZooKeeperTopics
 
 ACTIONS = ("--list", "--describe", "--create", "--alter", "--delete")
+ZOOKEEPER_ACTIONS = ("--list", "--describe", "--delete")
+MIN_ISR_REPORTS = ("--under-min-isr-partitions", "--at-min-isr-partitions")
 REPORTS = (
     "--under-replicated-partitions",
     "--unavailable-partitions",
-    "--under-min-isr-partitions",
-    "--at-min-isr-partitions",
+    *MIN_ISR_REPORTS,
     "--topics-with-overrides",
 )
 
@@ -52,30 +59,62 @@ class TopicsCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         action = check(arguments)
+        if arguments.zookeeper and not arguments.bootstrap_server and action in ZOOKEEPER_ACTIONS:
+            from ottla.cli.zookeeper_topics import ZooKeeperTopics
+
+            with session(arguments.zookeeper, arguments.log_level) as client:
+                run_in_zookeeper(action, ZooKeeperTopics(client), arguments, terminal)
+            return 0
         settings = command_settings(arguments)
         servers = bootstrap_server_or_zookeeper(arguments, settings)
         with terminal.clients.admin(servers, settings) as admin:
-            if action == "--create":
-                from ottla.cli.topics.create import create_topic
-
-                create_topic(admin, arguments, terminal)
-            elif action == "--list":
-                from ottla.cli.topics.listing import list_topics
-
-                list_topics(admin, arguments, terminal)
-            elif action == "--describe":
-                from ottla.cli.topics.describe import describe_topics
-
-                describe_topics(admin, arguments, terminal)
-            elif action == "--alter":
-                from ottla.cli.topics.alter import alter_topics
-
-                alter_topics(admin, arguments, terminal)
-            else:
-                from ottla.cli.topics.delete import delete_topics
-
-                delete_topics(admin, arguments, terminal)
+            run_on_brokers(action, admin, arguments, terminal)
         return 0
+
+
+def run_on_brokers(action: str, admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """What the brokers are asked."""
+    if action == "--create":
+        from ottla.cli.topics.create import create_topic
+
+        create_topic(admin, arguments, terminal)
+    elif action == "--list":
+        from ottla.cli.topics.listing import list_topics
+
+        list_topics(admin, arguments, terminal)
+    elif action == "--describe":
+        from ottla.cli.topics.describe import describe_topics
+
+        describe_topics(admin, arguments, terminal)
+    elif action == "--alter":
+        from ottla.cli.topics.alter import alter_topics
+
+        alter_topics(admin, arguments, terminal)
+    else:
+        from ottla.cli.topics.delete import delete_topics
+
+        delete_topics(admin, arguments, terminal)
+
+
+def run_in_zookeeper(
+    action: str, nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal
+) -> None:
+    """What is read from ZooKeeper where --zookeeper says so; deletions are asked of brokers."""
+    if action == "--list":
+        from ottla.cli.topics.listing import list_nodes
+
+        list_nodes(nodes, arguments, terminal)
+    elif action == "--describe":
+        from ottla.cli.topics.describe import describe_nodes
+
+        describe_nodes(nodes, arguments, terminal)
+    else:
+        from ottla.cli.topics.delete import delete_nodes
+
+        settings = command_settings(arguments)
+        servers = bootstrap_server_or_zookeeper(arguments, settings)
+        with terminal.clients.admin(servers, settings) as admin:
+            delete_nodes(admin, nodes, arguments, terminal)
 
 
 def _add_actions(parser: ArgumentParser) -> None:
@@ -189,6 +228,8 @@ def check(arguments: Namespace) -> str:
     only_with(arguments, REPORTS, "--describe")
     for report in REPORTS:
         forbid_with(arguments, report, REPORTS)
+    for report in MIN_ISR_REPORTS:  # ZooKeeper does not know the brokers' min.insync.replicas
+        forbid_with(arguments, report, ("--zookeeper",))
     if action == "--create":
         forbid_with(arguments, "--replica-assignment", ("--partitions", "--replication-factor"))
     return action

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli.terminal import Terminal
-from ottla.cli.topics.topic_filter import existing_topics, matching_topics
+from ottla.cli.topics.topic_filter import TopicNames, existing_topics, matching_topics
 
 if TYPE_CHECKING:
     from ottla import Admin
+    from ottla.cli.zookeeper_topics import ZooKeeperTopics
     from ottla.clients.admin.descriptions import ConfigEntry, TopicDescription, TopicPartitionInfo
 
     Wanted = Callable[[TopicPartitionInfo, int], bool]
+
+NONE: Final = "none"
+
+
+class Described(NamedTuple):
+    """A topic with what is shown of it."""
+
+    topic: TopicDescription
+    settings: Mapping[str, str | None]
+    min_isr: int = 1
+    is_marked: bool = False
+    """Whether it waits for its deletion; brokers do not tell."""
+    no_leader: str = NONE
 
 
 def describe_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
@@ -23,24 +37,44 @@ def describe_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> N
         return
     topics = admin.describe_topics(names)
     settings = _settings(admin, names)
-    wanted = _wanted_partitions(admin, arguments)
+    wanted = _wanted_partitions(arguments, lambda: _live_brokers(admin))
     for name in names:
-        own = {key: entry for key, entry in settings[name].items() if not entry.is_default}
-        if wanted is None and (own or not arguments.topics_with_overrides):
-            terminal.print(topic_line(topics[name], own))
-        if arguments.topics_with_overrides:
-            continue
+        own = {key: each.value for key, each in settings[name].items() if not each.is_default}
         min_isr = int(settings[name]["min.insync.replicas"].value or 1)
-        for partition in sorted(topics[name].partitions, key=lambda each: each.partition):
-            if wanted is None or wanted(partition, min_isr):
-                terminal.print(partition_line(name, partition))
+        _print(Described(topics[name], own, min_isr), wanted, arguments, terminal)
 
 
-def _names(admin: Admin, arguments: Namespace) -> list[str]:
+def describe_nodes(nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal) -> None:
+    """The same as ZooKeeper has it: of the settings only those that were made for the topic."""
+    topics = nodes.describe_topics(_names(nodes, arguments))
+    marked = nodes.marked_for_deletion()
+    wanted = _wanted_partitions(arguments, nodes.live_brokers)
+    for name, topic in topics.items():
+        own = nodes.settings(name)
+        shown = Described(topic, own, is_marked=name in marked, no_leader="-1")
+        _print(shown, wanted, arguments, terminal)
+
+
+def _print(
+    shown: Described, wanted: Wanted | None, arguments: Namespace, terminal: Terminal
+) -> None:
+    if wanted is None and (shown.settings or not arguments.topics_with_overrides):
+        terminal.print(topic_line(shown))
+    if arguments.topics_with_overrides:
+        return
+    for partition in sorted(shown.topic.partitions, key=lambda each: each.partition):
+        if wanted is None or wanted(partition, shown.min_isr):
+            line = partition_line(shown.topic.name, partition, shown.no_leader)
+            # Beside the line of the topic it is not said again.
+            is_told = wanted is not None and shown.is_marked
+            terminal.print(f"{line}\tMarkedForDeletion: true" if is_told else line)
+
+
+def _names(source: TopicNames, arguments: Namespace) -> list[str]:
     if arguments.topic is None:
-        return matching_topics(admin, None, exclude_internal=arguments.exclude_internal)
+        return matching_topics(source, None, exclude_internal=arguments.exclude_internal)
     return existing_topics(
-        admin,
+        source,
         arguments.topic,
         if_exists=arguments.if_exists,
         exclude_internal=arguments.exclude_internal,
@@ -54,7 +88,11 @@ def _settings(admin: Admin, names: list[str]) -> dict[str, Mapping[str, ConfigEn
     return {resource.name: entries for resource, entries in described.items()}
 
 
-def _wanted_partitions(admin: Admin, arguments: Namespace) -> Wanted | None:
+def _live_brokers(admin: Admin) -> set[int]:
+    return {node.id for node in admin.describe_cluster().nodes}
+
+
+def _wanted_partitions(arguments: Namespace, live_brokers: Callable[[], set[int]]) -> Wanted | None:
     """The test of the report that was asked for; None where all partitions are shown."""
     if arguments.under_replicated_partitions:
         return lambda partition, _: len(partition.isr) < len(partition.replicas)
@@ -63,23 +101,26 @@ def _wanted_partitions(admin: Admin, arguments: Namespace) -> Wanted | None:
     if arguments.at_min_isr_partitions:
         return lambda partition, min_isr: len(partition.isr) == min_isr
     if arguments.unavailable_partitions:
-        alive = {node.id for node in admin.describe_cluster().nodes}
+        alive = live_brokers()
         return lambda partition, _: partition.leader not in alive
     return None
 
 
-def topic_line(topic: TopicDescription, own_settings: Mapping[str, ConfigEntry]) -> str:
+def topic_line(shown: Described) -> str:
     """`Topic:t PartitionCount:3 ReplicationFactor:1 Configs:k=v`, separated by tabs."""
-    settings = ",".join(f"{key}={entry.value}" for key, entry in own_settings.items())
+    topic = shown.topic
+    settings = ",".join(f"{key}={value}" for key, value in shown.settings.items())
     return (
         f"Topic:{topic.name}\tPartitionCount:{len(topic.partitions)}\t"
         f"ReplicationFactor:{len(topic.partitions[0].replicas)}\tConfigs:{settings}"
+        + ("\tMarkedForDeletion:true" if shown.is_marked else "")
     )
 
 
-def partition_line(topic: str, partition: TopicPartitionInfo) -> str:
-    """The line of one partition; one without a leader says `none`."""
-    leader = "none" if partition.leader < 0 else partition.leader
+def partition_line(topic: str, partition: TopicPartitionInfo, no_leader: str = NONE) -> str:
+    """The line of one partition, with that word where it has no leader."""
+    has_state = partition.leader_epoch >= 0
+    leader = partition.leader if partition.leader >= 0 else no_leader if has_state else NONE
     return (
         f"\tTopic: {topic}\tPartition: {partition.partition}\tLeader: {leader}"
         f"\tReplicas: {_ids(partition.replicas)}\tIsr: {_ids(partition.isr)}"

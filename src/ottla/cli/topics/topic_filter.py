@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.structs import INTERNAL_TOPICS
 
-if TYPE_CHECKING:
-    from ottla import Admin
+
+class TopicNames(Protocol):
+    """Whoever knows which topics there are: the brokers, or ZooKeeper."""
+
+    def list_topics(self) -> set[str]: ...
 
 
 def topic_pattern(expression: str) -> re.Pattern[str]:
@@ -22,10 +25,10 @@ def topic_pattern(expression: str) -> re.Pattern[str]:
 
 
 def matching_topics(
-    admin: Admin, expression: str | None, *, exclude_internal: bool = False
+    source: TopicNames, expression: str | None, *, exclude_internal: bool = False
 ) -> list[str]:
     """The names, in order, of the topics that the expression matches as a whole."""
-    names = sorted(admin.list_topics())
+    names = sorted(source.list_topics())
     if exclude_internal:
         names = [name for name in names if name not in INTERNAL_TOPICS]
     if expression is None:
@@ -35,10 +38,14 @@ def matching_topics(
 
 
 def existing_topics(
-    admin: Admin, expression: str, *, if_exists: bool = False, exclude_internal: bool = False
+    source: TopicNames,
+    expression: str,
+    *,
+    if_exists: bool = False,
+    exclude_internal: bool = False,
 ) -> list[str]:
     """`matching_topics`, and an error where there are none, unless that is allowed."""
-    names = matching_topics(admin, expression, exclude_internal=exclude_internal)
+    names = matching_topics(source, expression, exclude_internal=exclude_internal)
     if not names and not if_exists:
         raise CommandError(f"topic '{expression}' does not exist")
     return names
