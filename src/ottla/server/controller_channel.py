@@ -72,6 +72,8 @@ class ControllerChannel:
                 response = await within(scheduler, deadline.left_ms, answer, f"no answer to {name}")
                 error = ErrorCode.of(error_of(response))
                 if error is not ErrorCode.NOT_CONTROLLER:
+                    if error:  # of a controller, maybe, that was followed by one who knows better
+                        self._node = None
                     return response
                 reason: Exception = KafkaError(error, f"{name} was refused")
             except (KafkaError, OSError) as failure:

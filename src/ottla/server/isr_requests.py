@@ -18,6 +18,7 @@ from ottla.protocol.controller_requests import (
     AlterPartitionTopicData,
     BrokerState,
 )
+from ottla.protocol.message import Response
 from ottla.replication.isr_channel import OnIsrChanged
 from ottla.runtime import Runtime
 from ottla.server.controller_channel import ControllerChannel
@@ -27,8 +28,6 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 50
 VERSION_WITH_BROKER_EPOCHS: Final = 3
-
-RETRIED: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
 class IsrChange(NamedTuple):
@@ -97,7 +96,8 @@ class IsrRequests:
                     self._waiting = asked | self._waiting
                     await pause(self._runtime.scheduler, RETRY_MS)
                     continue
-                self._tell(asked, results)
+                if not self._tell(asked, results):
+                    await pause(self._runtime.scheduler, RETRY_MS)
         finally:
             self._task = None
 
@@ -106,7 +106,7 @@ class IsrRequests:
     ) -> dict[TopicPartition, AlterPartitionPartitionResult]:
         request = alter_partition_request(self._broker_id, self._broker_epoch(), asked)
         response = await self._controller.ask(
-            request, self._timeout_ms, low=VERSION_WITH_BROKER_EPOCHS
+            request, self._timeout_ms, low=VERSION_WITH_BROKER_EPOCHS, error_of=error_of
         )
         assert isinstance(response, AlterPartitionResponse)
         if response.error_code:
@@ -122,15 +122,33 @@ class IsrRequests:
         self,
         asked: Mapping[TopicPartition, IsrChange],
         results: Mapping[TopicPartition, AlterPartitionPartitionResult],
-    ) -> None:
+    ) -> bool:
+        """Whether all of it was decided; what was not is asked for again."""
+        undecided = 0
         for topic_partition, change in asked.items():
             result = results.get(topic_partition)
-            if result is None or result.error_code in RETRIED:
+            if result is None or result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
                 self._waiting.setdefault(topic_partition, change)
+                undecided += 1
             elif result.error_code:
                 change.on_done(ErrorCode.of(result.error_code))
             else:
                 change.on_done(state_of(result))
+        return not undecided
+
+
+def error_of(response: Response) -> int:
+    """NOT_CONTROLLER also where only some partitions are known to be newer than they are there.
+
+    Then there is a controller after the one that was asked. What this one has done already, the
+    other will find done.
+    """
+    assert isinstance(response, AlterPartitionResponse)
+    for topic in response.topics:
+        for result in topic.partitions:
+            if result.error_code == ErrorCode.NOT_CONTROLLER:
+                return result.error_code
+    return response.error_code
 
 
 def alter_partition_request(

@@ -222,7 +222,7 @@ def test_refused_change_is_told(world, isr):
 
 def test_change_is_asked_for_until_the_controller_has_decided(world, isr):
     """A controller that knows less than the leader does, or nobody who answers, is no decision."""
-    answers = [None, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
+    answers = [None, ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
 
     def answer(_, body):
         error = answers.pop(0)
@@ -235,3 +235,28 @@ def test_change_is_asked_for_until_the_controller_has_decided(world, isr):
 
     assert answers == []
     assert done == [LeaderAndIsr(1, 4, (1,), 9)]
+
+
+@pytest.mark.parametrize("refusal", [ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH])
+def test_controller_cut_off_from_the_registry_is_left_for_its_successor(world, isr, refusal):
+    """Broker 2 knows neither this broker's last epochs nor of its end: it was asked for ever."""
+    as_a_whole = refusal is ErrorCode.STALE_BROKER_EPOCH
+
+    def answer(broker_id, body):
+        if broker_id == 3:
+            return altered(body)
+        if as_a_whole:
+            return AlterPartitionResponse(error_code=int(refusal))
+        return altered(body, refusal)
+
+    world.answer(AlterPartitionRequest, lambda _, body: altered(body))
+    done = []
+    isr.alter_isr(T0, ID, LeaderAndIsr(1, 4, (1, 2), 8), {}, done.append)
+    world.runtime.advance(100)
+    world.answer(AlterPartitionRequest, answer)
+    world.elect(3)
+    isr.alter_isr(T0, ID, LeaderAndIsr(1, 5, (1,), 10), {}, done.append)
+    world.runtime.advance(1000)
+
+    assert done[1:] == [LeaderAndIsr(1, 5, (1,), 11)]
+    assert len(world.askers) < 5
