@@ -80,6 +80,7 @@ class Node:
             self.is_ephemeral,
             len(self.data),
             len(self.children),
+            is_own=self.is_ephemeral,
         )
 
 

@@ -20,7 +20,8 @@ class Stat(NamedTuple):
 
     `version` counts the writes of the data since its creation (0), `children_version` the changes
     of the list of children. `created_id` and `modified_id` number the writes of the whole tree in
-    their order; Kafka takes the first of a broker's node as the broker's epoch (KIP-380).
+    their order; Kafka takes the first of a broker's node as the broker's epoch (KIP-380). `is_own`
+    is an ephemeral node of the session in which it was asked for.
     """
 
     version: int
@@ -32,6 +33,7 @@ class Stat(NamedTuple):
     is_ephemeral: bool
     data_length: int
     children_count: int
+    is_own: bool = False
 
 
 class RegistryError(KafkaError):

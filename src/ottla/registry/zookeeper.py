@@ -135,7 +135,7 @@ class ZooKeeperRegistry:
 
     async def get(self, path: str) -> tuple[bytes, Stat]:
         data, stat = await self._get(path)
-        return data, _stat(stat)
+        return data, self._stat(stat)
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         full_path = self._full_path(path)
@@ -145,7 +145,7 @@ class ZooKeeperRegistry:
             return (await self._get(path))[1] if await self._is_as_after(operation) else None
 
         send: Send = lambda client: client.set_async(full_path, data, version)  # noqa: E731
-        return _stat(await self._write([operation], send, landed))
+        return self._stat(await self._write([operation], send, landed))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         split_path(path)
@@ -161,7 +161,7 @@ class ZooKeeperRegistry:
 
     async def exists(self, path: str) -> Stat | None:
         stat = await self._read(path, _sends_exists(self._full_path(path)))
-        return None if stat is None else _stat(stat)
+        return None if stat is None else self._stat(stat)
 
     async def children(self, path: str) -> list[str]:
         full_path = self._full_path(path)
@@ -190,7 +190,7 @@ class ZooKeeperRegistry:
         if not parts:
             return []
         answers = await self._write(operations, send, landed, check)
-        return [_stat(answer) if isinstance(answer, ZnodeStat) else None for answer in answers]
+        return [self._stat(answer) if isinstance(answer, ZnodeStat) else None for answer in answers]
 
     def watch_data(self, path: str, callback: Callable[[], object]) -> Watch:
         return self._watches.add(self._full_path(path), WatchKind.DATA, callback)
@@ -265,6 +265,21 @@ class ZooKeeperRegistry:
             return data == operation.data and is_next
         return isinstance(operation, Check)  # its version may be what a set beside it has raised
 
+    def _stat(self, stat: ZnodeStat) -> Stat:
+        return Stat(
+            stat.version,
+            stat.cversion,
+            stat.czxid,
+            stat.mzxid,
+            stat.ctime,
+            stat.mtime,
+            stat.ephemeralOwner != 0,
+            stat.dataLength,
+            stat.numChildren,
+            is_own=stat.ephemeralOwner not in (0, None)
+            and stat.ephemeralOwner == self._session.session_id,
+        )
+
     async def _stat_if_set(self, operation: Operation) -> ZnodeStat | None:
         return (await self._get(operation.path))[1] if isinstance(operation, Set) else None
 
@@ -298,17 +313,3 @@ def _refusal(error: Exception, path: str) -> RegistryError:
         if isinstance(error, kind):
             return refusal(text.format(path))
     return RegistryError(f"{path}: ZooKeeper answered {type(error).__name__}")
-
-
-def _stat(stat: ZnodeStat) -> Stat:
-    return Stat(
-        stat.version,
-        stat.cversion,
-        stat.czxid,
-        stat.mzxid,
-        stat.ctime,
-        stat.mtime,
-        stat.ephemeralOwner != 0,
-        stat.dataLength,
-        stat.numChildren,
-    )

@@ -196,8 +196,9 @@ class ZooKeeperSession:
         what its answer was, or None if it was not done. `check` raises for an answer that is a
         refusal.
         """
-        await self._connected.wait()
+        # Before waiting: what was meant for a session is not done in another one.
         generation = self._generation
+        await self._connected.wait()
         for attempt in range(MAX_ATTEMPTS):
             try:
                 async with self._slots:

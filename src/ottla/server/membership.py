@@ -65,9 +65,14 @@ class Membership:
 
     async def join(self) -> None:
         """Become a member; KafkaError where the broker's id is taken."""
-        await self._register()
-        await self.controller.startup()
+        # First: a session may end while the broker joins, and then it has to do so again.
         self._watch = self.registry.watch_session(self._on_session)
+        try:
+            await self._register()
+            await self.controller.startup()
+        except BaseException:
+            self.leave()
+            raise
 
     def leave(self) -> None:
         """Follow the session no more; its end takes the broker's node away."""
@@ -82,14 +87,17 @@ class Membership:
             if error.error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 raise
             if await self._is_registered():
-                return  # by an attempt of this session that failed later
+                return  # by an attempt of this session that failed later, or is under way
             if not await self._outlives_predecessor():
                 raise
             await self._create_node()
 
     async def _is_registered(self) -> bool:
         stat = await self.registry.exists(paths.broker(self.broker_id))
-        return stat is not None and stat.created_id == self.broker_epoch
+        if stat is None or not stat.is_own:
+            return False
+        self.broker_epoch = stat.created_id
+        return True
 
     async def _create_node(self) -> None:
         now_ms = self.runtime.clock.now_ms()

@@ -98,6 +98,7 @@ def test_node_has_data_and_a_stat(run):
         ephemeral = await registry.exists("/a/e")
         assert ephemeral is not None
         assert ephemeral.is_ephemeral
+        assert (stat.is_own, ephemeral.is_own) == (False, True)
         assert ephemeral.created_id > stat.modified_id
         assert await registry.exists("/no") is None
         assert await registry.children("/a") == ["b", "e"]

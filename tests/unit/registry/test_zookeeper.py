@@ -90,7 +90,7 @@ def drop_connection(registry: ZooKeeperRegistry) -> None:
 async def expire(registry: ZooKeeperRegistry) -> None:
     """End the session: another connection takes it over and closes it with one packet."""
     client = registry._session._client
-    session_id, password = client.client_id
+    session_id, password = client._session_id, client._session_passwd
     take = struct.pack(">iqiqi16s?", 0, 0, SESSION_MS, session_id, 16, password, False)
     close = struct.pack(">ii", 1, -11)
     packets = b"".join(struct.pack(">i", len(packet)) + packet for packet in (take, close))
@@ -129,11 +129,12 @@ def test_chroot_is_made_and_hides_the_rest(settings, run):
     """Paths begin below it; a second registry with the same chroot sees the same."""
 
     async def scenario(registry: ZooKeeperRegistry) -> None:
-        await registry.create("/a", b"1")
+        await registry.create("/a", b"1", ephemeral=True)
         async with opened(settings._replace(chroot="")) as root:
             assert await root.children(settings.chroot) == ["a"]
         async with opened(settings) as other:
-            assert (await other.get("/a"))[0] == b"1"
+            data, stat = await other.get("/a")
+            assert (data, stat.is_ephemeral, stat.is_own) == (b"1", True, False)
 
     run(scenario)
 
@@ -304,6 +305,26 @@ def test_new_session_follows_an_expired_one(run):
         gone.clear()
         await registry.create("/e", b"", ephemeral=True)
         await gone.wait()
+
+    run(scenario)
+
+
+def test_operation_that_waited_for_a_server_is_not_done_in_another_session(run):
+    """A controller that was cut off wrote, when it was back, what its successor had overtaken."""
+
+    async def scenario(registry: ZooKeeperRegistry) -> None:
+        states, handler = States(registry), registry._session._client.handler
+        connect, handler.create_connection = handler.create_connection, refuse_connection
+        drop_connection(registry)
+        await states.next_are(SessionState.SUSPENDED)
+        late = asyncio.ensure_future(registry.create("/late", b""))
+        await asyncio.wait([late], timeout=0.01)
+        await expire(registry)
+        handler.create_connection = connect
+
+        with pytest.raises(SessionEndedError):
+            await late
+        assert await registry.exists("/late") is None
 
     run(scenario)
 

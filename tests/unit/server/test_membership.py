@@ -10,7 +10,7 @@ from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.tree import SessionEndedError, SessionState
+from ottla.registry.tree import RegistryFailedError, SessionEndedError, SessionState
 from ottla.registry.zookeeper import ZooKeeperRegistry
 from ottla.server.membership import RETRY_MS, Membership, cluster_registry
 from ottla.structs import EndPoint
@@ -34,10 +34,16 @@ class Registry(EmbeddedRegistry):
 
     session_watch = None
     has_ended = False
+    is_of_predecessor = False
+    """The broker's node is not of this session."""
 
     def watch_session(self, callback):
         self.session_watch = callback
         return super().watch_session(callback)
+
+    async def exists(self, path):
+        stat = await super().exists(path)
+        return stat and stat._replace(is_own=not self.is_of_predecessor)
 
     async def create(self, path, data, **kind):
         if self.has_ended:
@@ -80,9 +86,10 @@ class World:
         self.runtime.advance(0)
         return task
 
-    def leave_node_of_predecessor(self):
+    def leave_node_of_predecessor(self, address=ADDRESS):
         """A process with the same addresses was killed a moment ago."""
-        self.run(register_broker(self.registry, 0, [ADDRESS], 0))
+        self.run(register_broker(self.registry, 0, [address], 0))
+        self.registry.is_of_predecessor = True
 
 
 @pytest.fixture
@@ -188,8 +195,7 @@ def test_taken_place_is_asked_for_again(world):
     """A namesake came in while this one was away: it tries until that one has gone."""
     world.run(world.membership.join())
     world.run(world.registry.expire())
-    namesake = [ADDRESS._replace(port=9093)]
-    world.run(register_broker(world.registry, 0, namesake, 0))
+    world.leave_node_of_predecessor(ADDRESS._replace(port=9093))
     world.registry.session_watch(SessionState.RENEWED)
     world.runtime.advance(0)
     assert not world.controller.is_active
@@ -212,3 +218,55 @@ def test_registry_is_where_the_settings_say(tmp_path):
     assert isinstance(registry, ZooKeeperRegistry)
     assert registry.settings.servers == ("a:1", "b:2")
     assert registry.settings.chroot == "/kafka"
+
+
+def test_session_that_ends_while_the_broker_joins_is_followed_by_another_registration(
+    world, monkeypatch
+):
+    """Nobody followed the session yet: the broker served on, and the cluster took it for dead."""
+    startup, endings = world.controller.startup, ["once"]
+
+    async def expire_once():
+        if endings:
+            endings.pop()
+            await world.registry.expire()
+            world.registry.session_watch(SessionState.RENEWED)
+        await startup()
+
+    world.registry.session_watch = lambda state: None
+    monkeypatch.setattr(world.controller, "startup", expire_once)
+    world.run(world.membership.join())
+    world.runtime.advance(10)
+
+    assert world.names() == ["0"]
+    assert world.controller.is_active
+
+
+def test_own_registration_whose_answer_was_lost_is_known_again(world, monkeypatch):
+    """It was taken for a namesake's for ever, while the cluster took the broker for alive."""
+    world.run(world.membership.join())
+    world.run(world.registry.expire())
+    exists, failures = world.registry.exists, [RegistryFailedError("no answer")]
+
+    async def fail_once(path):
+        if path == paths.broker(0) and failures:
+            raise failures.pop()
+        return await exists(path)
+
+    monkeypatch.setattr(world.registry, "exists", fail_once)
+    world.registry.session_watch(SessionState.RENEWED)
+    world.runtime.advance(2 * RETRY_MS)
+
+    assert not failures
+    assert world.controller.is_active
+    stat = world.run(world.registry.exists(paths.broker(0)))
+    assert world.membership.broker_epoch == stat.created_id
+
+
+def test_broker_that_cannot_join_follows_no_session(world):
+    """It is on its way out, and must not register in the next one."""
+    world.leave_node_of_predecessor(ADDRESS._replace(port=9093))
+    with pytest.raises(KafkaError):
+        world.run(world.membership.join())
+
+    assert world.membership._watch is None

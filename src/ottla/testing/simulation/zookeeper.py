@@ -164,10 +164,11 @@ class SimulatedZooKeeper:
     def _perform(self, session: Session, kind: str, arguments: list[Any]) -> Any:
         if kind == "get":
             node = self.tree.find(arguments[0])
-            return node.data, node.stat()
+            return node.data, node.stat()._replace(is_own=arguments[0] in session.ephemerals)
         if kind == "exists":
             try:
-                return self.tree.find(arguments[0]).stat()
+                stat = self.tree.find(arguments[0]).stat()
+                return stat._replace(is_own=arguments[0] in session.ephemerals)
             except NoNodeError:
                 return None
         if kind == "children":
