@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.registry import paths
-from ottla.registry.tree import NodeExistsError, NoNodeError, Registry, create_or_set
+from ottla.registry.tree import (
+    Create,
+    Delete,
+    NoNodeError,
+    Operation,
+    Registry,
+    Set,
+    create_or_set,
+)
 from ottla.registry.znodes import decode_config, encode_config, encode_config_change
 
 TOPICS: Final = "topics"
 BROKERS: Final = "brokers"
 GROUPS: Final = "groups"
+
+
+class ConfigPlan(NamedTuple):
+    """Parts of a `multi`, and whether somebody has to be told of them afterwards (`notify`)."""
+
+    operations: tuple[Operation, ...]
+    has_news: bool
 
 
 class EntityConfigs:
@@ -29,35 +44,33 @@ class EntityConfigs:
             return {}
         return decode_config(path, data)
 
-    async def begin(self, entity_type: str, entity_name: str, config: Mapping[str, str]) -> None:
-        """Make the node of something new, also without overrides, as Kafka does for topics."""
-        path = paths.config(entity_type, entity_name)
-        try:
-            await self.registry.create(path, encode_config(config))
-        except NodeExistsError:  # what an older one of this name has left
-            await self.write(entity_type, entity_name, config)
-            return
-        if config:
-            await self._notify(entity_type, entity_name)
-
     async def write(self, entity_type: str, entity_name: str, config: Mapping[str, str]) -> None:
         """Put `config` in place of all overrides."""
         path = paths.config(entity_type, entity_name)
         await create_or_set(self.registry, path, encode_config(config))
-        await self._notify(entity_type, entity_name)
+        await self.notify(entity_type, entity_name)
 
-    async def remove(self, entity_type: str, entity_name: str) -> None:
-        """Forget the overrides, and tell of it if there were any."""
+    async def plan(
+        self, entity_type: str, entity_name: str, config: Mapping[str, str] | None
+    ) -> ConfigPlan:
+        """How to put `config` in place of all overrides; None takes the node away.
+
+        A node without overrides is made as well, as Kafka does for topics.
+        """
         path = paths.config(entity_type, entity_name)
+        nothing = encode_config({})
         try:
-            data, _ = await self.registry.get(path)
-            await self.registry.delete(path)
+            before, _ = await self.registry.get(path)
         except NoNodeError:
-            return
-        if data != encode_config({}):
-            await self._notify(entity_type, entity_name)
+            before = None
+        has_news = bool(config) or before not in (None, nothing)
+        if config is None:
+            return ConfigPlan(() if before is None else (Delete(path),), has_news)
+        data = encode_config(config)
+        return ConfigPlan((Create(path, data) if before is None else Set(path, data),), has_news)
 
-    async def _notify(self, entity_type: str, entity_name: str) -> None:
+    async def notify(self, entity_type: str, entity_name: str) -> None:
+        """Have all brokers read these overrides again."""
         entity_path = f"{entity_type}/{paths.sanitize(entity_name)}"
         data = encode_config_change(entity_path)
         await self.registry.create(paths.CONFIG_CHANGE_PREFIX, data, sequential=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ottla.controller.broker_registration import random_uuid
@@ -29,7 +29,7 @@ from ottla.controller.topic_assignment import (
 from ottla.controller.topic_changes import TopicChanges
 from ottla.controller.topic_names import refuse_internal, validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
-from ottla.registry.tree import RegistryFailedError
+from ottla.registry.tree import NodeExistsError, RegistryFailedError
 from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -92,13 +92,29 @@ class TopicAdministration:
         topic_id = NO_UUID if validate_only else random_uuid(core.runtime.random)
         topic = TopicContext(new.name, topic_id, assignment)
         if not validate_only:
-            # First the overrides: the log takes them when the partitions begin.
-            await core.configs.begin(TOPICS, new.name, config)
-            await core.store.create(new.name, topic.node())
+            await self._write(topic, config)
             self.changes.add(topic)
             await self.changes.begin(topic.partitions)
             logger.info("created topic %s with %d partitions", new.name, len(assignment))
         return CreatedTopic(topic_id, len(assignment), topic.replication_factor, config)
+
+    async def _write(self, topic: TopicContext, config: Mapping[str, str]) -> None:
+        """The topic and its overrides at once: they are not those of another one of its name.
+
+        The brokers hear of the overrides before the partitions begin, whose logs take them.
+        """
+        core = self.core
+        overrides = await core.configs.plan(TOPICS, topic.name, config)
+        try:
+            await core.store.create(topic.name, topic.node(), overrides.operations)
+        except NodeExistsError:
+            if topic.name not in await core.store.names():
+                raise  # it is the overrides that somebody else has written at this moment
+            raise KafkaError(
+                ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} has just been made"
+            ) from None
+        if overrides.has_news:
+            await core.configs.notify(TOPICS, topic.name)
 
     async def create_partitions(
         self, wishes: Sequence[MorePartitions], *, validate_only: bool = False

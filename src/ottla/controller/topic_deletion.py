@@ -155,8 +155,10 @@ class TopicDeletion:
     async def _complete(self, topic: str) -> None:
         context = self.context
         self.replicas.forget(context.replicas_of(context.topics[topic].partitions))
-        await self.configs.remove(TOPICS, topic)
-        await self.store.remove(topic)
+        overrides = await self.configs.plan(TOPICS, topic, None)
+        await self.store.remove(topic, overrides.operations)
+        if overrides.has_news:
+            await self.configs.notify(TOPICS, topic)
         context.remove_topic(topic)
         self.ineligible.pop(topic, None)
         self._wake(topic)

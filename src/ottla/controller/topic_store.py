@@ -96,8 +96,9 @@ class TopicStore(TopicReader):
         super().__init__(fenced.registry)
         self.fenced = fenced
 
-    async def create(self, name: str, node: TopicNode) -> None:
-        await self.fenced.write(Create(paths.topic(name), node.encode()))
+    async def create(self, name: str, node: TopicNode, beside: Sequence[Operation] = ()) -> None:
+        """Make the topic, and do what belongs to it: all of it or nothing."""
+        await self.fenced.write(Create(paths.topic(name), node.encode()), *beside)
 
     async def update(self, name: str, node: TopicNode) -> None:
         """Write the topic's node anew: with an id, more partitions, or other replicas."""
@@ -179,14 +180,14 @@ class TopicStore(TopicReader):
         """Take back that the topics are to be deleted."""
         await self.fenced.write_each([(Delete(paths.delete_topic(name)),) for name in names])
 
-    async def remove(self, name: str) -> None:
-        """Forget the topic, and with its last node that it was to be deleted."""
+    async def remove(self, name: str, beside: Sequence[Operation] = ()) -> None:
+        """Forget the topic, and with its last node that it was to be deleted, and `beside`."""
         below = await self._tree(paths.topic(name))
         await self.fenced.write_each([(Delete(path),) for path in below[:-1]])
         last = [Delete(path) for path in below[-1:]]
         if await self.registry.exists(paths.delete_topic(name)) is not None:
             last.append(Delete(paths.delete_topic(name)))
-        await self.fenced.write(*last)
+        await self.fenced.write(*last, *beside)
 
     async def _tree(self, path: str) -> list[str]:
         """The paths of the node and of all below it, children first."""

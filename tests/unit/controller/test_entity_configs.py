@@ -5,15 +5,21 @@ from __future__ import annotations
 from ottla.controller.entity_configs import TOPICS, EntityConfigs
 
 
-def test_each_change_leaves_a_notification(world):
-    """Writing and removing; removing what is not there is no change."""
+def carry_out(world, config):
+    """Do what is planned for topic t; whether somebody is to be told."""
     configs = EntityConfigs(world.registry)
-    world.run(configs.write(TOPICS, "t", {"retention.ms": "5"}))
-    assert world.run(configs.read(TOPICS, "t")) == {"retention.ms": "5"}
-    for _ in range(2):
-        world.run(configs.remove(TOPICS, "t"))
+    plan = world.run(configs.plan(TOPICS, "t", config))
+    world.run(world.registry.multi(plan.operations))
+    return plan.has_news
 
-    assert world.run(configs.read(TOPICS, "t")) == {}
+
+def test_each_change_leaves_a_notification(world):
+    """Numbered, with the path of what it is about."""
+    configs = EntityConfigs(world.registry)
+    for value in ("5", "6"):
+        world.run(configs.write(TOPICS, "t", {"retention.ms": value}))
+
+    assert world.run(configs.read(TOPICS, "t")) == {"retention.ms": "6"}
     names = world.run(world.registry.children("/config/changes"))
     assert names == ["config_change_0000000000", "config_change_0000000001"]
     assert world.data(f"/config/changes/{names[0]}") == b'{"version":2,"entity_path":"topics/t"}'
@@ -21,15 +27,18 @@ def test_each_change_leaves_a_notification(world):
 
 def test_node_of_a_new_topic_is_made_also_without_overrides(world):
     """Kafka's tools of ZooKeeper list the topics that have one; nobody has to be told of it."""
-    configs = EntityConfigs(world.registry)
-    world.run(configs.begin(TOPICS, "bare", {}))
-    made = world.data("/config/topics/bare")
-    world.run(configs.remove(TOPICS, "bare"))
-    quiet = world.run(world.registry.children("/config/changes"))
-    world.run(configs.begin(TOPICS, "set", {"flush.ms": "9"}))
-    world.run(configs.begin(TOPICS, "set", {}))
+    assert not carry_out(world, {})
+    assert world.data("/config/topics/t") == b'{"version":1,"config":{}}'
+    assert carry_out(world, {"flush.ms": "9"})
+    assert carry_out(world, {})
+    assert world.data("/config/topics/t") == b'{"version":1,"config":{}}'
 
-    assert made == b'{"version":1,"config":{}}'
-    assert quiet == []
-    assert world.data("/config/topics/set") == made
-    assert len(world.run(world.registry.children("/config/changes"))) == 2
+
+def test_overrides_that_are_taken_away_are_told_of(world):
+    """And nothing is done to take away what is not there."""
+    assert not carry_out(world, None)
+    carry_out(world, {"flush.ms": "9"})
+    assert carry_out(world, None)
+    carry_out(world, {})
+    assert not carry_out(world, None)
+    assert world.run(world.registry.children("/config/topics")) == []

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths
+from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.runtime import Runtime
 from ottla.server.dynamic_config import NOTIFICATION_RETENTION_MS, DynamicConfig
@@ -34,6 +35,11 @@ class World:
         self.dynamic.on_broker_change(lambda: self.changed.append("broker"))
         self.run(self.dynamic.start())
 
+    def remove(self, entity_type: str, name: str) -> None:
+        self.run(self.registry.delete(paths.config(entity_type, name)))
+        self.run(self.dynamic.entities.notify(entity_type, name))
+        self.runtime.scheduler.run_ready()
+
     def write(self, entity_type: str, name: str, config: dict[str, str]) -> None:
         self.run(self.dynamic.entities.write(entity_type, name, config))
         self.runtime.scheduler.run_ready()
@@ -58,8 +64,7 @@ def test_override_of_a_topic_is_in_force_at_once(world):
 def test_removed_override_is_forgotten(world):
     """As when the topic is deleted."""
     world.write("topics", "t", {"segment.bytes": "50"})
-    world.run(world.dynamic.entities.remove("topics", "t"))
-    world.runtime.scheduler.run_ready()
+    world.remove("topics", "t")
 
     assert world.dynamic.topic_config("t").segment_bytes == 100
     assert world.dynamic.topic_overrides("t") == {}
@@ -155,6 +160,6 @@ def test_settings_of_groups_are_read_at_start_and_followed(world):
 
     assert world.dynamic.group_config("g").consumer_session_timeout_ms == 50000
     assert world.dynamic.group_config("h").consumer_session_timeout_ms == 45000
-    world.run(world.dynamic.entities.remove("groups", "g"))
+    world.remove("groups", "g")
     world.runtime.scheduler.run_ready()
     assert world.dynamic.group_config("g").consumer_session_timeout_ms == 45000

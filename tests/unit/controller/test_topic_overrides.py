@@ -1,0 +1,55 @@
+"""A topic's overrides come and go with it: nobody else's topic of the name gets or loses them."""
+
+from __future__ import annotations
+
+from ottla.controller.entity_configs import TOPICS
+from ottla.controller.new_topic import NewTopic
+from ottla.errors import ErrorCode
+from ottla.registry import paths
+from ottla.registry.znodes import TopicNode, decode_config, encode_config, encode_epoch
+from ottla.structs import TopicPartition
+
+T0 = TopicPartition("t", 0)
+PATH = paths.config(TOPICS, "t")
+
+
+def overrides(world):
+    return decode_config(PATH, world.data(PATH))
+
+
+def test_overtaken_controller_leaves_the_overrides_of_a_topic_made_again(world):
+    """It was cut off while it deleted the topic: its successor has done so, and a new one lives."""
+    answers = []
+    world.channel.stop_replica = lambda *told: answers.append(told[-1])
+    world.create(NewTopic("t", config={"retention.ms": "5"}))
+    world.runtime.scheduler.spawn(world.controller.delete_topics(["t"]), "delete")
+    world.settle()
+    world.run(world.registry.set(paths.CONTROLLER_EPOCH, encode_epoch(2)))
+    world.run(world.registry.set(PATH, encode_config({"cleanup.policy": "compact"})))
+    answers[-1]({T0: ErrorCode.NONE})
+    world.runtime.advance(0)
+
+    assert overrides(world) == {"cleanup.policy": "compact"}
+
+
+def test_creation_that_comes_too_late_leaves_the_overrides_of_the_other(world):
+    """A tool has just made the topic, and the controller has not heard of it yet."""
+    node = TopicNode({0: (0,)})
+
+    async def make_it_first():
+        await world.registry.create(PATH, encode_config({"cleanup.policy": "compact"}))
+        await world.registry.create(paths.topic("t"), node.encode())
+
+    world.controller._queue.put("a tool", make_it_first)
+    refused = world.create(NewTopic("t", config={"retention.ms": "5"}))["t"]
+
+    assert refused.error is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert overrides(world) == {"cleanup.policy": "compact"}
+
+
+def test_overrides_left_behind_are_not_those_of_a_new_topic(world):
+    """Somebody wrote them for a topic that was being deleted."""
+    world.write(PATH, encode_config({"cleanup.policy": "compact"}))
+    world.create(NewTopic("t"))
+
+    assert overrides(world) == {}
