@@ -101,6 +101,9 @@ async def live_brokers(registry: Registry) -> dict[int, BrokerEndPoints]:
     """The registered brokers by id, each with its epoch and its listeners."""
     brokers = {}
     for name in await registry.children(paths.BROKER_IDS):
+        if not name.isdecimal():
+            logger.error("%s/%s is no broker: its name is no id", paths.BROKER_IDS, name)
+            continue
         broker_id = int(name)
         try:
             data, stat = await registry.get(paths.broker(broker_id))

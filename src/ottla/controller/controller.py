@@ -247,12 +247,21 @@ class Controller:
 
         async def turn() -> T:
             active = self._require_active()
-            return await self._run(active, lambda: operation(active))
+            return await self._run(active, lambda: operation(active), may_refuse=True)
 
         return await self._queue.submit(name, turn)
 
-    async def _run(self, active: ActiveController, operation: Callable[[], Awaitable[T]]) -> T:
-        """Do it as the controller of this epoch, and tell the brokers what has come of it."""
+    async def _run(
+        self,
+        active: ActiveController,
+        operation: Callable[[], Awaitable[T]],
+        *,
+        may_refuse: bool = False,
+    ) -> T:
+        """Do it as the controller of this epoch, and tell the brokers what has come of it.
+
+        What clients want may be refused. Whatever else fails has failed half way.
+        """
         if active is not self._active:
             raise self._not_controller()
         try:
@@ -261,11 +270,11 @@ class Controller:
             self._lose(active, error)
             raise self._not_controller() from error
         except KafkaError as error:
-            if isinstance(error, RegistryError):
+            if may_refuse and not isinstance(error, RegistryError):
+                active.after_turn()
+            else:
                 # What was written and what was not has to be read again.
                 self._queue.put("give up", partial(self._give_up, active))
-            else:
-                active.after_turn()
             raise
         if active is self._active:
             active.after_turn()
@@ -282,7 +291,16 @@ class Controller:
         )
 
     def _stand(self) -> None:
-        self._queue.put_once("election", self._elect)
+        """Look who is the controller, and whether there is one at all.
+
+        A broker that has just failed at it lets others try before it tries again.
+        """
+        if self._retry is None or self._active is not None:
+            self._queue.put_once("election", self._elect)
+
+    def _stand_again(self) -> None:
+        self._retry = None
+        self._stand()
 
     async def _elect(self) -> None:
         """Take over where there is no controller; resign where there is another one."""
@@ -343,7 +361,7 @@ class Controller:
         if self._watch is not None:
             if self._retry is not None:
                 self._retry.cancel()
-            self._retry = self.runtime.scheduler.call_later(RETRY_MS, self._stand)
+            self._retry = self.runtime.scheduler.call_later(RETRY_MS, self._stand_again)
 
 
 async def _on_log_dir_failed(active: ActiveController, broker_id: int) -> None:

@@ -19,6 +19,8 @@ from ottla.controller.leader_election import (
 )
 from ottla.controller.partition_status import PARTITION_PREDECESSORS, PartitionStatus
 from ottla.controller.stored_states import StoredStates
+from ottla.errors import KafkaError
+from ottla.registry.tree import RegistryError
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -147,7 +149,13 @@ class PartitionStateMachine:
         self.batch.add_leader_and_isr(self.context.reachable_replicas(partition), partition, is_new)
 
     async def _unclean_allowed(self, topic: str) -> bool:
-        overrides = await self.configs.read(TOPICS, topic)
+        try:
+            overrides = await self.configs.read(TOPICS, topic)
+        except RegistryError:
+            raise
+        except KafkaError as error:
+            logger.error("there will be no unclean leader of %s: %s", topic, error)
+            return False
         if UNCLEAN_ELECTION in overrides:
             return overrides[UNCLEAN_ELECTION].lower() == "true"
         return self.config.unclean_leader_election_enable

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from ottla.controller.fenced_registry import FencedRegistry, Group
+from ottla.errors import KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import (
     Create,
@@ -25,6 +27,8 @@ from ottla.registry.znodes import (
     encode_partition_state,
 )
 from ottla.structs import LeaderAndIsr, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 
 class StoredState(NamedTuple):
@@ -52,7 +56,7 @@ class TopicReader:
     async def read_states(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, StoredState]:
-        """The states of those partitions that have one."""
+        """The states of those partitions that have one that can be read."""
         found = await asyncio.gather(*(self._read_state(each) for each in partitions))
         return {partition: stored for partition, stored in found if stored is not None}
 
@@ -64,7 +68,11 @@ class TopicReader:
             data, stat = await self.registry.get(path)
         except NoNodeError:
             return topic_partition, None
-        state, epoch = decode_partition_state(path, data, stat.version)
+        try:
+            state, epoch = decode_partition_state(path, data, stat.version)
+        except KafkaError as error:
+            logger.error("%s is led by nobody: %s", topic_partition, error)
+            return topic_partition, None
         return topic_partition, StoredState(state, epoch, stat.modified_id)
 
     async def marked_for_deletion(self) -> list[str]:
