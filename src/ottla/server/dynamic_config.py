@@ -17,8 +17,15 @@ from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.entity_configs import BROKERS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import KafkaError
+from ottla.network.timing import pause
 from ottla.registry import paths
-from ottla.registry.tree import NoNodeError, Registry, Watch
+from ottla.registry.tree import (
+    NoNodeError,
+    Registry,
+    RegistryFailedError,
+    SessionState,
+    Watch,
+)
 from ottla.registry.znodes import decode_config_change
 from ottla.runtime import Runtime
 
@@ -35,6 +42,7 @@ DYNAMIC_BROKER_KEYS: Final = frozenset(
 
 UNCLEAN_ELECTION_KEY: Final = "unclean.leader.election.enable"
 
+RETRY_MS: Final = 1_000
 NOTIFICATION_RETENTION_MS: Final = 15 * 60 * 1000
 """Kafka's: by then every broker that lives has seen a notification."""
 
@@ -57,28 +65,26 @@ class DynamicConfig:
         self._group_defaults = ConsumerGroupConfig.of(broker_config, {})
         self._topic_listeners: list[Callable[[str], object]] = []
         self._broker_listeners: list[Callable[[], object]] = []
-        self._watch: Watch | None = None
+        self._watches: list[Watch] = []
         self._last_change = ""
         self._has_news = False
+        self._is_behind = False
+        """Changes may have been notified of, and the notifications cleared away, unseen."""
         self._is_reading = False
 
     async def start(self) -> None:
         """Read all overrides, and from here on every change of them."""
-        self._watch = self.registry.watch_children(paths.CONFIG_CHANGES, self._on_change)
-        seen = await self.registry.children(paths.CONFIG_CHANGES)
-        self._last_change = seen[-1] if seen else ""
-        for name in await self.registry.children(paths.CONFIG_TOPICS):
-            await self._read_topic(paths.desanitize(name))
-        for name in await self.registry.children(paths.CONFIG_GROUPS):
-            await self._read_group(paths.desanitize(name))
-        for name in (paths.DEFAULT_ENTITY, self.broker_name):
-            await self._read_broker(name)
+        self._watches = [
+            self.registry.watch_children(paths.CONFIG_CHANGES, self._on_change),
+            self.registry.watch_session(self._on_session),
+        ]
+        await self._read_all()
 
     def stop(self) -> None:
         """Read no more changes."""
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        for watch in self._watches:
+            watch.cancel()
+        self._watches = []
 
     def topic_overrides(self, topic: str) -> Mapping[str, str]:
         return self._topics.get(topic, {})
@@ -107,6 +113,24 @@ class DynamicConfig:
         """Call `listener` after the defaults of all topics have changed."""
         self._broker_listeners.append(listener)
 
+    async def _read_all(self) -> None:
+        """Every override there is, and what has become of those that there were."""
+        seen = await self.registry.children(paths.CONFIG_CHANGES)
+        topics = await self.registry.children(paths.CONFIG_TOPICS)
+        groups = await self.registry.children(paths.CONFIG_GROUPS)
+        for topic in sorted({*map(paths.desanitize, topics), *self._topics}):
+            await self._read(TOPICS, topic)
+        for group in sorted({*map(paths.desanitize, groups), *self._groups}):
+            await self._read(GROUPS, group)
+        for name in (paths.DEFAULT_ENTITY, self.broker_name):
+            await self._read(BROKERS, name)
+        self._last_change = seen[-1] if seen else ""
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.RENEWED:
+            self._is_behind = True
+            self._on_change()
+
     def _on_change(self) -> None:
         self._has_news = True
         if not self._is_reading:
@@ -115,23 +139,37 @@ class DynamicConfig:
 
     async def _read_changes(self) -> None:
         try:
-            while self._has_news and self._watch is not None:
+            while self._has_news and self._watches:
                 self._has_news = False
-                names = await self.registry.children(paths.CONFIG_CHANGES)
-                for name in names:
-                    if name > self._last_change:
-                        self._last_change = name
-                        await self._read_change(f"{paths.CONFIG_CHANGES}/{name}")
-                await self._clear_away(names)
+                try:
+                    await self._catch_up()
+                except RegistryFailedError as error:
+                    logger.info("changes of settings are read again in a moment: %s", error)
+                    self._has_news = True
+                    await pause(self.runtime.scheduler, RETRY_MS)
         finally:
             self._is_reading = False
+
+    async def _catch_up(self) -> None:
+        if self._is_behind:
+            await self._read_all()
+            self._is_behind = False
+        names = await self.registry.children(paths.CONFIG_CHANGES)
+        for name in names:
+            if name > self._last_change:
+                await self._read_change(f"{paths.CONFIG_CHANGES}/{name}")
+                self._last_change = name
+        await self._clear_away(names)
 
     async def _read_change(self, path: str) -> None:
         try:
             data, _ = await self.registry.get(path)
-            await self._read_entity(decode_config_change(path, data))
+            entity_type, _, name = decode_config_change(path, data).partition("/")
+            await self._read(entity_type, paths.desanitize(name))
         except NoNodeError:
             pass  # another broker has cleared it away
+        except RegistryFailedError:
+            raise
         except KafkaError as error:
             logger.error("cannot follow the change of settings %s: %s", path, error)
 
@@ -163,14 +201,19 @@ class DynamicConfig:
                 logger.error("cannot clear %s away: %s", path, error)
                 return
 
-    async def _read_entity(self, entity_path: str) -> None:
-        entity_type, _, name = entity_path.partition("/")
-        if entity_type == TOPICS:
-            await self._read_topic(paths.desanitize(name))
-        elif entity_type == GROUPS:
-            await self._read_group(paths.desanitize(name))
-        elif entity_type == BROKERS and name in (paths.DEFAULT_ENTITY, self.broker_name):
-            await self._read_broker(name)
+    async def _read(self, entity_type: str, name: str) -> None:
+        """Those of one topic, group or broker; what cannot be read has no effect."""
+        try:
+            if entity_type == TOPICS:
+                await self._read_topic(name)
+            elif entity_type == GROUPS:
+                await self._read_group(name)
+            elif entity_type == BROKERS and name in (paths.DEFAULT_ENTITY, self.broker_name):
+                await self._read_broker(name)
+        except RegistryFailedError:
+            raise
+        except KafkaError as error:
+            logger.error("overrides of %s %s have no effect: %s", entity_type, name, error)
 
     async def _read_topic(self, topic: str) -> None:
         overrides = await self.entities.read(TOPICS, topic)

@@ -11,15 +11,24 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.timing import pause
 from ottla.protocol.features import UpgradeType
 from ottla.registry.feature_znode import FEATURE, decode_features, encode_features
-from ottla.registry.tree import BadVersionError, NodeExistsError, NoNodeError, Registry, Watch
+from ottla.registry.tree import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    Registry,
+    RegistryFailedError,
+    Watch,
+)
 from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
 TRANSACTION_VERSION: Final = "transaction.version"
 NO_FEATURES_EPOCH: Final = -1
+RETRY_MS: Final = 1_000
 
 
 class LevelRange(NamedTuple):
@@ -84,7 +93,20 @@ class Features:
         await self._read()
 
     def _on_change(self) -> None:
-        self._runtime.scheduler.spawn(self._read(), "features")
+        self._runtime.scheduler.spawn(self._follow(), "features")
+
+    async def _follow(self) -> None:
+        """Nobody tells of the change again: it is read until it has been."""
+        while self._watch is not None:
+            try:
+                await self._read()
+                return
+            except RegistryFailedError as error:
+                logger.info("features are read again in a moment: %s", error)
+                await pause(self._runtime.scheduler, RETRY_MS)
+            except KafkaError as error:
+                logger.error("the features in force stay as they were: %s", error)
+                return
 
     async def _read(self) -> None:
         try:

@@ -10,6 +10,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.tree import SessionEndedError, SessionState
 from ottla.runtime import Runtime
 from ottla.server.dynamic_config import NOTIFICATION_RETENTION_MS, DynamicConfig
 from ottla.testing import mock_runtime
@@ -163,3 +164,49 @@ def test_settings_of_groups_are_read_at_start_and_followed(world):
     world.remove("groups", "g")
     world.runtime.scheduler.run_ready()
     assert world.dynamic.group_config("g").consumer_session_timeout_ms == 45000
+
+
+@pytest.mark.parametrize("call", ["children", "get"])
+def test_change_is_followed_though_the_session_ended_meanwhile(world, monkeypatch, call):
+    """The broker kept the old settings until it was started again."""
+    works, failures = getattr(world.registry, call), [SessionEndedError("over")] * 2
+
+    async def fail_at_first(path):
+        if failures:
+            raise failures.pop()
+        return await works(path)
+
+    monkeypatch.setattr(world.registry, call, fail_at_first)
+    world.write("topics", "t", {"segment.bytes": "50"})
+    world.runtime.advance(60_000)
+
+    assert not failures
+    assert world.dynamic.topic_config("t").segment_bytes == 50
+
+
+def test_changes_whose_notifications_are_gone_are_followed_in_a_new_session(world):
+    """Others have cleared them away while this broker was cut off."""
+    callbacks = []
+    watch_session = world.registry.watch_session
+    world.registry.watch_session = lambda callback: (
+        callbacks.append(callback) or watch_session(callback)
+    )
+    world.write("topics", "u", {"segment.bytes": "60"})
+    world.start()
+    world.run(world.registry.delete("/config/topics/u"))
+    world.run(world.registry.create("/config/topics/t", b'{"config":{"segment.bytes":"50"}}'))
+    callbacks[0](SessionState.RENEWED)
+    world.runtime.scheduler.run_ready()
+
+    assert world.dynamic.topic_config("t").segment_bytes == 50
+    assert world.dynamic.topic_config("u").segment_bytes == 100
+
+
+def test_overrides_that_cannot_be_read_keep_no_broker_from_starting(world, caplog):
+    """One node that somebody has spoilt, and none of the brokers could start any more."""
+    world.write("topics", "u", {"segment.bytes": "60"})
+    world.run(world.registry.create("/config/topics/t", b"{spoilt"))
+    world.start()
+
+    assert world.dynamic.topic_config("u").segment_bytes == 60
+    assert "overrides of topics t have no effect" in caplog.text

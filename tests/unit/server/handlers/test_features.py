@@ -8,7 +8,8 @@ from ottla.errors import ErrorCode
 from ottla.protocol.features import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
 from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.feature_znode import FEATURE
+from ottla.registry.feature_znode import FEATURE, encode_features
+from ottla.registry.tree import SessionEndedError
 from ottla.server.features import Features
 from ottla.server.handlers.features import FeaturesHandler
 from ottla.testing import mock_runtime
@@ -53,6 +54,25 @@ class World:
 @pytest.fixture
 def world():
     return World()
+
+
+def test_level_is_followed_though_the_session_ended_meanwhile(world, monkeypatch):
+    """The other broker kept to the old level until it was started again."""
+    works, failures = world.registry.get, [SessionEndedError("over")] * 2
+
+    async def fail_at_first(path):
+        if failures:
+            raise failures.pop()
+        return await works(path)
+
+    world.run(world.registry.create(FEATURE, encode_features({NAME: 2})))
+    world.features.stop()
+    monkeypatch.setattr(world.registry, "get", fail_at_first)
+    world.run(world.registry.set(FEATURE, encode_features({NAME: 1})))
+    world.runtime.advance(10_000)
+
+    assert not failures
+    assert world.other.finalized == {NAME: 1}
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
