@@ -167,9 +167,12 @@ class Controller:
         broker_id: int,
         broker_epoch: int,
         changes: Mapping[TopicPartition, LeaderAndIsr],
-        broker_epochs: Mapping[int, int],
+        broker_epochs: Mapping[TopicPartition, Mapping[int, int]],
     ) -> dict[TopicPartition, LeaderAndIsr | KafkaError]:
-        """The in-sync replicas of partitions that a broker leads; KafkaError for all if fenced."""
+        """The in-sync replicas of partitions that a broker leads; KafkaError for all if fenced.
+
+        `broker_epochs` says of each partition which processes its replicas are in (KIP-903).
+        """
         return await self._do(
             "alter partitions",
             lambda active: active.isr.alter(broker_id, broker_epoch, changes, broker_epochs),

@@ -29,7 +29,7 @@ class IsrChanges:
         broker_id: int,
         broker_epoch: int,
         changes: Mapping[TopicPartition, LeaderAndIsr],
-        broker_epochs: Mapping[int, int],
+        broker_epochs: Mapping[TopicPartition, Mapping[int, int]],
     ) -> Outcomes:
         """The states as they are from now on, or why a change was refused."""
         self.brokers.check_epoch(broker_id, broker_epoch)
@@ -37,7 +37,8 @@ class IsrChanges:
         wanted = {}
         for partition, asked in changes.items():
             try:
-                current = self._check(broker_id, partition, asked, broker_epochs)
+                epochs = broker_epochs.get(partition, {})
+                current = self._check(broker_id, partition, asked, epochs)
             except KafkaError as error:
                 outcomes[partition] = error
                 if error.error is ErrorCode.INVALID_UPDATE_VERSION:

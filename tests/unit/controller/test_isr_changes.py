@@ -25,7 +25,7 @@ def ask(world, broker_id=0, broker_epoch=NO_EPOCH, epochs=None, partition=T0, **
     wanted = world.state(T0)._replace(**changes)
     outcomes = world.run(
         world.controller.alter_partitions(
-            broker_id, broker_epoch, {partition: wanted}, epochs or {}
+            broker_id, broker_epoch, {partition: wanted}, {partition: epochs or {}}
         )
     )
     return outcomes[partition]

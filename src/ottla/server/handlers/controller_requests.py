@@ -75,14 +75,15 @@ class ControllerRequestsHandler:
             # It may just have been elected: what it has not read yet is not unknown.
             await self.controller.until_idle()
         changes: dict[TopicPartition, LeaderAndIsr] = {}
-        epochs: dict[int, int] = {}
+        epochs: dict[TopicPartition, dict[int, int]] = {}
         for topic in body.topics:
             name = self._name(topic)
             for partition in topic.partitions if name is not None else ():
                 topic_partition = TopicPartition(name or "", partition.partition_index)
                 changes[topic_partition] = proposal(body.broker_id, partition)
-                for each in partition.new_isr_with_epochs:
-                    epochs[each.broker_id] = each.broker_epoch
+                epochs[topic_partition] = {
+                    each.broker_id: each.broker_epoch for each in partition.new_isr_with_epochs
+                }
         outcomes = await self.controller.alter_partitions(
             body.broker_id, body.broker_epoch, changes, epochs
         )
