@@ -249,7 +249,10 @@ def test_stream_reads_each_record_once_over_restarts(topic, tmp_path):
     assert sizes == [40, 40, 10]
     assert sorted(rows) == places((0, 0, 60), (1, 0, 30))
     source = query.lastProgress.sources[0]
-    assert json.loads(source.endOffset) == {topic.name: {"0": 60, "1": 30}}
+    assert json.loads(source.endOffset) == {
+        topic.name: {"0": 60, "1": 30},
+        "leader epochs": {topic.name: {"0": 0, "1": 0}},
+    }
     assert json.loads(source.latestOffset) == {topic.name: {"0": 60, "1": 30}}
 
     assert run_to_end(topic.stream(**options), tmp_path, rows)[0] == []
@@ -295,7 +298,9 @@ def test_running_stream_finds_new_topics_and_partitions(spark, broker, unique, t
 
     source = query.lastProgress.sources[0]
     reached = {first.name: {"0": 3, "1": 2}, second.name: {"0": 2}}
-    assert json.loads(source.endOffset) == json.loads(source.latestOffset) == reached
+    epochs = {first.name: {"0": 0, "1": 0}, second.name: {"0": 0}}
+    assert json.loads(source.latestOffset) == reached
+    assert json.loads(source.endOffset) == {**reached, "leader epochs": epochs}
     with ottla.Admin(servers) as admin:
         told = admin.list_group_offsets(stem)
     assert {(*where, each.offset) for where, each in told.items()} == {

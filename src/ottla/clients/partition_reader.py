@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from ottla.clients.client_settings import Servers, merge_settings
 from ottla.clients.closing import ClosedOnExit
 from ottla.clients.consumer.completed_fetch import AbortedTransactions, split_batches
+from ottla.clients.consumer.position_validation import LogTruncationError
+from ottla.clients.epoch_ends import EpochQuestion, Parting, epoch_ends, parting_before, parting_of
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import (
     NetworkClient,
@@ -16,10 +19,10 @@ from ottla.clients.network_client import (
     connection_id,
     response_error,
 )
-from ottla.clients.retrying import may_pass
-from ottla.clients.topic_offsets import IsolationLevel
+from ottla.clients.retrying import Retrying, may_pass
+from ottla.clients.topic_offsets import IsolationLevel, ask_leaders
 from ottla.config.consumer_config import ConsumerConfig
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline, pause
 from ottla.protocol.fetch import (
     FetchPartition,
@@ -28,32 +31,55 @@ from ottla.protocol.fetch import (
     FetchTopic,
     PartitionData,
 )
+from ottla.protocol.leader_epoch import EpochEndOffset
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import IoThread
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION = 4
+FIRST_VERSION_WITH_FETCHED_EPOCH = 12
 LAST_VERSION_WITH_NAMES = 12
 MARGIN_MS = 5000
 
 
 class OffsetRange(NamedTuple):
-    """What is left to read of a partition: `end` is not part of it."""
+    """What is left to read of a partition: `end` is not part of it.
+
+    `epoch` is the leader epoch of the last batch before the start, if that was read.
+    """
 
     partition: TopicPartition
     start: int
     end: int
     isolation: IsolationLevel
+    epoch: int = NO_EPOCH
 
 
 class Chunk(NamedTuple):
-    """The answer to one fetch: views of whole batches, and where to go on."""
+    """The answer to one fetch: views of whole batches, where to go on, and the last one's epoch."""
 
     views: list[memoryview]
     next_offset: int
+    epoch: int
+
+
+class ReadUpTo(NamedTuple):
+    """An offset before which everything was read, and the leader epoch of the log it was read in:
+    that of its leader then, or of the last record before the offset."""
+
+    offset: int
+    epoch: int
+
+
+class Truncation(NamedTuple):
+    """The first offset at which a log is not the one that was read, None where that is not known;
+    and the epoch of the leader that says so."""
+
+    offset: int | None
+    leader_epoch: int
 
 
 class PartitionReader(ClosedOnExit):
@@ -91,7 +117,8 @@ class PartitionReader(ClosedOnExit):
         Each view holds one or more whole batches. The first one may begin, and the last one end,
         outside the range: batches are not cut. Control batches are left out, and for
         read_committed those of aborted transactions. Raises OFFSET_OUT_OF_RANGE if the log does
-        not reach back to the start, and KafkaTimeoutError if default.api.timeout.ms pass without
+        not reach back to the start, LogTruncationError if a new leader's log is not the one that
+        was read so far (KIP-320), and KafkaTimeoutError if default.api.timeout.ms pass without
         anything new.
         """
         level = IsolationLevel.of(isolation)
@@ -100,7 +127,7 @@ class PartitionReader(ClosedOnExit):
         future = self._io.submit(self._core.fetch(left)) if start_offset < end_offset else None
         while future is not None:
             chunk = self._io.wait(future, limit_ms)
-            left = left._replace(start=chunk.next_offset)
+            left = left._replace(start=chunk.next_offset, epoch=chunk.epoch)
             future = self._io.submit(self._core.fetch(left)) if left.start < end_offset else None
             try:
                 yield from chunk.views
@@ -108,6 +135,19 @@ class PartitionReader(ClosedOnExit):
                 if future is not None:
                     future.cancel()
                 raise
+
+    def truncations(
+        self, positions: Mapping[TopicPartition, ReadUpTo]
+    ) -> dict[TopicPartition, Truncation]:
+        """Which of the logs are not those any more that were read up to the positions (KIP-320).
+
+        A leader that does not know the epoch at all is given default.api.timeout.ms to hear of it:
+        it may not lead any more. Brokers before Kafka 2.3 cannot say, and then none is found.
+        """
+        if not positions:
+            return {}
+        limit_ms = self._config.default_api_timeout_ms + self._config.request_timeout_ms + MARGIN_MS
+        return self._io.wait(self._io.submit(self._core.truncations(positions)), limit_ms)
 
     def close(self) -> None:
         """Close the connections and end the I/O thread. Closing twice does nothing."""
@@ -131,6 +171,51 @@ class RangeFetcher:
         self._backoff = Backoff(
             config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random
         )
+        self._retrying = Retrying(self._metadata, self._backoff, runtime.scheduler)
+
+    async def truncations(
+        self, positions: Mapping[TopicPartition, ReadUpTo]
+    ) -> dict[TopicPartition, Truncation]:
+        """Ask the leaders, again and again those whose error may pass."""
+        answers = await self._retrying.for_each(
+            positions,
+            partial(self._ask_for_ends, positions),
+            Deadline(self._runtime.clock, self._config.default_api_timeout_ms),
+        )
+        found = {}
+        for where, answer in answers.items():
+            parting = parting_by(answer, positions[where].offset)
+            if parting is not None:
+                leader_epoch = self._metadata.cluster.leader_epoch(where)
+                found[where] = Truncation(parting.offset, leader_epoch)
+        return found
+
+    async def _ask_for_ends(
+        self,
+        positions: Mapping[TopicPartition, ReadUpTo],
+        pending: list[TopicPartition],
+        deadline: Deadline,
+    ) -> dict[TopicPartition, EpochEndOffset | KafkaError]:
+        self._metadata.want(each.topic for each in pending)
+        cluster = self._metadata.cluster
+        if any(cluster.partition(each) is None for each in pending):
+            cluster = await self._metadata.update(deadline)
+
+        async def ask(
+            leader: int, led: list[TopicPartition]
+        ) -> dict[TopicPartition, EpochEndOffset | KafkaError]:
+            questions = {}
+            for each in led:
+                epoch, leader_epoch = positions[each].epoch, cluster.leader_epoch(each)
+                # One that leads in an older epoch does not know what came after it.
+                known = leader_epoch if leader_epoch == NO_EPOCH else max(leader_epoch, epoch)
+                questions[each] = EpochQuestion(epoch, known)
+            ends = await epoch_ends(self._client, leader, questions)
+            if any(is_unknown_epoch(end) for end in ends.values()):
+                self._metadata.request_update()
+            return ends
+
+        return await ask_leaders(self._metadata, pending, ask)
 
     async def fetch(self, left: OffsetRange) -> Chunk:
         """The next batches of a range; waits, and tries again, until default.api.timeout.ms."""
@@ -141,6 +226,7 @@ class RangeFetcher:
                 chunk = await self._fetch_once(left, deadline)
                 if chunk.next_offset > left.start:
                     return chunk
+                left = left._replace(epoch=chunk.epoch)
                 failures = 0
             except KafkaError as error:
                 is_over = deadline.has_passed or not error.retriable
@@ -151,7 +237,7 @@ class RangeFetcher:
                 logger.debug("fetch of %s: %s", left.partition, error)
                 delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)
                 await pause(self._runtime.scheduler, delay_ms)
-                if error.error.refresh_metadata:
+                if error.error.refresh_metadata or error.error is ErrorCode.UNKNOWN_LEADER_EPOCH:
                     await self._metadata.update(deadline)
             if deadline.has_passed:
                 raise deadline.timeout(f"nothing at offset {left.start} of {left.partition}")
@@ -169,16 +255,15 @@ class RangeFetcher:
         else:
             version = connection.version_of(FetchRequest, FIRST_VERSION)
         config = self._config
-        topic = FetchTopic(
-            topic=left.partition.topic,
-            partitions=[
-                FetchPartition(
-                    partition=left.partition.partition,
-                    fetch_offset=left.start,
-                    partition_max_bytes=config.max_partition_fetch_bytes,
-                )
-            ],
+        wanted = FetchPartition(
+            partition=left.partition.partition,
+            current_leader_epoch=self._metadata.cluster.leader_epoch(left.partition),
+            fetch_offset=left.start,
+            partition_max_bytes=config.max_partition_fetch_bytes,
         )
+        if version >= FIRST_VERSION_WITH_FETCHED_EPOCH:
+            wanted.last_fetched_epoch = left.epoch
+        topic = FetchTopic(topic=left.partition.topic, partitions=[wanted])
         if version > LAST_VERSION_WITH_NAMES:
             topic.topic_id = topic_id
         request = FetchRequest(
@@ -199,12 +284,34 @@ class RangeFetcher:
         return chunk_of(left, data)
 
 
+def is_unknown_epoch(answer: object) -> bool:
+    """Whether a leader has not heard of the epoch that it is asked about."""
+    return isinstance(answer, KafkaError) and answer.error is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def parting_by(answer: EpochEndOffset | KafkaError, offset: int) -> Parting | None:
+    """What a leader's answer says of the log that was read up to `offset`; or its error."""
+    if not isinstance(answer, KafkaError):
+        return parting_before(offset, answer)
+    if answer.error is ErrorCode.UNSUPPORTED_VERSION:
+        return None
+    if is_unknown_epoch(answer):
+        return Parting(None, NO_EPOCH)  # for so long that it is another topic of that name
+    raise answer
+
+
 def chunk_of(left: OffsetRange, data: PartitionData) -> Chunk:
     """The wanted batches of an answer, as views that are as long as possible."""
     what = f"offset {left.start} of {left.partition}"
     refused = response_error(data.error_code, what)
     if refused is not None:
         raise refused
+    if data.diverging_epoch is not None:
+        parting = parting_of(data.diverging_epoch)
+        if parting.offset is None or parting.offset < left.start:
+            raise LogTruncationError(left.partition, left.start, parting.offset)
+        # The log has what was read, but no such epoch: its last batch was compacted away.
+        return Chunk([], left.start, parting.epoch)
     found, malformed = split_batches(data.records or b"")
     if malformed is not None and not found:
         raise malformed
@@ -213,18 +320,19 @@ def chunk_of(left: OffsetRange, data: PartitionData) -> Chunk:
         entries = [(t.producer_id, t.first_offset) for t in data.aborted_transactions or ()]
         aborted = AbortedTransactions(entries)
     runs: list[list[RecordBatch]] = [[]]
-    next_offset = left.start
+    next_offset, epoch = left.start, left.epoch
     for batch in found:
         if batch.base_offset >= left.end:
             next_offset = left.end
             break
         next_offset = max(next_offset, batch.next_offset)
+        epoch = batch.partition_leader_epoch
         is_hidden = aborted is not None and aborted.hides(batch)
         if batch.is_control or is_hidden or batch.last_offset < left.start:
             runs.append([])
         else:
             runs[-1].append(batch)
-    return Chunk([view_of(run) for run in runs if run], next_offset)
+    return Chunk([view_of(run) for run in runs if run], next_offset, epoch)
 
 
 def view_of(run: list[RecordBatch]) -> memoryview:

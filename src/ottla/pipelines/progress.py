@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.spark.offsets import Offsets, Reach
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -54,14 +56,10 @@ def _lag(source: Mapping[str, Any]) -> int:
     return sum(max(0, latest[where] - end.get(where, 0)) for where in latest)
 
 
-def _offsets(value: Any) -> dict[tuple[str, str], int]:
+def _offsets(value: Any) -> Offsets:
     """The source's offsets, which come as JSON or as text that is JSON."""
     found = json.loads(value) if isinstance(value, str) else value
-    return {
-        (topic, partition): offset
-        for topic, partitions in (found or {}).items()
-        for partition, offset in partitions.items()
-    }
+    return Reach.from_json_object(found or {}).offsets
 
 
 @dataclass(slots=True)

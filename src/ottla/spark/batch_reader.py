@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from ottla.spark.bounds import epochs_of
 from ottla.spark.data_loss import report_data_loss
-from ottla.spark.offsets import OffsetRange
+from ottla.spark.offsets import OffsetRange, Reach
 from ottla.spark.options import SourceOptions
 from ottla.spark.range_reader import RangesPartition, read_ranges
+from ottla.spark.truncation import put_back
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,9 +33,12 @@ class OttlaBatchReader(DataSourceReader):
         options = self._options
         lookup = OffsetLookup(options)
         partitions = lookup.partitions(must_exist=True)
-        starts = lookup.offsets(options.starting, partitions)
-        ends = lookup.offsets(options.ending, partitions)
-        earliest, latest = lookup.earliest(partitions), lookup.latest(partitions)
+        earliest = lookup.earliest(partitions)
+        starts, ends = (
+            put_back(options, Reach(lookup.offsets(bound, partitions), epochs_of(bound)), earliest)
+            for bound in (options.starting, options.ending)
+        )
+        latest = lookup.latest(partitions)
         ranges = [
             self._inside(OffsetRange(each, starts[each], ends[each]), earliest[each], latest[each])
             for each in partitions

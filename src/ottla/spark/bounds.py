@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ottla.structs import TopicPartition
@@ -21,10 +21,14 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class ByOffset:
-    """An offset for each partition; -2 stands for the earliest, -1 for the latest."""
+    """An offset for each partition; -2 stands for the earliest, -1 for the latest.
+
+    `epochs` are those of the logs in which the partitions were read up to there, where known.
+    """
 
     option: str
     offsets: Mapping[TopicPartition, int]
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,11 @@ class GlobalTimestamp:
 
     timestamp_ms: int
     when_none: str
+
+
+def epochs_of(bound: Bound) -> dict[TopicPartition, int]:
+    """The leader epochs that a bound names."""
+    return dict(bound.epochs) if isinstance(bound, ByOffset) else {}
 
 
 Bound: TypeAlias = Earliest | Latest | ByOffset | ByTimestamp | GlobalTimestamp

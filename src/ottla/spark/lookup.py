@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from ottla.clients.topic_offsets import OffsetSpec
+from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec
 from ottla.spark import connections
 from ottla.spark.bounds import Bound, ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
 from ottla.spark.given import OptionError
-from ottla.spark.offsets import EARLIEST, LATEST, Offsets, parse_assignment, to_json_object
+from ottla.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    Offsets,
+    Reach,
+    parse_assignment,
+    to_json_object,
+)
 from ottla.spark.options import SourceOptions
-from ottla.structs import TopicPartition
+from ottla.structs import NO_EPOCH, TopicPartition
 
 NO_OFFSET = -1
 
@@ -61,7 +68,19 @@ class OffsetLookup:
         return self._list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
 
     def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
-        return self._list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+        return self.ends(partitions).offsets
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Reach:
+        """The latest offsets, and the epochs of the leaders that tell them."""
+        results = self._ask(dict.fromkeys(partitions, OffsetSpec.LATEST))
+        return Reach(
+            {each: result.offset for each, result in results.items()},
+            {
+                each: result.leader_epoch
+                for each, result in results.items()
+                if result.leader_epoch != NO_EPOCH
+            },
+        )
 
     def _wanted_topics(self, must_exist: bool) -> set[str]:
         existing = self._admin.list_topics()
@@ -84,10 +103,14 @@ class OffsetLookup:
         return wanted & existing
 
     def _list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
+        return {partition: result.offset for partition, result in self._ask(timestamps).items()}
+
+    def _ask(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, ListOffsetsResult]:
         if not timestamps:
             return {}
-        results = self._admin.list_offsets(timestamps, self._options.isolation)
-        return {partition: result.offset for partition, result in results.items()}
+        return self._admin.list_offsets(timestamps, self._options.isolation)
 
     def _specified(self, offsets: Mapping[TopicPartition, int]) -> Offsets:
         earliest = self.earliest([each for each, offset in offsets.items() if offset == EARLIEST])

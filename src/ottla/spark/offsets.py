@@ -1,7 +1,8 @@
 """Offsets of partitions, their JSON, and the ranges that tasks read.
 
 The JSON is that of Spark's Kafka source, `{"topic":{"0":23,"1":45}}`, so that offsets can be copied
-from one to the other.
+from one to the other. What a stream has read also says up to which leader epochs its logs were
+read: `{"topic":{"0":23,"1":45},"leader epochs":{"topic":{"0":4,"1":7}}}`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.structs import TopicPartition
 
 Offsets = dict[TopicPartition, int]
+Epochs = dict[TopicPartition, int]
+JsonNumbers = dict[str, dict[str, int]]
+JsonReach = dict[str, Any]
 EARLIEST = -2
 LATEST = -1
+# No topic has a space in its name.
+EPOCHS = "leader epochs"
 MAX_PARTITION = 2**31 - 1
 OFFSETS_FORM = 'JSON like {"topic":{"0":23,"1":45}}'
 ASSIGNMENT_FORM = 'JSON like {"topic":[0,1]}'
@@ -38,10 +44,44 @@ class OffsetRange:
         return max(0, self.end - self.start)
 
 
+class Reach(NamedTuple):
+    """How far partitions are read: the next offset of each, and the leader epoch of its log then.
+
+    Epochs are missing where brokers do not tell them, and in checkpoints from before their time.
+    """
+
+    offsets: Offsets
+    epochs: Epochs
+
+    @classmethod
+    def from_json_object(cls, kept: Mapping[str, Any]) -> Reach:
+        """What Spark has kept in its checkpoint."""
+        offsets = {topic: partitions for topic, partitions in kept.items() if topic != EPOCHS}
+        return cls(from_json_object(offsets), from_json_object(kept.get(EPOCHS, {})))
+
+    def to_json_object(self) -> JsonReach:
+        """As Spark keeps it in its checkpoint, and shows it in the progress of a query."""
+        offsets: JsonReach = {**to_json_object(self.offsets)}
+        return {**offsets, EPOCHS: to_json_object(self.epochs)} if self.epochs else offsets
+
+
+def parse_reach(text: str) -> Reach:
+    """Offsets, with or without epochs; raises OffsetsError where it is anything else."""
+    found = _object(text, OFFSETS_FORM)
+    epochs = found.pop(EPOCHS, {})
+    if not isinstance(epochs, dict):
+        raise OffsetsError(OFFSETS_FORM)
+    return Reach(_numbers(found, EARLIEST), _numbers(epochs, 0))
+
+
 def parse_offsets(text: str, lowest: int = EARLIEST) -> Offsets:
     """Numbers for partitions; raises OffsetsError where it is anything else."""
+    return _numbers(_object(text, OFFSETS_FORM), lowest)
+
+
+def _numbers(topics: Mapping[str, Any], lowest: int) -> Offsets:
     found: Offsets = {}
-    for topic, partitions in _object(text, OFFSETS_FORM).items():
+    for topic, partitions in topics.items():
         if not isinstance(partitions, dict):
             raise OffsetsError(OFFSETS_FORM)
         for partition, number in partitions.items():
@@ -83,9 +123,9 @@ def _object(text: str, form: str) -> dict[str, Any]:
     return value
 
 
-def to_json_object(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets as Spark keeps them in its checkpoint."""
-    topics: dict[str, dict[str, int]] = {}
+def to_json_object(offsets: Mapping[TopicPartition, int]) -> JsonNumbers:
+    """Numbers of partitions, by topic and partition."""
+    topics: JsonNumbers = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
     return topics

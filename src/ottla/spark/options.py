@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla.spark.bounds import Bound, ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
 from ottla.spark.given import UNITS_MS, Given, OptionError
-from ottla.spark.offsets import OffsetsError, parse_assignment, parse_offsets
+from ottla.spark.offsets import OffsetsError, parse_assignment, parse_offsets, parse_reach
 from ottla.spark.tasks import TaskSizes
 
 STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
@@ -111,6 +111,7 @@ class SourceOptions:
     include_headers: bool
     group_id: str | None
     client: Mapping[str, str]
+    is_stream: bool
 
     @property
     def isolation(self) -> str:
@@ -124,7 +125,7 @@ class SourceOptions:
         starting = _bound(given, "starting", Earliest())
         ending = _bound(given, "ending", Latest())
         _check_batch(given, starting, ending)
-        return cls._of(given, starting, ending)
+        return cls._of(given, starting, ending, is_stream=False)
 
     @classmethod
     def for_stream(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -133,10 +134,10 @@ class SourceOptions:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in given:
                 raise OptionError(f"{given.shown(name)}: a stream has no end; read a batch instead")
-        return cls._of(given, _bound(given, "starting", Latest()), Latest())
+        return cls._of(given, _bound(given, "starting", Latest()), Latest(), is_stream=True)
 
     @classmethod
-    def _of(cls, given: Given, starting: Bound, ending: Bound) -> SourceOptions:
+    def _of(cls, given: Given, starting: Bound, ending: Bound, *, is_stream: bool) -> SourceOptions:
         strategy = strategy_of(given)
         _check_trigger(given)
         return cls(
@@ -152,6 +153,7 @@ class SourceOptions:
             given.flag("includeHeaders", False),
             _group_id(given),
             given.client_settings(),
+            is_stream,
         )
 
 
@@ -241,13 +243,12 @@ def _bound(given: Given, side: str, default: Bound) -> Bound:
         if kind == "offset" and word in ("earliest", "latest"):
             return Earliest() if word == "earliest" else Latest()
         try:
-            numbers = parse_offsets(given[name], lowest=0 if kind == "timestamp" else -2)
+            if kind == "offset":
+                return ByOffset(name, *parse_reach(given[name]))
+            return ByTimestamp(name, parse_offsets(given[name], lowest=0), strategy)
         except OffsetsError as error:
             rule = "earliest, latest or " if kind == "offset" else ""
             raise OptionError(f"{given.shown(name)}: must be {rule}{error}") from None
-        return (
-            ByTimestamp(name, numbers, strategy) if kind == "timestamp" else ByOffset(name, numbers)
-        )
     return default
 
 

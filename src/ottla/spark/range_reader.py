@@ -17,6 +17,8 @@ from ottla.spark.tasks import Task
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ottla.clients.consumer.position_validation import LogTruncationError
+
 
 class RangesPartition(InputPartition):
     """What Spark hands to a task: ranges of offsets, of one partition or of several."""
@@ -34,6 +36,8 @@ def read_ranges(options: SourceOptions, ranges: Task) -> Iterator[pa.RecordBatch
 
 def read_range(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of the range. Those that are deleted meanwhile are reported as lost."""
+    from ottla.clients.consumer.position_validation import LogTruncationError
+
     position = piece.start
     while position < piece.end:
         try:
@@ -41,6 +45,9 @@ def read_range(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.Record
                 yield batch
                 position = batch.column("offset")[-1].as_py() + 1
             return
+        except LogTruncationError as error:
+            piece = _after_truncation(options, piece, position, error)
+            position = piece.start
         except KafkaError as error:
             if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
@@ -60,6 +67,29 @@ def _decoded(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBa
         end_offset=piece.end,
         with_headers=options.include_headers,
     )
+
+
+def _after_truncation(
+    options: SourceOptions, piece: OffsetRange, position: int, error: LogTruncationError
+) -> OffsetRange:
+    """What is left to read of a log that a new leader has cut; raises if that may not be."""
+    from ottla.spark.lookup import OffsetLookup
+
+    where, parting = piece.topic_partition, error.divergent_offset
+    report_data_loss(
+        f"{where} was cut while it was read: the log of its new leader has other records, or none, "
+        f"from {'an offset that is not known' if parting is None else f'offset {parting}'} on, "
+        f"and was read up to {error.position}",
+        fail=options.fail_on_data_loss,
+    )
+    if options.is_stream:
+        # What is there now in their place belongs to the next micro-batch, which begins there.
+        return OffsetRange(where, position, position if parting is None else parting)
+    lookup = OffsetLookup(options)
+    latest = lookup.latest([where])[where]
+    if parting is None:
+        parting = lookup.earliest([where])[where]
+    return OffsetRange(where, min(position, parting), min(piece.end, latest))
 
 
 def _after_loss(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -14,42 +14,54 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ottla.runtime import SystemClock
+from ottla.spark.bounds import epochs_of
 from ottla.spark.data_loss import report_data_loss
 from ottla.spark.group_progress import GroupProgress
-from ottla.spark.offsets import OffsetRange, Offsets, from_json_object, limited, to_json_object
+from ottla.spark.offsets import (
+    Epochs,
+    JsonNumbers,
+    JsonReach,
+    OffsetRange,
+    Offsets,
+    Reach,
+    limited,
+    to_json_object,
+)
 from ottla.spark.options import SourceOptions
 from ottla.spark.range_reader import RangesPartition, read_ranges
+from ottla.spark.truncation import put_back
+from ottla.structs import NO_EPOCH
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.spark.lookup import OffsetLookup
 
-JsonOffsets: TypeAlias = dict[str, dict[str, int]]
-
 
 class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in one process of the driver as long as the query; copies of it read in the tasks.
 
-    An offset is the next one to read of every partition. A partition that is not in the start of a
-    batch is new, and read from its beginning.
+    An offset is the next one to read of every partition, with the leader epoch of its log. A
+    partition that is not in the start of a batch is new, and read from its beginning.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._initial: JsonOffsets | None = None
+        self._initial: JsonReach | None = None
         self._available: Offsets | None = None
         self._latest: Offsets | None = None
         self._clock = SystemClock()
         self._last_trigger_ms: int | None = None
         self._progress = GroupProgress(options.group_id, options.client)
 
-    def initialOffset(self) -> JsonOffsets:  # noqa: N802
+    def initialOffset(self) -> JsonReach:  # noqa: N802
         """Where a query without a checkpoint begins. Spark asks twice; the answer must not move."""
         if self._initial is None:
             lookup = self._lookup()
             partitions = lookup.partitions(must_exist=True)
-            self._initial = to_json_object(lookup.offsets(self._options.starting, partitions))
+            starting = self._options.starting
+            epochs = {**lookup.ends(partitions).epochs, **epochs_of(starting)}
+            self._initial = Reach(lookup.offsets(starting, partitions), epochs).to_json_object()
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -58,26 +70,31 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What comes after this moment is left to the next run."""
-        self._available = self._now(self._lookup())
+        self._available = self._now(self._lookup()).offsets
 
-    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
-        """The end of the next micro-batch. Spark asks when the one before, to `start`, is over."""
-        self._progress.report(from_json_object(start))
+    def latestOffset(self, start: JsonReach, limit: ReadLimit) -> JsonReach:  # noqa: N802
+        """The end of the next micro-batch. Spark asks when the one before, to `start`, is over.
+
+        After an election it is another one even where no record came: so there is a micro-batch in
+        which what was read is compared with the log of the new leader.
+        """
+        begun = Reach.from_json_object(start)
+        self._progress.report(begun.offsets)
         lookup = self._lookup()
-        end = self._now(lookup)
+        end, epochs = self._now(lookup)
         self._latest = end
         if self._available is not None:
             end = {
                 each: min(end.get(each, offset), offset) for each, offset in self._available.items()
             }
         if not isinstance(limit, ReadMaxRows) and self._options.min_offsets_per_trigger is None:
-            return to_json_object(end)
-        begin = self._with_new(lookup, from_json_object(start), end)
+            return reached(begun, end, epochs).to_json_object()
+        begin = self._with_new(lookup, begun.offsets, end)
         if self._is_too_little(begin, end):
             return start
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows)
-        return to_json_object(end)
+        return reached(begun, end, epochs).to_json_object()
 
     def _is_too_little(self, begin: Offsets, end: Offsets) -> bool:
         """Whether a micro-batch should wait for more; the first one of a run never does."""
@@ -93,19 +110,21 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger_ms = now_ms
         return False
 
-    def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
+    def reportLatestOffset(self) -> JsonNumbers | None:  # noqa: N802
         """How far the topics reach, for the progress of the query."""
         return None if self._latest is None else to_json_object(self._latest)
 
-    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
-        """The ranges of a micro-batch; a replayed batch has the same."""
+    def partitions(self, start: JsonReach, end: JsonReach) -> Sequence[InputPartition]:
+        """The ranges of a micro-batch; a replayed batch has the same, if the logs still have it."""
         lookup = self._lookup()
-        begin, stop = from_json_object(start), from_json_object(end)
-        gone = sorted(begin.keys() - stop.keys())
+        begun, ended = Reach.from_json_object(start), Reach.from_json_object(end)
+        gone = sorted(begun.offsets.keys() - ended.offsets.keys())
         if gone:
             self._report(f"{', '.join(map(str, gone))}: deleted, maybe with unread records")
         there = set(lookup.partitions(must_exist=False))
-        earliest = lookup.earliest(sorted(there & stop.keys()))
+        earliest = lookup.earliest(sorted(there & ended.offsets.keys()))
+        begin = put_back(self._options, begun, earliest)
+        stop = put_back(self._options, ended, earliest)
         ranges = [
             self._range(OffsetRange(each, begin.get(each, 0), offset), earliest.get(each))
             for each, offset in stop.items()
@@ -125,8 +144,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return OffsetLookup(self._options)
 
-    def _now(self, lookup: OffsetLookup) -> Offsets:
-        return lookup.latest(lookup.partitions(must_exist=False))
+    def _now(self, lookup: OffsetLookup) -> Reach:
+        return lookup.ends(lookup.partitions(must_exist=False))
 
     def _with_new(self, lookup: OffsetLookup, start: Offsets, end: Offsets) -> Offsets:
         """The start of a batch, with the partitions that came since the last one."""
@@ -150,3 +169,15 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _report(self, what: str) -> None:
         report_data_loss(what, fail=self._options.fail_on_data_loss)
+
+
+def reached(begun: Reach, end: Offsets, epochs: Epochs) -> Reach:
+    """The end of a micro-batch, with the epochs of the leaders that have the records up to it.
+
+    Where nothing is new an older epoch is old news: the end would change to and fro.
+    """
+    found = {}
+    for each, offset in end.items():
+        epoch, before = epochs.get(each, NO_EPOCH), begun.epochs.get(each, NO_EPOCH)
+        found[each] = max(epoch, before) if begun.offsets.get(each) == offset else epoch
+    return Reach(end, {each: epoch for each, epoch in found.items() if epoch != NO_EPOCH})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -10,6 +11,8 @@ from cluster_load import until
 from ottla import Admin, Consumer, LogTruncationError, NewTopic, Producer, TopicPartition
 
 SETTINGS = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+OLD = ["kept 0", "kept 1", "lost 2", "lost 3"]
+NEW = [f"new {number}" for number in range(2, 8)]
 
 
 def write(servers: str, topic: str, values: Iterable[str], acks: str = "1") -> None:
@@ -39,13 +42,9 @@ def take(consumer: Consumer, count: int) -> list[str]:
     return found
 
 
-def test_reader_is_told_that_what_it_has_read_was_lost(cluster, view, unique):
-    """Its place is in the new leader's log, but with other records before it (KIP-320).
-
-    Without a policy poll raises; with one it goes back to where the logs part.
-    """
-    topic, servers = unique("torn"), cluster.bootstrap_servers
-    place = TopicPartition(topic, 0)
+def write_some_to_lose(cluster, view, topic: str) -> TopicPartition:
+    """Two records on brokers 2 and 3, and then two on broker 2 alone."""
+    servers = cluster.bootstrap_servers
     with Admin(servers) as admin:
         admin.create_topics([NewTopic(topic, replica_assignment={0: [2, 3]}, configs=SETTINGS)])
     view.until_all_in_sync(topic, [2, 3])
@@ -53,16 +52,76 @@ def test_reader_is_told_that_what_it_has_read_was_lost(cluster, view, unique):
     cluster.kill_broker(3)
     until(lambda: view.in_sync(topic) == {0: [2]}, "the leader is in sync alone")
     write(servers, topic, ["lost 2", "lost 3"])
+    return TopicPartition(topic, 0)
+
+
+def lose_them(cluster, view, topic: str) -> None:
+    """Have broker 3 lead, and write six records in the place of those two."""
+    cluster.kill_broker(2)
+    cluster.start_broker(3)
+    until(lambda: view.leaders(topic) == {0: 3}, "the one that was out of sync leads")
+    write(cluster.bootstrap_servers, topic, NEW)
+
+
+def test_reader_is_told_that_what_it_has_read_was_lost(cluster, view, unique):
+    """Its place is in the new leader's log, but with other records before it (KIP-320).
+
+    Without a policy poll raises; with one it goes back to where the logs part.
+    """
+    topic, servers = unique("torn"), cluster.bootstrap_servers
+    place = write_some_to_lose(cluster, view, topic)
     with reader(servers, place, "none") as firm, reader(servers, place, "earliest") as mild:
         for consumer in (firm, mild):
-            assert take(consumer, 4) == ["kept 0", "kept 1", "lost 2", "lost 3"]
-        cluster.kill_broker(2)
-        cluster.start_broker(3)
-        until(lambda: view.leaders(topic) == {0: 3}, "the one that was out of sync leads")
-        write(servers, topic, [f"new {number}" for number in range(2, 8)])
+            assert take(consumer, 4) == OLD
+        lose_them(cluster, view, topic)
         with pytest.raises(LogTruncationError) as raised:
             take(firm, 1)
         assert (raised.value.position, raised.value.divergent_offset) == (4, 2)
         firm.seek(place, 2)
         for consumer in (firm, mild):
-            assert take(consumer, 6) == [f"new {number}" for number in range(2, 8)]
+            assert take(consumer, 6) == NEW
+
+
+@pytest.mark.spark
+def test_query_is_told_that_what_it_has_read_was_lost(spark, cluster, view, unique, tmp_path):
+    """The new log has grown past the checkpoint: records 2 and 3 of it were never seen.
+
+    With failOnDataLoss the query fails, and says why; without it goes on where the logs part.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    topic = unique("torn")
+
+    def run(fail_on_data_loss: bool) -> list[str]:
+        """What there is now, from the checkpoint on."""
+        found: list[str] = []
+        source = (
+            spark.readStream.format("ottla")
+            .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .option("failOnDataLoss", fail_on_data_loss)
+        )
+        query = (
+            source.load()
+            .selectExpr("CAST(value AS STRING) AS value")
+            .writeStream.option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .foreachBatch(lambda rows, _: found.extend(row.value for row in rows.collect()))
+            .start()
+        )
+        query.awaitTermination()
+        return found
+
+    write_some_to_lose(cluster, view, topic)
+    assert run(True) == OLD
+    lose_them(cluster, view, topic)
+    with pytest.raises(StreamingQueryException) as raised:
+        run(True)
+    assert re.search(
+        rf"{topic}-0 is not the log any more that was read up to offset 4 in leader epoch \d+; "
+        r"its leader, in epoch \d+, has other records, or none, from offset 2 on",
+        str(raised.value),
+    )
+    assert run(False) == NEW
+    assert run(True) == []

@@ -76,3 +76,14 @@ def test_no_range_is_no_rows(admin):
     admin.log("a", (0, 0))
 
     assert list(reader().read(InputPartition(None))) == []
+
+
+def test_offsets_with_epochs_are_compared_with_the_log(admin):
+    """Those of a stream's progress can be read again, or it is said that they cannot."""
+    admin.log("a", (0, 9))
+    admin.elect("a", 7, cut=3)
+    given = {"startingOffsets": '{"a":{"0":5},"leader epochs":{"a":{"0":6}}}'}
+
+    with pytest.raises(DataLossError, match="a-0 is not the log any more"):
+        reader(**given).partitions()
+    assert ranges(reader(**given, failOnDataLoss="false").partitions()) == [(0, 3, 9)]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ottla.spark.offsets import (
+    OffsetsError,
+    Reach,
     from_json_object,
     limited,
     parse_assignment,
     parse_offsets,
+    parse_reach,
     to_json_object,
 )
 from ottla.structs import TopicPartition
@@ -28,6 +33,24 @@ def test_json_is_that_of_the_kafka_source():
     assert from_json_object(written) == offsets
     assert parse_offsets('{"a":{"1":-1},"b":{"0":9}}') == {A1: -1, B0: 9}
     assert parse_assignment('{"b":[0],"a":[1,0,1]}') == [A0, A1, B0]
+
+
+def test_epochs_stand_beside_the_offsets():
+    """Under a name that no topic can have; offsets alone are the form of Spark's Kafka source."""
+    text = '{"a":{"0":5,"1":7},"leader epochs":{"a":{"0":3}}}'
+    reach = Reach({A0: 5, A1: 7}, {A0: 3})
+
+    assert parse_reach(text) == Reach.from_json_object(json.loads(text)) == reach
+    assert json.dumps(reach.to_json_object(), separators=(",", ":")) == text
+    assert Reach({A0: 5}, {}).to_json_object() == {"a": {"0": 5}}
+    assert parse_reach('{"a":{"0":-2}}') == Reach({A0: -2}, {})
+
+
+@pytest.mark.parametrize("epochs", ["7", '{"a":7}', '{"a":{"0":-1}}', '{"a":{"x":1}}'])
+def test_epochs_of_another_form_are_refused(epochs):
+    """As offsets are."""
+    with pytest.raises(OffsetsError, match="JSON like"):
+        parse_reach(f'{{"a":{{"0":5}},"leader epochs":{epochs}}}')
 
 
 @pytest.mark.parametrize("limit", [1, 3, 10, 99, 100, 101, 1000])

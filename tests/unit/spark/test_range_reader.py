@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.clients.consumer.position_validation import LogTruncationError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import BatchBuilder
 from ottla.spark import connections
@@ -42,10 +43,10 @@ class FakeReader:
 def read(monkeypatch):
     """Reads offsets 2 to 9 of a-0 from a scripted reader; the offsets of the rows."""
 
-    def run(fake, **options):
+    def run(fake, parse=SourceOptions.for_batch, **options):
         monkeypatch.setattr(connections, "partition_reader", lambda settings: fake)
         given = {"kafka.bootstrap.servers": "x:1", "subscribe": "a"}
-        batches = read_range(SourceOptions.for_batch(given | options), OffsetRange(A0, 2, 10))
+        batches = read_range(parse(given | options), OffsetRange(A0, 2, 10))
         return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
     return run
@@ -95,3 +96,33 @@ def test_other_errors_are_not_hidden(read):
 
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
         read(FakeReader(([], error)), failOnDataLoss="false")
+
+
+def cut(position, parting):
+    """What a reader says of a new leader's log; it has handed out whole Arrow batches only."""
+    return LogTruncationError(A0, position, parting)
+
+
+def test_log_that_is_cut_while_it_is_read_is_lost_data(read):
+    """Its new leader has other records at offsets that were read."""
+    fake = FakeReader(([wire_batch(2, 6)], cut(6, 4)))
+
+    with pytest.raises(DataLossError, match=r"a-0 was cut .* offset 4 on, and was read up to 6"):
+        read(fake)
+
+
+def test_batch_goes_on_in_the_new_log_as_far_as_it_reaches(read, admin):
+    """From where the logs part, with failOnDataLoss=false."""
+    admin.log("a", (0, 8))
+    fake = FakeReader(([], cut(6, 4)), ([wire_batch(2, 8)], None))
+
+    assert read(fake, failOnDataLoss="false") == [2, 3, 4, 5, 6, 7]
+    assert fake.asked[1] == (A0, 2, 8, "read_uncommitted")
+
+
+@pytest.mark.parametrize(("parting", "found"), [(4, [2, 3]), (None, [])])
+def test_stream_leaves_the_new_log_to_the_next_micro_batch(read, parting, found):
+    """That one begins where the logs part: what it will read is not read twice."""
+    fake = FakeReader(([], cut(6, parting)), ([wire_batch(0, 5)], None))
+
+    assert read(fake, SourceOptions.for_stream, failOnDataLoss="false") == found

@@ -188,3 +188,103 @@ def test_without_a_group_nobody_is_told(admin):
     reader().latestOffset({"a": {"0": 0}}, ReadAllAvailable())
 
     assert admin.told == []
+
+
+def with_epoch(offset, epoch):
+    """Where a query stands in partition 0."""
+    return {"a": {"0": offset}, "leader epochs": {"a": {"0": epoch}}}
+
+
+def test_offsets_say_in_which_epochs_their_logs_were_read(admin):
+    """The first one, and the end of each micro-batch; the display of the progress does not."""
+    admin.log("a", (0, 5), (0, 3))
+    admin.elect("a", 7)
+    stream = reader()
+    start = stream.initialOffset()
+
+    assert start == {"a": {"0": 0, "1": 0}, "leader epochs": {"a": {"0": 7}}}
+    end = {"a": {"0": 5, "1": 3}, "leader epochs": {"a": {"0": 7}}}
+    assert stream.latestOffset(start, ReadAllAvailable()) == end
+    assert stream.reportLatestOffset() == {"a": {"0": 5, "1": 3}}
+
+
+def test_new_leader_is_a_micro_batch_without_records(admin):
+    """In it what was read is compared with the leader's log; a leader of old is none."""
+    admin.log("a", (0, 5))
+    admin.elect("a", 7)
+    stream = reader()
+    assert stream.latestOffset(with_epoch(5, 7), ReadAllAvailable()) == with_epoch(5, 7)
+
+    admin.elect("a", 6)
+    assert stream.latestOffset(with_epoch(5, 7), ReadAllAvailable()) == with_epoch(5, 7)
+    admin.elect("a", 8)
+    assert stream.latestOffset(with_epoch(5, 7), ReadAllAvailable()) == with_epoch(5, 8)
+
+
+def test_checkpoint_from_before_epochs_were_kept_goes_on(admin):
+    """It is read as it is, and gets epochs with its next micro-batch."""
+    admin.log("a", (0, 9))
+    admin.elect("a", 7, cut=2)
+    stream = reader()
+    end = stream.latestOffset({"a": {"0": 5}}, ReadAllAvailable())
+
+    assert end == with_epoch(9, 7)
+    assert ranges(stream.partitions({"a": {"0": 5}}, end)) == [(0, 5, 9)]
+
+
+def test_offsets_with_epochs_can_be_given(admin):
+    """As copied from the progress of another query; then the log is compared from the start."""
+    admin.log("a", (0, 9))
+    admin.elect("a", 7, cut=3)
+    stream = reader(startingOffsets='{"a":{"0":5},"leader epochs":{"a":{"0":6}}}')
+
+    assert stream.initialOffset() == with_epoch(5, 6)
+    with pytest.raises(DataLossError, match="a-0 is not the log any more"):
+        stream.partitions(stream.initialOffset(), with_epoch(9, 7))
+
+
+@pytest.mark.parametrize(
+    ("cut", "start", "end", "kept"),
+    [
+        (3, with_epoch(5, 6), with_epoch(9, 7), [(0, 3, 9)]),
+        (3, with_epoch(5, 6), with_epoch(5, 7), [(0, 3, 5)]),
+        (3, with_epoch(5, 6), with_epoch(4, 7), [(0, 3, 4)]),
+        (5, with_epoch(5, 6), with_epoch(9, 7), [(0, 5, 9)]),
+        # A batch that was planned before the election, and is run again.
+        (7, with_epoch(5, 6), with_epoch(9, 6), [(0, 5, 7)]),
+        (3, with_epoch(5, 6), with_epoch(9, 6), []),
+    ],
+)
+def test_log_of_a_new_leader_is_read_from_where_it_parts(admin, cut, start, end, kept):
+    """With failOnDataLoss=false: nothing that came in the place of lost records is passed over."""
+    admin.log("a", (0, 9))
+    admin.elect("a", 7, cut=cut)
+
+    assert ranges(reader(failOnDataLoss="false").partitions(start, end)) == kept
+
+
+def test_log_that_does_not_know_the_epoch_is_read_from_its_beginning(admin, caplog):
+    """A topic that was deleted and made anew, and has grown past the checkpoint."""
+    admin.log("a", (1, 9))
+    admin.elect("a", 7, cut=-1)
+
+    with pytest.raises(DataLossError, match="knows nothing of that epoch: the topic was made anew"):
+        reader().partitions(with_epoch(5, 6), with_epoch(9, 7))
+    with caplog.at_level(logging.WARNING):
+        found = reader(failOnDataLoss="false").partitions(with_epoch(5, 6), with_epoch(9, 7))
+    assert ranges(found) == [(0, 1, 9)]
+    assert "going on, as failOnDataLoss is false" in caplog.text
+
+
+def test_truncated_log_fails_the_query_with_all_that_is_known(admin):
+    """Records at the old offsets are others: it was read on in silence."""
+    admin.log("a", (0, 9))
+    admin.elect("a", 7, cut=3)
+
+    with pytest.raises(
+        DataLossError,
+        match=r"a-0 is not the log any more that was read up to offset 5 in leader epoch 6; its "
+        r"leader, in epoch 7, has other records, or none, from offset 3 on.*; "
+        r"set the option failOnDataLoss to false",
+    ):
+        reader().partitions(with_epoch(5, 6), with_epoch(9, 7))

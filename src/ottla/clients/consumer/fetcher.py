@@ -25,6 +25,7 @@ from ottla.clients.consumer.subscription_state import (
     PartitionState,
     SubscriptionState,
 )
+from ottla.clients.epoch_ends import parting_of
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, Purpose, connection_id
 from ottla.clients.topic_offsets import IsolationLevel
@@ -352,7 +353,7 @@ class Fetcher:
         if state.buffered:
             self._pause_fetching(state)  # what is there is read first; then it is seen again
         else:
-            self._validator.diverge(state, found.epoch, found.end_offset, leader_epoch)
+            self._validator.diverge(state, parting_of(found), leader_epoch)
 
     def _on_records(self, state: PartitionState, data: PartitionData) -> None:
         aborted = None

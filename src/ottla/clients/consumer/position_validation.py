@@ -9,31 +9,21 @@ before the position is fetched again. It ends before the position where the log 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from ottla.clients.consumer.fetch_errors import FETCH_AGAIN
 from ottla.clients.consumer.reset_strategy import RESETS
 from ottla.clients.consumer.subscription_state import PartitionState, SubscriptionState
+from ottla.clients.epoch_ends import EpochQuestion, Parting, epoch_ends, parting_before
 from ottla.clients.metadata import Metadata
-from ottla.clients.network_client import NetworkClient, response_error
-from ottla.clients.topic_offsets import NO_OFFSET, by_topic
+from ottla.clients.network_client import NetworkClient
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
+from ottla.protocol.leader_epoch import EpochEndOffset
 from ottla.structs import NO_EPOCH, NO_LEADER, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-CONSUMER_REPLICA_ID = -1
-# Brokers let readers ask from this version on; before it only other brokers may.
-FIRST_VERSION_FOR_READERS = 3
 
 
 class LogTruncationError(KafkaError):
@@ -145,16 +135,14 @@ class PositionValidator:
                 self._runtime.scheduler.spawn(question, f"validate positions at {leader}")
         return must_wait
 
-    def diverge(
-        self, state: PartitionState, epoch: int, end_offset: int, leader_epoch: int
-    ) -> None:
-        """The leader's log is another one from `end_offset` on, or from who knows where (-1).
+    def diverge(self, state: PartitionState, parting: Parting, leader_epoch: int) -> None:
+        """The leader's log is another one than was read, from the parting on.
 
         Without a policy the application is told; with one reading goes on at the first offset that
         differs, which is the nearest place where nothing is passed over.
         """
         position = state.fetch_offset
-        divergent = None if end_offset == NO_OFFSET else min(end_offset, position)
+        divergent = None if parting.offset is None else min(parting.offset, position)
         reset = RESETS.get(self._config.auto_offset_reset)
         if reset is None:
             self._retry_later(state)
@@ -175,7 +163,7 @@ class PositionValidator:
                 position,
                 divergent,
             )
-            state.seek(divergent, epoch)
+            state.seek(divergent, parting.epoch)
             state.validate(leader_epoch)
 
     def _is_late(self, state: PartitionState) -> bool:
@@ -193,35 +181,21 @@ class PositionValidator:
         state.retry_at_ms = self._runtime.clock.monotonic_ms() + self._config.retry_backoff_ms
 
     async def _ask_leader(self, leader: int, asked: Sequence[Asked]) -> None:
+        questions = {
+            each.state.topic_partition: EpochQuestion(each.epoch, each.leader_epoch)
+            for each in asked
+        }
         try:
             if self._is_closed:
                 return
-            response = await self._send(leader, asked)
+            answers = await epoch_ends(self._client, leader, questions)
         except KafkaError as error:
-            self._on_refusal(asked, error)
+            self._on_answers(asked, dict.fromkeys(questions, error))
         else:
-            self._on_response(asked, response)
+            self._on_answers(asked, answers)
         finally:
             self._under_way.discard(leader)
         self._on_answer()
-
-    async def _send(self, leader: int, asked: Sequence[Asked]) -> OffsetForLeaderEpochResponse:
-        by_partition = {each.state.topic_partition: each for each in asked}
-        request = OffsetForLeaderEpochRequest(replica_id=CONSUMER_REPLICA_ID)
-        for topic, partitions in by_topic(by_partition).items():
-            entry = OffsetForLeaderTopic(topic=topic)
-            for partition in partitions:
-                each = by_partition[TopicPartition(topic, partition)]
-                entry.partitions.append(
-                    OffsetForLeaderPartition(
-                        partition=partition,
-                        current_leader_epoch=each.leader_epoch,
-                        leader_epoch=each.epoch,
-                    )
-                )
-            request.topics.append(entry)
-        response = await self._client.send(leader, request, low=FIRST_VERSION_FOR_READERS)
-        return cast(OffsetForLeaderEpochResponse, response)
 
     def _current(self, asked: Sequence[Asked]) -> dict[TopicPartition, Asked]:
         """Those whose position is still the one that was asked about; others are asked again."""
@@ -231,31 +205,24 @@ class PositionValidator:
             if self._subscriptions.is_current(each.state, each.generation) and each.is_answered_for
         }
 
-    def _on_refusal(self, asked: Sequence[Asked], error: KafkaError) -> None:
-        for each in self._current(asked).values():
-            self._on_partition_error(each, error)
-
-    def _on_response(self, asked: Sequence[Asked], response: OffsetForLeaderEpochResponse) -> None:
-        current = self._current(asked)
-        for topic in response.topics:
-            for end in topic.partitions:
-                each = current.pop(TopicPartition(topic.topic, end.partition), None)
-                if each is not None:
-                    self._on_end(each, end)
-        for each in current.values():
-            self._retry_later(each.state)  # the answer leaves it out
+    def _on_answers(
+        self, asked: Sequence[Asked], answers: Mapping[TopicPartition, EpochEndOffset | KafkaError]
+    ) -> None:
+        for where, each in self._current(asked).items():
+            answer = answers.get(where)
+            if answer is None:
+                self._retry_later(each.state)  # it is left out
+            elif isinstance(answer, KafkaError):
+                self._on_partition_error(each, answer)
+            else:
+                self._on_end(each, answer)
 
     def _on_end(self, asked: Asked, end: EpochEndOffset) -> None:
-        state = asked.state
-        error = response_error(end.error_code, f"validation of {state.topic_partition}")
-        if error is not None:
-            self._on_partition_error(asked, error)
-        elif end.end_offset == NO_OFFSET or end.leader_epoch == NO_EPOCH:
-            self.diverge(state, NO_EPOCH, NO_OFFSET, asked.leader_epoch)
-        elif end.end_offset < asked.offset:
-            self.diverge(state, end.leader_epoch, end.end_offset, asked.leader_epoch)
+        parting = parting_before(asked.offset, end)
+        if parting is None:
+            asked.state.validate(asked.leader_epoch)
         else:
-            state.validate(asked.leader_epoch)
+            self.diverge(asked.state, parting, asked.leader_epoch)
 
     def _on_partition_error(self, asked: Asked, error: KafkaError) -> None:
         state = asked.state

@@ -1,0 +1,59 @@
+"""Whether logs are still those that a query has read; asked in the driver for each batch (KIP-320).
+
+After an unclean election the leader may lack records that were read, and have others at their
+offsets. So the epochs of the logs are kept with the offsets, and their leaders are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.spark import connections
+from ottla.spark.data_loss import report_data_loss
+from ottla.spark.offsets import Offsets, Reach
+from ottla.spark.options import SourceOptions
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.clients.partition_reader import ReadUpTo, Truncation
+
+
+def put_back(
+    options: SourceOptions, reach: Reach, earliest: Mapping[TopicPartition, int]
+) -> Offsets:
+    """The offsets; where a log is not the one that was read, the first one at which it differs.
+
+    That is reported as lost data. Where it is not known it is the first one of the log: nothing is
+    passed over. Partitions that are not in `earliest` are not there, and stay as they are.
+    """
+    from ottla.clients.partition_reader import ReadUpTo
+
+    read = {
+        each: ReadUpTo(offset, reach.epochs[each])
+        for each, offset in reach.offsets.items()
+        if each in reach.epochs and each in earliest
+    }
+    if not read:
+        return reach.offsets
+    truncations = connections.partition_reader(options.client).truncations(read)
+    offsets = dict(reach.offsets)
+    for each, found in sorted(truncations.items()):
+        report_data_loss(sentence_of(each, read[each], found), fail=options.fail_on_data_loss)
+        offsets[each] = earliest[each] if found.offset is None else found.offset
+    return offsets
+
+
+def sentence_of(where: TopicPartition, read: ReadUpTo, found: Truncation) -> str:
+    """What a user is told."""
+    if found.offset is None:
+        differs = "knows nothing of that epoch: the topic was made anew, or records were lost"
+    else:
+        differs = (
+            f"has other records, or none, from offset {found.offset} on: they were lost in an "
+            "unclean election"
+        )
+    return (
+        f"{where} is not the log any more that was read up to offset {read.offset} in leader epoch "
+        f"{read.epoch}; its leader, in epoch {found.leader_epoch}, {differs}"
+    )
