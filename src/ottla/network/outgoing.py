@@ -19,6 +19,11 @@ MAX_BUFFERS_PER_CALL = min(os.sysconf("SC_IOV_MAX"), 1024)
 # What a client that sends ahead may have waiting for it before no more of its requests are taken.
 MAX_QUEUED_BYTES = 256 * 1024
 MAX_QUEUED_PARTS = 64
+# A region of a file that is not larger is sent together with what stands around it, in one call
+# and one packet: to copy it costs less than calls of its own. An answer with very many of them
+# must not fill the memory, though.
+SMALL_REGION_BYTES = 16 * 1024
+MAX_COPIED_BYTES = 64 * 1024
 # How much of a file is read at once in the background, where the page cache has not got it.
 READ_AHEAD_BYTES = 2 * 1024 * 1024
 
@@ -47,7 +52,8 @@ class TruncatedFileError(Exception):
 class Outgoing:
     """A queue of buffers and file regions, sent in order.
 
-    `bytes_in_memory` is what the buffers in the queue hold; file regions take no memory.
+    `bytes_in_memory` is what the buffers in the queue hold; file regions take no memory, but small
+    ones are read and become buffers.
     `is_reading` says that a job in the background reads what comes next.
     """
 
@@ -67,9 +73,25 @@ class Outgoing:
     def extend(self, parts: Iterable[Part]) -> None:
         """Queue the parts of one answer."""
         for part in parts:
-            if not isinstance(part, FileRegion):
-                self.bytes_in_memory += len(part)
+            if isinstance(part, FileRegion):
+                copy = self._copy_of(part)
+                if copy is None:
+                    self._parts.append(part)
+                    continue
+                part = copy
+            self.bytes_in_memory += len(part)
             self._parts.append(part)
+
+    def _copy_of(self, region: FileRegion) -> bytes | None:
+        """The bytes of a small region; None where reading might wait, or fails."""
+        size, position = region.size, region.position
+        if size > SMALL_REGION_BYTES or self.bytes_in_memory + size > MAX_COPIED_BYTES:
+            return None
+        try:
+            data = region.read() if region.file.is_cached(size, position) else b""
+        except OSError:
+            return None
+        return data if len(data) == size else None
 
     def has_room(self) -> bool:
         """Whether another answer may be queued before some of this is sent."""

@@ -10,9 +10,11 @@ from ottla.network.outgoing import (
     ALL,
     COLD,
     FULL,
+    MAX_COPIED_BYTES,
     MAX_QUEUED_PARTS,
     PART,
     READ_AHEAD_BYTES,
+    SMALL_REGION_BYTES,
     Outgoing,
     TruncatedFileError,
 )
@@ -89,11 +91,31 @@ def test_several_buffers_are_gathered_in_one_call() -> None:
 def test_buffers_before_a_file_region_ask_the_kernel_to_wait() -> None:
     """The head of a fetch response shall not travel in a packet of its own."""
     outgoing, transport = Outgoing(), FakeTransport()
+    records = bytes(SMALL_REGION_BYTES + 1)
+    outgoing.extend([b"head", region(records), b"tail"])
+
+    assert outgoing.flush(transport, 1 << 20) is ALL
+    assert transport.calls == ["send more", "send", "send"]
+    assert bytes(transport.sent) == b"head" + records + b"tail"
+
+
+def test_small_file_region_leaves_in_one_call_with_what_stands_around_it() -> None:
+    """Nobody is woken for a part of a small answer."""
+    outgoing, transport = Outgoing(), FakeTransport()
     outgoing.extend([b"head", region(b"records"), b"tail"])
 
     assert outgoing.flush(transport, 1000) is ALL
-    assert transport.calls == ["send more", "send", "send"]
+    assert transport.calls == ["send all"]
     assert bytes(transport.sent) == b"headrecordstail"
+
+
+def test_very_many_small_file_regions_do_not_fill_the_memory() -> None:
+    """What a peer that does not read has waiting for it stays in the files."""
+    outgoing = Outgoing()
+    part = region(bytes(SMALL_REGION_BYTES))
+    outgoing.extend([part] * 1000)
+
+    assert outgoing.bytes_in_memory == MAX_COPIED_BYTES
 
 
 @pytest.mark.parametrize("room", range(1, 26))
@@ -121,13 +143,13 @@ def test_socket_without_room_says_so() -> None:
 def test_flush_stops_at_the_byte_limit_of_the_turn() -> None:
     """The rest of a large region has to wait, though the socket would take it."""
     outgoing, transport = Outgoing(), FakeTransport()
-    outgoing.extend([region(bytes(1000)), b"tail"])
+    outgoing.extend([region(bytes(100_000)), b"tail"])
 
-    assert outgoing.flush(transport, 400) is PART
-    assert len(transport.sent) == 400
-    assert outgoing.flush(transport, 400) is PART
-    assert outgoing.flush(transport, 400) is ALL
-    assert len(transport.sent) == 1004
+    assert outgoing.flush(transport, 40_000) is PART
+    assert len(transport.sent) == 40_000
+    assert outgoing.flush(transport, 40_000) is PART
+    assert outgoing.flush(transport, 40_000) is ALL
+    assert len(transport.sent) == 100_004
 
 
 def test_region_beyond_the_end_of_its_file_is_an_error() -> None:
