@@ -35,7 +35,12 @@ class DelayedOperations:
         self._is_scheduled = False
 
     def note_progress(self, topic_partition: TopicPartition) -> None:
-        """A high watermark has risen outside of any request: serve whoever waits in a moment."""
+        """A high watermark has risen outside of any request: serve whoever waits in a moment.
+
+        With every batch that a follower copies that happens, and hardly ever does anybody wait.
+        """
+        if topic_partition not in self.produces and topic_partition not in self.fetches:
+            return
         self.committed[topic_partition] = None
         if not self._is_scheduled:
             self._is_scheduled = True

@@ -103,8 +103,10 @@ class AwakePartitions:
             self.awake[topic_partition] = request
 
     def rouse(self, now_ms: int) -> None:
-        """Look at all, if the last time was long enough ago."""
+        """Look at all and note them again, if the last time was long enough ago."""
         if now_ms - self.roused_at_ms >= ROUSE_MS:
+            for request in self.all.values():
+                request.noted_by = None
             self.awake = dict(self.all)
             self.roused_at_ms = now_ms
 
@@ -114,8 +116,8 @@ class FetchPartition:
     """What one partition is asked for; `max_bytes` is the partition's own limit.
 
     A fetch session keeps it, with what its reader was told last. `noted_by` is the leadership that
-    has taken down, at `noted_at_ms`, from where a follower fetches. In a follower's `session` it
-    sleeps while there is no news, until the partition wakes it.
+    has taken down not long ago from where a follower fetches. In a follower's `session` it sleeps
+    while there is no news, until the partition wakes it.
     """
 
     topic_partition: TopicPartition
@@ -128,7 +130,6 @@ class FetchPartition:
     told_high_watermark: int = field(default=UNKNOWN_OFFSET, compare=False)
     told_log_start_offset: int = field(default=UNKNOWN_OFFSET, compare=False)
     noted_by: object | None = field(default=None, compare=False, repr=False)
-    noted_at_ms: int = field(default=0, compare=False)
     session: AwakePartitions | None = field(default=None, compare=False, repr=False)
 
 

@@ -10,7 +10,6 @@ from ottla.replication.delayed_fetch import FetchResults
 from ottla.replication.delayed_operations import DelayedOperations
 from ottla.replication.exchange import (
     NO_REPLICA,
-    ROUSE_MS,
     FetchParams,
     FetchPartition,
     FetchPartitionResult,
@@ -18,7 +17,6 @@ from ottla.replication.exchange import (
 from ottla.replication.partition import Partition
 from ottla.replication.replica_selector import replica_in_rack
 from ottla.replication.replication_quota import ReplicationQuota
-from ottla.runtime import Clock
 from ottla.structs import TopicPartition
 
 
@@ -33,13 +31,11 @@ class FetchReads:
         self,
         partitions: Mapping[TopicPartition, Partition],
         offline_partitions: Set[TopicPartition],
-        clock: Clock,
         quota: ReplicationQuota,
         is_rack_aware: bool,
     ) -> None:
         self.partitions = partitions
         self.offline_partitions = offline_partitions
-        self.clock = clock
         self.quota = quota
         self.is_rack_aware = is_rack_aware
         self.cluster: Cluster | None = None
@@ -72,16 +68,21 @@ class FetchReads:
         self, replica_id: int, requests: Iterable[FetchPartition]
     ) -> list[FetchPartition]:
         """Those that a follower has to hear of; the others sleep from now on."""
-        since_ms = self.clock.monotonic_ms() - ROUSE_MS
         found = []
         for request in requests:
             partition = self.partitions.get(request.topic_partition)
-            if partition is None or partition.has_news_for(request, since_ms):
+            if partition is None or not self._sleeps(replica_id, request, partition):
                 found.append(request)
-            elif request.session is not None:
-                request.session.awake.pop(request.topic_partition, None)
-                partition.sleepers[replica_id] = request
         return found
+
+    def _sleeps(self, replica_id: int, request: FetchPartition, partition: Partition) -> bool:
+        """Whether there is no news; then it is not looked at before there is some."""
+        if partition.has_news_for(request):
+            return False
+        if request.session is not None:
+            request.session.awake.pop(request.topic_partition, None)
+            partition.sleepers[replica_id] = request
+        return True
 
     def _read(
         self,
@@ -117,7 +118,6 @@ class FetchReads:
         delayed: DelayedOperations,
     ) -> None:
         """Take down how far the follower has come, wherever it could be served."""
-        now_ms = self.clock.monotonic_ms()
         for request in requests:
             result = results.get(request.topic_partition)
             if result is None or result.is_urgent:
@@ -128,13 +128,14 @@ class FetchReads:
             except KafkaError as error:
                 results[request.topic_partition] = FetchPartitionResult(error.error)
                 continue
-            request.noted_by, request.noted_at_ms = partition.leading, now_ms
+            request.noted_by = partition.leading
             if rises:
                 partition.wake_followers()
                 delayed.committed[request.topic_partition] = None
                 result.high_watermark = partition.high_watermark
             if moves:
                 delayed.delete_records.check_and_complete(request.topic_partition)
+            self._sleeps(params.replica_id, request, partition)
 
     def note_sent(self, results: FetchResults) -> None:
         """This goes to a follower: the bytes of it may count against the leader's rate."""

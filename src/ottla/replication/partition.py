@@ -122,11 +122,8 @@ class Partition:
                 if request.session is not None:
                     request.session.wake(request)
 
-    def has_news_for(self, request: FetchPartition, since_ms: int) -> bool:
-        """Whether a follower's fetch has to look here: False if it waits where it has before.
-
-        It is noted again where it was not since `since_ms`, so that it counts as caught up.
-        """
+    def has_news_for(self, request: FetchPartition) -> bool:
+        """Whether a follower's fetch has to look here: False if it waits where it has before."""
         log = self.log
         return (
             request.noted_by is not self.leading
@@ -134,7 +131,6 @@ class Partition:
             or request.fetch_offset != log.log_end_offset
             or request.told_high_watermark != log.high_watermark
             or request.told_log_start_offset != log.log_start_offset
-            or request.noted_at_ms < since_ms
         )
 
     def on_follower_fetch(self, request: FetchPartition, params: FetchParams) -> tuple[bool, bool]:

@@ -79,7 +79,6 @@ class ReplicaManager:
         self._reads = FetchReads(
             self.partitions,
             self.offline_partitions,
-            runtime.clock,
             self.leader_quota,
             config.replica_selector_class.endswith(RACK_AWARE_SELECTOR),
         )

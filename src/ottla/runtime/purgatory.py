@@ -103,6 +103,10 @@ class DelayedOperationPurgatory(Generic[K]):
         self._leftover_count = 0
         self._watchers: dict[K, list[DelayedOperation]] = {}
 
+    def __contains__(self, key: object) -> bool:
+        """Whether an operation may wait for this key."""
+        return key in self._watchers
+
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[K]) -> bool:
         """Complete the operation, or keep it under each key; was it completed?"""
         if operation.is_completed or operation.try_complete():

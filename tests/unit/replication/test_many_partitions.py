@@ -21,9 +21,14 @@ PARTITIONS = [TopicPartition("t", index) for index in range(COUNT)]
 
 
 @pytest.fixture
-def world():
+def settings():
+    return {}
+
+
+@pytest.fixture
+def world(settings):
     """Three brokers with copies of all partitions; broker 1 leads them."""
-    world = ReplicaWorld()
+    world = ReplicaWorld(settings=settings)
     for topic_partition in PARTITIONS:
         world.create(topic_partition=topic_partition)
     world.advance(1_000)
@@ -107,6 +112,24 @@ def test_follower_without_news_counts_as_caught_up(world):
     now_ms = world.runtime.clock.monotonic_ms()
     for replica in partition.leading.followers.values():
         assert now_ms - replica.last_caught_up_ms <= ROUSE_MS + 600
+
+
+@pytest.mark.parametrize("settings", [{"replica.fetch.wait.max.ms": "501"}])
+def test_idle_partition_is_read_once_when_it_is_noted_that_it_has_caught_up(world, calls):
+    """It was read again as the fetch ended, where timers are a little late: half of the reads."""
+    world.advance(2_000)
+    calls.clear()
+    world.advance(10_000)
+
+    assert 0 < calls["read_records"] <= calls["on_follower_fetch"]
+
+
+def test_copied_batch_takes_no_turn_where_nobody_waits(world):
+    """With every batch a follower's loop took one more, to look for fetches that wait."""
+    delayed = world.brokers[2].manager.delayed
+    delayed.note_progress(PARTITIONS[5])
+
+    assert not delayed.committed
 
 
 def test_change_of_all_leaders_is_told_to_a_waiting_follower_once(world, monkeypatch):
