@@ -71,6 +71,15 @@ def java() -> None:
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="session")
+def access_log() -> Path:
+    """A real access log of ten thousand requests, kept beside the repository."""
+    path = Path(__file__).parents[2] / "shared" / "data" / "access.log"
+    if not path.exists():
+        pytest.skip(f"the real access log is missing: {path}")
+    return path
+
+
 @dataclass(frozen=True)
 class Certificates:
     """PEM files. An authority is the certificate that others are signed with; the rest are a

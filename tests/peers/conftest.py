@@ -8,23 +8,22 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "system" / "cluster"))
+
+from cluster_load import ClusterView
+from downloads import kafka_jars
+from kafka_tools import KafkaTools
+from peer_cluster import PeerCluster
+
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.zookeeper_process import ZooKeeperProcess
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parent / "system" / "cluster"))
-
-from cluster_load import ClusterView  # noqa: E402
-from downloads import kafka_jars  # noqa: E402
-from kafka_tools import KafkaTools  # noqa: E402
-from peer_cluster import PeerCluster  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):
     """A peer is a JVM or a compiled program, and the first run fetches it: give it time."""
     for item in items:
-        if HERE in item.path.parents:
+        if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(900))
 
 
@@ -67,9 +66,7 @@ def running_cluster(
 def cluster(running_cluster: PeerCluster) -> Iterator[PeerCluster]:
     """The cluster; brokers that a test has killed or stopped are started again after it."""
     yield running_cluster
-    for broker_id in running_cluster.brokers:
-        if broker_id not in running_cluster.live_brokers:
-            running_cluster.start_broker(broker_id)
+    running_cluster.mend()
 
 
 @pytest.fixture

@@ -9,32 +9,19 @@ import sys
 from collections import Counter, defaultdict
 from datetime import datetime
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 pytestmark = pytest.mark.spark
 
-LOG = Path(__file__).parents[3] / "shared" / "data" / "access.log"
 LINE = re.compile(
     r'(\S+) \S+ \S+ \[([^]]+)\] "((?:[^"\\]|\\.)*)" (\d+) (\d+|-) '
     r'"((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)"'
 )
 ASSETS = (
-    "css",
-    "js",
-    "png",
-    "jpg",
-    "jpeg",
-    "gif",
-    "ico",
-    "svg",
-    "webp",
-    "woff",
-    "woff2",
-    "ttf",
-    "map",
+    *("css", "js", "png", "jpg", "jpeg", "gif", "ico"),
+    *("svg", "webp", "woff", "woff2", "ttf", "map"),
 )
 CRAWLER_WORDS = ("bot", "crawl", "spider", "slurp")
 
@@ -173,15 +160,13 @@ def needs_java(spark):
     """The demo's own process needs what the session of the tests needs."""
 
 
-def test_demo_of_a_real_log(needs_java, tmp_path):
+def test_demo_of_a_real_log(needs_java, access_log, tmp_path):
     """Every line of the log is accounted for, and every figure is that of a plain script."""
-    if not LOG.exists():
-        pytest.skip(f"the real access log is missing: {LOG}")
-    lines = LOG.read_text(encoding="utf-8").splitlines()
+    lines = access_log.read_text(encoding="utf-8").splitlines()
     figures = Figures(lines)
     output = tmp_path / "demo-output"
 
-    printed = run_demo(output, "--log", str(LOG))
+    printed = run_demo(output, "--log", str(access_log))
 
     assert printed[-1] == "demo: 10000 events in, 10000 read by the pipeline, 0 lost, 0 duplicated"
     assert "9,999 parsed + 1 malformed = 10,000 rows; 1 in web-traffic.dead-letter" in printed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -17,24 +16,12 @@ from ottla.testing.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.spark
 
-LOG = Path(__file__).parents[3] / "shared" / "data" / "access.log"
 LINE = re.compile(
     r'(\S+) \S+ \S+ \[([^]]+)\] "(\S+) (\S+) HTTP/[\d.]+" (\d+) (\d+|-) "([^"]*)" "[^"]*"'
 )
 NO_PAGES = (
-    "css",
-    "js",
-    "png",
-    "jpg",
-    "jpeg",
-    "gif",
-    "ico",
-    "svg",
-    "webp",
-    "woff",
-    "woff2",
-    "ttf",
-    "map",
+    *("css", "js", "png", "jpg", "jpeg", "gif", "ico"),
+    *("svg", "webp", "woff", "woff2", "ttf", "map"),
 )
 SITE = re.compile(r"https?://(?:www\.)?semicomplete\.com")
 
@@ -48,12 +35,10 @@ def pipeline_broker(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def requests():
+def requests(access_log):
     """Client, time, method, path, status, size and referrer of each request of the log."""
-    if not LOG.exists():
-        pytest.skip(f"the real access log is missing: {LOG}")
     found = []
-    for line in LOG.read_text(encoding="utf-8").splitlines():
+    for line in access_log.read_text(encoding="utf-8").splitlines():
         if match := LINE.fullmatch(line):
             client, time, method, path, status, size, referrer = match.groups()
             moment = datetime.strptime(time, "%d/%b/%Y:%H:%M:%S %z")
@@ -100,7 +85,7 @@ def is_page(path, status):
     return status < 400 and path.lower().rpartition(".")[2] not in NO_PAGES
 
 
-def test_news_feed_of_the_log(requests, run):
+def test_news_feed_of_the_log(requests, run, access_log):
     """Every page that a client reads is in the feed of every other client of its network."""
     networks = defaultdict(set)
     for client, *_ in requests:
@@ -111,7 +96,7 @@ def test_news_feed_of_the_log(requests, run):
             for follower in networks[client.rpartition(".")[0]] - {client}:
                 feeds[follower].append((client, time))
 
-    tables = run("news_feed", FeedRequest(0, 0, LOG))
+    tables = run("news_feed", FeedRequest(0, 0, access_log))
 
     assert tables["feed_sizes"] == {
         (follower, len(feed), len({actor for actor, _ in feed}), max(time for _, time in feed))
@@ -120,7 +105,7 @@ def test_news_feed_of_the_log(requests, run):
     assert len(feeds) > 100
 
 
-def test_ranking_of_the_log(requests, run):
+def test_ranking_of_the_log(requests, run, access_log):
     """Views, click-throughs, votes, scores and ranks of all pages, and of the last hour's."""
     counts = defaultdict(Counter)
     for _, time, _, path, status, _, referrer in requests:
@@ -135,7 +120,7 @@ def test_ranking_of_the_log(requests, run):
             counts[path, hour]["vote"] += 1
     last = max(hour for _, hour in counts)
 
-    tables = run("ranking", FeedRequest(0, 0, LOG))
+    tables = run("ranking", FeedRequest(0, 0, access_log))
 
     assert tables["ranking"] == ranked(counts)
     assert tables["trending"] == ranked({key: of for key, of in counts.items() if key[1] == last})
@@ -154,7 +139,7 @@ def ranked(counts):
     return {(rank, row[1], -row[0], *row[2:]) for rank, row in enumerate(sorted(rows), 1)}
 
 
-def test_crawlers_of_the_log(requests, run):
+def test_crawlers_of_the_log(requests, run, access_log):
     """Each minute in which a client breaks a rule is an offence, and puts it on the blocklist."""
     limits = {"crawler": 20, "rate-limit": 1, "spam": 0}
     counts = defaultdict(Counter)
@@ -174,7 +159,7 @@ def test_crawlers_of_the_log(requests, run):
         of_clients[offence[0]].append(offence)
 
     limit = {"max_requests": "20", "max_api_calls": "1", "max_posts": "0"}
-    tables = run("crawlers", FeedRequest(0, 0, LOG), **limit)
+    tables = run("crawlers", FeedRequest(0, 0, access_log), **limit)
 
     assert tables["offences"] == offences
     assert tables["blocklist"] == {
@@ -190,7 +175,7 @@ def test_crawlers_of_the_log(requests, run):
     assert {rule for _, rule, *_ in offences} == set(limits)
 
 
-def test_monitoring_of_the_log(requests, run):
+def test_monitoring_of_the_log(requests, run, access_log):
     """Figures per minute, and incidents with their beginning and end, each alerted once."""
     minutes = defaultdict(lambda: [0, 0, 0])
     for _, time, _, _, status, size, _ in requests:
@@ -211,7 +196,7 @@ def test_monitoring_of_the_log(requests, run):
     for metric, upper, lower in (("requests", 120, 110), ("error_percent", 5, 2)):
         expected |= set(incidents(values, metric, upper, lower))
 
-    tables = run("monitoring", FeedRequest(0, 0, LOG))
+    tables = run("monitoring", FeedRequest(0, 0, access_log))
 
     assert tables["minutes"] == {
         ("site", metric, time, 1, value, value, value, value)

@@ -23,8 +23,11 @@ from ottla.clients.retrying import Retrying, may_pass
 from ottla.clients.topic_offsets import IsolationLevel, ask_leaders
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.node_connection import HIGHEST_VERSION
 from ottla.network.timing import Backoff, Deadline, pause
 from ottla.protocol.fetch import (
+    FIRST_VERSION_OF_CONSUMERS,
+    LAST_VERSION_WITH_NAMES,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -39,9 +42,7 @@ from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-FIRST_VERSION = 4
 FIRST_VERSION_WITH_FETCHED_EPOCH = 12
-LAST_VERSION_WITH_NAMES = 12
 MARGIN_MS = 5000
 
 
@@ -100,7 +101,6 @@ class PartitionReader(ClosedOnExit):
         **keywords: Any,
     ) -> None:
         self._config = ConsumerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
-        self._is_closed = False
         self._io = IoThread(f"{self._config.client_id}-reader")
         self._core = self._io.begin_with(self._build())
 
@@ -151,10 +151,7 @@ class PartitionReader(ClosedOnExit):
 
     def close(self) -> None:
         """Close the connections and end the I/O thread. Closing twice does nothing."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._io.post(self._core.close)
-            self._io.close()
+        self._io.close(self._core.close)
 
     async def _build(self) -> RangeFetcher:
         return RangeFetcher(self._io.runtime, self._config)
@@ -250,10 +247,11 @@ class RangeFetcher:
         leader = await self._metadata.leader(left.partition, deadline)
         connection = await self._client.ready(connection_id(leader, Purpose.FETCH))
         topic_id = self._metadata.cluster.topics[left.partition.topic].topic_id
-        if topic_id == NO_UUID:
-            version = connection.version_of(FetchRequest, FIRST_VERSION, LAST_VERSION_WITH_NAMES)
-        else:
-            version = connection.version_of(FetchRequest, FIRST_VERSION)
+        version = connection.version_of(
+            FetchRequest,
+            FIRST_VERSION_OF_CONSUMERS,
+            LAST_VERSION_WITH_NAMES if topic_id == NO_UUID else HIGHEST_VERSION,
+        )
         config = self._config
         wanted = FetchPartition(
             partition=left.partition.partition,

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Response)
 SOFTWARE_NAME = "ottla-python"
+HIGHEST_VERSION = (1 << 15) - 1
 
 
 class ConnectionSettings(Protocol):
@@ -127,7 +128,7 @@ class NodeConnection:
         self._open_channel().send_without_response(request, version)
         self.last_used_ms = self._runtime.clock.monotonic_ms()
 
-    def version_of(self, request: type[Request], low: int = 0, high: int = 1 << 15) -> int:
+    def version_of(self, request: type[Request], low: int = 0, high: int = HIGHEST_VERSION) -> int:
         """The highest version within `low` and `high` that both sides know."""
         if not self.is_ready:
             raise self._unreachable("it is not connected")

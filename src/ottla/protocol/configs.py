@@ -35,21 +35,6 @@ class ConfigSource(IntEnum):
     DYNAMIC_GROUP_CONFIG = 8
 
 
-class ConfigType(IntEnum):
-    """The type of a value (v3 and newer of DescribeConfigs)."""
-
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-
 class ConfigOperation(IntEnum):
     """What IncrementalAlterConfigs does with a value."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
 from ottla.protocol.message import Request, Response, Struct
@@ -17,6 +18,11 @@ from ottla.protocol.types import (
     Uuid,
     field,
 )
+
+FIRST_VERSION_OF_CONSUMERS: Final = 4
+"""What is older answers with message sets, and knows no aborted transactions."""
+LAST_VERSION_WITH_NAMES: Final = 12
+"""What is newer names topics by their ids alone (KIP-516)."""
 
 
 class ReplicaState(Struct):

@@ -15,6 +15,7 @@ from ottla.registry.journal import Journal, encode_snapshot
 from ottla.registry.node_tree import NodeTree, Write, WriteKind, split_path
 from ottla.registry.tree import (
     ANY_VERSION,
+    CallbackWatch,
     NoNodeError,
     Operation,
     RegistryFailedError,
@@ -28,28 +29,6 @@ ROUND_BITS: Final = 32
 """Ids are (round << 32) + count; each start is a new round, so that no id is given out twice."""
 
 
-class _CallbackWatch:
-    """A callback in the list of its path."""
-
-    __slots__ = ("_watches", "callback")
-
-    def __init__(self, watches: list[_CallbackWatch], callback: Callable[[], object]) -> None:
-        self.callback = callback
-        self._watches = watches
-        watches.append(self)
-
-    def cancel(self) -> None:
-        if self in self._watches:
-            self._watches.remove(self)
-
-
-class _SessionWatch:
-    """Never called: the session is the life of the process."""
-
-    def cancel(self) -> None:
-        pass  # there is nothing to take away
-
-
 class EmbeddedRegistry:
     """The tree in memory and its journal: a write is seen at once, acknowledged when durable."""
 
@@ -60,8 +39,8 @@ class EmbeddedRegistry:
         self._last_id = 0
         self._lock: DiskLock | None = None
         self._journal = Journal(runtime, directory, self._encode_snapshot)
-        self._data_watches: dict[str, list[_CallbackWatch]] = {}
-        self._children_watches: dict[str, list[_CallbackWatch]] = {}
+        self._data_watches: dict[str, list[CallbackWatch]] = {}
+        self._children_watches: dict[str, list[CallbackWatch]] = {}
 
     async def start(self) -> None:
         """Load what was acknowledged; KafkaError where another process has it, or it is damaged."""
@@ -142,13 +121,13 @@ class EmbeddedRegistry:
         return stats
 
     def watch_session(self, callback: Callable[[SessionState], object]) -> Watch:
-        return _SessionWatch()
+        return CallbackWatch([], callback)  # never called: the session is the life of the process
 
     def watch_data(self, path: str, callback: Callable[[], object]) -> Watch:
-        return _CallbackWatch(self._data_watches.setdefault(path, []), callback)
+        return CallbackWatch(self._data_watches.setdefault(path, []), callback)
 
     def watch_children(self, path: str, callback: Callable[[], object]) -> Watch:
-        return _CallbackWatch(self._children_watches.setdefault(path, []), callback)
+        return CallbackWatch(self._children_watches.setdefault(path, []), callback)
 
     def _apply(
         self, kind: WriteKind, path: str, data: bytes, is_ephemeral: bool
@@ -172,7 +151,7 @@ class EmbeddedRegistry:
         if write.kind is not WriteKind.SET:
             self._notify(self._children_watches, split_path(write.path)[0])
 
-    def _notify(self, watches: dict[str, list[_CallbackWatch]], path: str) -> None:
+    def _notify(self, watches: dict[str, list[CallbackWatch]], path: str) -> None:
         for watch in watches.get(path, ()):
             self.runtime.scheduler.call_soon(watch.callback)
 

@@ -123,6 +123,21 @@ class Watch(Protocol):
     def cancel(self) -> None: ...
 
 
+class CallbackWatch:
+    """A watch that is called by whoever has the list that it is in."""
+
+    __slots__ = ("_watches", "callback")
+
+    def __init__(self, watches: list[CallbackWatch], callback: Callable[..., object]) -> None:
+        self.callback = callback
+        self._watches = watches
+        watches.append(self)
+
+    def cancel(self) -> None:
+        if self in self._watches:
+            self._watches.remove(self)
+
+
 class Registry(Protocol):
     """The tree. Reads see every write that this object has acknowledged before them.
 

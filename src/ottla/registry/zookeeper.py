@@ -13,6 +13,7 @@ from ottla.registry.node_tree import split_path
 from ottla.registry.tree import (
     ANY_VERSION,
     BadVersionError,
+    CallbackWatch,
     Check,
     Create,
     Delete,
@@ -61,23 +62,6 @@ _NOT_TO_BLAME: Final = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeIncons
 """What a `multi` says of the parts before and after the one that was refused."""
 
 
-class _SessionWatch:
-    """A callback in the list of those who follow the session."""
-
-    __slots__ = ("_callbacks", "callback")
-
-    def __init__(
-        self, callbacks: list[_SessionWatch], callback: Callable[[SessionState], object]
-    ) -> None:
-        self.callback = callback
-        self._callbacks = callbacks
-        callbacks.append(self)
-
-    def cancel(self) -> None:
-        if self in self._callbacks:
-            self._callbacks.remove(self)
-
-
 class ZooKeeperRegistry:
     """The tree of an ensemble, seen from the chroot.
 
@@ -89,7 +73,7 @@ class ZooKeeperRegistry:
     def __init__(self, runtime: Runtime, settings: ZooKeeperSettings) -> None:
         self.runtime = runtime
         self.settings = settings
-        self._session_watches: list[_SessionWatch] = []
+        self._session_watches: list[CallbackWatch] = []
         self._session = ZooKeeperSession(runtime, settings, self._on_connected, self._on_state)
         self._watches = NodeWatches(self._session)
 
@@ -199,7 +183,7 @@ class ZooKeeperRegistry:
         return self._watches.add(self._full_path(path), WatchKind.CHILDREN, callback)
 
     def watch_session(self, callback: Callable[[SessionState], object]) -> Watch:
-        return _SessionWatch(self._session_watches, callback)
+        return CallbackWatch(self._session_watches, callback)
 
     def _on_connected(self) -> None:
         self._watches.arm_all()

@@ -32,6 +32,7 @@ class IoThread:
         self.name = name
         self._loop = asyncio.new_event_loop()
         self._started = Event()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
         self._started.wait()
@@ -73,7 +74,8 @@ class IoThread:
             raise RuntimeError(f"{self.name}: a callback of the client must not wait for it")
         if not self.is_alive:
             coroutine.close()
-            raise RuntimeError(f"{self.name} has ended, or was started in another process")
+            why = "is closed" if self._is_closed else "was started in another process"
+            raise RuntimeError(f"{self.name} {why}")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def wait(self, future: Future[T], timeout_ms: int | None = None) -> T:
@@ -89,10 +91,16 @@ class IoThread:
             future.cancel()
             raise
 
-    def close(self) -> None:
-        """Stop the loop, cancel what still runs on it, and wait for the thread to end."""
+    def close(self, close_core: Callable[[], object] | None = None) -> None:
+        """Stop the loop, cancel what still runs on it, and wait for the thread to end.
+
+        What the thread was for is closed on the loop before. Closing twice does nothing.
+        """
         if not self.is_alive:
             return
+        self._is_closed = True
+        if close_core is not None:
+            self.post(close_core)
         self.post(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(JOIN_TIMEOUT_S)

@@ -21,8 +21,8 @@ from typing import Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode
+from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchRequest
 from ottla.protocol.fetch import FetchPartition as RequestedPartition
-from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.fetch import FetchTopic as RequestedTopic
 from ottla.replication.delayed_fetch import FetchResults
 from ottla.replication.exchange import (
@@ -40,7 +40,6 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 MIN_EVICTION_MS: Final = 120_000
-FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 UNRESOLVED: Final = "(topic id "
 
 TopicName = Callable[[UUID], str | None]
@@ -206,7 +205,7 @@ class FetchSessionCache:
 
     def context_for(self, body: FetchRequest, api_version: int) -> FetchContext:
         """What this request reads, by the rules of the table above."""
-        uses_topic_ids = api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+        uses_topic_ids = api_version > LAST_VERSION_WITH_NAMES
         if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(body.session_id, None)
             session = None

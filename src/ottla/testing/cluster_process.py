@@ -123,6 +123,14 @@ class ClusterProcess:
         """The broker goes on where it was, and does not know that time has passed."""
         os.kill(self.brokers[broker_id].pid, signal.SIGCONT)
 
+    def mend(self) -> None:
+        """Every broker serves again: those that were paused go on, those that ended start anew."""
+        for broker_id in self.brokers:
+            if broker_id in self.live_brokers:
+                self.resume_broker(broker_id)
+            else:
+                self.start_broker(broker_id)
+
     def stop(self) -> None:
         """Stop everything that runs: brokers first, all of them even if one fails to."""
         with ExitStack() as all_of_it:

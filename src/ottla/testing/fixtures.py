@@ -77,8 +77,4 @@ def ottla_cluster_process(
 def ottla_cluster(ottla_cluster_process: ClusterProcess) -> Iterator[ClusterProcess]:
     """ZooKeeper and the brokers 1, 2 and 3, which all tests of a session share."""
     yield ottla_cluster_process
-    for broker_id in ottla_cluster_process.brokers:
-        if broker_id in ottla_cluster_process.live_brokers:
-            ottla_cluster_process.resume_broker(broker_id)
-        else:
-            ottla_cluster_process.start_broker(broker_id)
+    ottla_cluster_process.mend()

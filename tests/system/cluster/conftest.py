@@ -39,9 +39,7 @@ def running_cluster(
 def cluster(running_cluster: ClusterProcess) -> Iterator[ClusterProcess]:
     """The cluster; brokers that a test has killed or stopped are started again after it."""
     yield running_cluster
-    for broker_id in running_cluster.brokers:
-        if broker_id not in running_cluster.live_brokers:
-            running_cluster.start_broker(broker_id)
+    running_cluster.mend()
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from __future__ import annotations
 import socket
 
 import pytest
+from first_values import LIMIT_SECONDS, first_values
 from frame_proxy import FrameProxy
 
-from ottla import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
+from ottla import Admin, KafkaError, NewTopic, Producer, TopicPartition
 from ottla.errors import ErrorCode
 from ottla.protocol.produce import ProduceRequest
 from ottla.protocol.transactions import EndTxnRequest
 
-LIMIT_SECONDS = 30
 TOPIC = "delayed"
 PARTITION = TopicPartition(TOPIC, 0)
 
@@ -63,17 +63,7 @@ def send(producer, value):
 
 
 def read(proxy, isolation, count):
-    """The first records of the topic, as a reader of this isolation level sees them."""
-    with Consumer(
-        f"127.0.0.1:{proxy.port}", isolation_level=isolation, auto_offset_reset="earliest"
-    ) as consumer:
-        consumer.assign([PARTITION])
-        values: list[bytes] = []
-        while len(values) < count:
-            records = consumer.poll(LIMIT_SECONDS * 1000)
-            assert records, f"only {values} came"
-            values += [record.value for record in records]
-        return values
+    return first_values(f"127.0.0.1:{proxy.port}", PARTITION, count, isolation)
 
 
 def stable_offset(proxy):

@@ -8,10 +8,10 @@ import sys
 import threading
 
 import pytest
+from first_values import LIMIT_SECONDS, first_values
 
-from ottla import Admin, Consumer, Producer, TopicPartition
+from ottla import Admin, Producer, TopicPartition
 
-LIMIT_SECONDS = 30
 TOPIC = "held"
 PARTITION = TopicPartition(TOPIC, 0)
 
@@ -47,17 +47,7 @@ def ottla(broker, *words):
 
 
 def read_committed(broker, count):
-    """The first committed records; waits for them."""
-    with Consumer(
-        broker.bootstrap_servers, isolation_level="read_committed", auto_offset_reset="earliest"
-    ) as consumer:
-        consumer.assign([PARTITION])
-        values: list[bytes] = []
-        while len(values) < count:
-            records = consumer.poll(LIMIT_SECONDS * 1000)
-            assert records, f"only {values} came"
-            values += [record.value for record in records]
-        return values
+    return first_values(broker.bootstrap_servers, PARTITION, count)
 
 
 def test_transaction_of_a_producer_that_died_is_aborted_when_its_time_is_over(start_broker):

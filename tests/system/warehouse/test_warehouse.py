@@ -23,7 +23,6 @@ from ottla.warehouse.warehouse_load import LoadOptions, WarehouseLoad
 
 pytestmark = pytest.mark.spark
 
-LOG = Path(__file__).parents[4] / "shared" / "data" / "access.log"
 FIELDS = "client string, time timestamp, path string, status int, size bigint"
 
 
@@ -69,11 +68,9 @@ def numbers(start, end):
     return [b"%03d" % number for number in range(start, end)]
 
 
-def test_figures_of_the_access_log(spark, broker, topic, home, load):
+def test_figures_of_the_access_log(spark, broker, topic, home, load, access_log):
     """By day, from fields of JSON values: as a plain script over the file computes them."""
-    if not LOG.exists():
-        pytest.skip(f"the real access log is missing: {LOG}")
-    found = list(requests(read_lines(LOG)))
+    found = list(requests(read_lines(access_log)))
     days = defaultdict(list)
     for each in found:
         days[each.time.date()].append(each)

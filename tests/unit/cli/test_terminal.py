@@ -6,17 +6,12 @@ import pytest
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.terminal import check_reachable, host_and_port, without_servers
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+from ottla.runtime.free_port import free_port
 
 
 def test_refused_connection_is_one_clear_line():
     """Each address that was tried is named with the reason."""
-    port = free_port()
+    port = free_port("127.0.0.1")
 
     with pytest.raises(CommandError, match=f"127.0.0.1:{port} .*refused"):
         check_reachable(f"127.0.0.1:{port}")
@@ -25,7 +20,7 @@ def test_refused_connection_is_one_clear_line():
 def test_one_listening_server_is_enough():
     """The first address may be down."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        check_reachable(f"127.0.0.1:{free_port()},127.0.0.1:{listener.getsockname()[1]}")
+        check_reachable(f"127.0.0.1:{free_port('127.0.0.1')},127.0.0.1:{listener.getsockname()[1]}")
 
 
 @pytest.mark.parametrize("server", ["localhost", ":9092", "localhost:x", "localhost:70000"])

@@ -10,11 +10,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import (
     BadVersionError,
-    EphemeralParentError,
-    NodeExistsError,
     NoNodeError,
-    NotEmptyError,
-    RegistryError,
     RegistryFailedError,
     create_or_set,
     delete_tree,
@@ -71,39 +67,6 @@ def test_node_has_data_and_a_stat(world):
     assert stat.modified_ms - stat.created_ms == 5
     assert stat.modified_id == stat.created_id + 1
     assert stat.data_length == 2
-
-
-@pytest.mark.parametrize(
-    ("operation", "error"),
-    [
-        (lambda registry: registry.create("/a", b""), NodeExistsError),
-        (lambda registry: registry.create("/no/b", b""), NoNodeError),
-        (lambda registry: registry.create("/e/b", b""), EphemeralParentError),
-        (lambda registry: registry.get("/no"), NoNodeError),
-        (lambda registry: registry.children("/no"), NoNodeError),
-        (lambda registry: registry.set("/no", b""), NoNodeError),
-        (lambda registry: registry.set("/a", b"", 7), BadVersionError),
-        (lambda registry: registry.delete("/no"), NoNodeError),
-        (lambda registry: registry.delete("/a"), NotEmptyError),
-        (lambda registry: registry.delete("/a/b", 7), BadVersionError),
-        (lambda registry: registry.delete("/"), RegistryError),
-        (lambda registry: registry.create("a", b""), RegistryError),
-        (lambda registry: registry.create("/a/../b", b""), RegistryError),
-        (lambda registry: registry.get("/a//b"), RegistryError),
-        (lambda registry: registry.get("/a\0"), RegistryError),
-    ],
-)
-def test_what_the_tree_does_not_permit_is_refused(world, operation, error):
-    """Each refusal has its own class, and changes nothing."""
-    registry = world.registry
-    for path in ("/a", "/a/b"):
-        world.run(registry.create(path, b""))
-    world.run(registry.create("/e", b"", ephemeral=True))
-    with pytest.raises(error):
-        world.run(operation(registry))
-
-    assert world.run(registry.children("/")) == ["a", "e"]
-    assert world.run(registry.children("/a")) == ["b"]
 
 
 def test_conditional_write_needs_the_newest_version(world):

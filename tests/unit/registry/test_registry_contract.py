@@ -37,15 +37,15 @@ LIMIT_S = 20
 def run(request, tmp_path, unique) -> Callable[[Scenario], None]:
     """Runs a scenario on a loop of its own with an open registry."""
     if request.param == "embedded":
-        make = lambda runtime: EmbeddedRegistry(runtime, str(tmp_path))  # noqa: E731
+        kind, place = EmbeddedRegistry, str(tmp_path)
     else:
         process = request.getfixturevalue("zookeeper")
-        settings = ZooKeeperSettings((process.connect,), "/" + unique("contract"))
-        make = lambda runtime: ZooKeeperRegistry(runtime, settings)  # noqa: E731
+        kind = ZooKeeperRegistry
+        place = ZooKeeperSettings((process.connect,), "/" + unique("contract"))
 
     async def play(scenario: Scenario) -> None:
         runtime = real_runtime(asyncio.get_running_loop())
-        registry = make(runtime)
+        registry = kind(runtime, place)
         await registry.start()
         try:
             async with asyncio.timeout(LIMIT_S):

@@ -43,6 +43,30 @@ def isr(world):
     return set(world.states[T0].leader_and_isr.isr)
 
 
+def let_3_ask_to_be_in_sync(world):
+    """It has missed something and caught up; returns what the controller answers with."""
+    world.cut_off(3)
+    world.append(1, b"missed", acks=ACKS_LEADER)
+    world.advance(2 * LAG_MS)
+    world.heal()
+    world.answers_isr_changes = False
+    world.advance(2_000)
+    ((_, _, _, on_done),) = world.isr_changes
+    world.isr_changes = []
+    return on_done
+
+
+def let_3_catch_up_with(world, count, size):
+    """It comes back, and is not in sync: so many batches of that size are written without it."""
+    world.kill(3)
+    world.elect(1, isr=(1, 2))
+    for _ in range(count):
+        world.append(1, bytes(size))
+    world.advance(100)
+    world.start(3)
+    world.tell(only=3)
+
+
 def test_followers_copy_what_the_leader_appends(world):
     """An acks=all produce is answered when both have it, and every log holds the same."""
     answers = world.append(1, b"a", b"b")
@@ -107,13 +131,7 @@ def test_leader_waits_for_the_maximal_set_while_a_change_is_under_way(world):
 
 def test_follower_whose_addition_is_under_way_is_waited_for(world):
     """It may be elected as soon as the controller has written it."""
-    world.cut_off(3)
-    world.append(1, b"missed", acks=ACKS_LEADER)
-    world.advance(2 * LAG_MS)
-    world.heal()
-    world.answers_isr_changes = False
-    world.advance(2_000)
-    assert len(world.isr_changes) == 1
+    let_3_ask_to_be_in_sync(world)
     world.cut_off(3)
     answers = world.append(1, b"a", timeout_ms=60_000)
     world.advance(2 * LAG_MS)
@@ -125,15 +143,8 @@ def test_follower_whose_addition_is_under_way_is_waited_for(world):
 
 def test_refused_change_leaves_the_in_sync_replicas_as_they_were(world):
     """The controller knows that the broker is gone; it is asked again, but not with every fetch."""
-    world.cut_off(3)
-    world.append(1, b"missed", acks=ACKS_LEADER)
-    world.advance(2 * LAG_MS)
-    world.heal()
-    world.answers_isr_changes = False
-    world.advance(2_000)
-    ((_, _, _, on_done),) = world.isr_changes
-    world.isr_changes = []
-    on_done(ErrorCode.INELIGIBLE_REPLICA)
+    answer = let_3_ask_to_be_in_sync(world)
+    answer(ErrorCode.INELIGIBLE_REPLICA)
     leading = world.brokers[1].manager.partition(T0).leading
     assert leading.in_sync.maximal == {1, 2}
 
@@ -147,14 +158,8 @@ def test_refused_change_leaves_the_in_sync_replicas_as_they_were(world):
 
 def test_replica_that_the_controller_refuses_is_not_waited_for(world):
     """A broker that was shutting down held writes up for a second, or until it was gone."""
-    world.cut_off(3)
-    world.append(1, b"missed", acks=ACKS_LEADER)
-    world.advance(2 * LAG_MS)
-    world.heal()
-    world.answers_isr_changes = False
-    world.advance(2_000)
-    ((_, _, _, on_done),) = world.isr_changes
-    on_done(ErrorCode.INELIGIBLE_REPLICA)
+    answer = let_3_ask_to_be_in_sync(world)
+    answer(ErrorCode.INELIGIBLE_REPLICA)
     leading = world.brokers[1].manager.partition(T0).leading
     assert leading.in_sync.maximal == {1, 2}
     world.brokers[3].manager._fetchers.shutdown()
@@ -418,19 +423,12 @@ def test_throttled_follower_waits_for_the_leaders_rate():
         topic_settings={"leader.replication.throttled.replicas": "*"},
     )
     world.create()
-    world.kill(3)
-    world.elect(1, isr=(1, 2))
-    for _ in range(10):
-        world.append(1, bytes(20_000))
-    world.advance(100)
-    assert world.brokers[2].log().log_end_offset == 10
-    world.start(3)
-    world.tell(only=3)
+    let_3_catch_up_with(world, count=10, size=20_000)
     world.advance(1_000)
+    assert world.brokers[2].log().log_end_offset == 10
     assert world.brokers[3].log().log_end_offset < 10
 
-    for broker_id in (1,):
-        world.brokers[broker_id].manager.leader_quota.bytes_per_second = 2**63 - 1
+    world.brokers[1].manager.leader_quota.bytes_per_second = 2**63 - 1
     world.advance(2_000)
 
     assert world.brokers[3].log().log_end_offset == 10
@@ -444,13 +442,7 @@ def test_follower_keeps_to_its_own_rate():
         topic_settings={"follower.replication.throttled.replicas": "0:3"},
     )
     world.create()
-    world.kill(3)
-    world.elect(1, isr=(1, 2))
-    for _ in range(3):
-        world.append(1, bytes(1_000_000))
-    world.advance(100)
-    world.start(3)
-    world.tell(only=3)
+    let_3_catch_up_with(world, count=3, size=1_000_000)
     world.advance(3_000)
     assert world.brokers[3].log().log_end_offset == 1
 

@@ -69,7 +69,7 @@ def test_closed_thread_takes_nothing(io):
     io.close()
     io.post(print, "never")
 
-    with pytest.raises(RuntimeError, match="has ended"):
+    with pytest.raises(RuntimeError, match="is closed"):
         io.run(name_of_thread())
 
 

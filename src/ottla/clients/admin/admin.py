@@ -67,7 +67,6 @@ class Admin(ClosedOnExit):
         **keywords: Any,
     ) -> None:
         self._config = AdminConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
-        self._is_closed = False
         self._io = IoThread(f"{self._config.client_id}-admin")
         self._client = self._io.begin_with(self._build())
         self._topics = TopicAdmin(self._client)
@@ -297,16 +296,9 @@ class Admin(ClosedOnExit):
 
     def close(self) -> None:
         """Close the connections and end the I/O thread. Closing twice does nothing."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._io.post(self._client.close)
-        self._io.close()
+        self._io.close(self._client.close)
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        if self._is_closed:
-            call.close()
-            raise RuntimeError("the admin client is closed")
         # A call keeps the limits by itself; this one is for a call that does not.
         limit_ms = 2 * self._config.default_api_timeout_ms + self._config.request_timeout_ms
         return self._io.run(call, limit_ms + MARGIN_MS)

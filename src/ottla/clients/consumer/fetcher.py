@@ -31,7 +31,10 @@ from ottla.clients.network_client import NetworkClient, Purpose, connection_id
 from ottla.clients.topic_offsets import IsolationLevel
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.node_connection import HIGHEST_VERSION
 from ottla.protocol.fetch import (
+    FIRST_VERSION_OF_CONSUMERS,
+    LAST_VERSION_WITH_NAMES,
     EpochEndOffset,
     FetchPartition,
     FetchRequest,
@@ -44,8 +47,6 @@ from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-FIRST_VERSION = 4
-LAST_VERSION_WITH_NAMES = 12
 FETCHES_AHEAD = 2
 
 
@@ -201,12 +202,11 @@ class Fetcher:
         }
         topic_ids = self._topic_ids(wanted)
         try:
-            if topic_ids is None:
-                version = connection.version_of(
-                    FetchRequest, FIRST_VERSION, LAST_VERSION_WITH_NAMES
-                )
-            else:
-                version = connection.version_of(FetchRequest, FIRST_VERSION)
+            version = connection.version_of(
+                FetchRequest,
+                FIRST_VERSION_OF_CONSUMERS,
+                LAST_VERSION_WITH_NAMES if topic_ids is None else HIGHEST_VERSION,
+            )
             request = self._request(
                 wanted, topic_ids if version > LAST_VERSION_WITH_NAMES else None
             )

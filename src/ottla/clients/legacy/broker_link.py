@@ -7,8 +7,15 @@ from typing import Any, Final, NamedTuple, cast
 from ottla.clients.network_client import response_error
 from ottla.clients.topic_offsets import CONSUMER_REPLICA_ID
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.node_connection import NodeConnection
-from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.network.node_connection import HIGHEST_VERSION, NodeConnection
+from ottla.protocol.fetch import (
+    FIRST_VERSION_OF_CONSUMERS,
+    LAST_VERSION_WITH_NAMES,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
 from ottla.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -20,9 +27,6 @@ from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic, Metad
 from ottla.runtime import Runtime
 from ottla.structs import Node, TopicPartition
 
-HIGHEST_VERSION: Final = 1 << 15
-FIRST_FETCH_VERSION: Final = 4
-LAST_FETCH_VERSION_WITH_NAMES: Final = 12
 FIRST_METADATA_VERSION: Final = 4
 
 
@@ -103,8 +107,8 @@ class BrokerLink:
             )
         answer = await self.send_again(
             request,
-            low=FIRST_FETCH_VERSION,
-            high=LAST_FETCH_VERSION_WITH_NAMES,
+            low=FIRST_VERSION_OF_CONSUMERS,
+            high=LAST_VERSION_WITH_NAMES,
             wait_ms=max_wait_ms,
         )
         response = cast(FetchResponse, answer)

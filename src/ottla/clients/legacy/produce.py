@@ -59,6 +59,18 @@ class Packing(NamedTuple):
                     f"max.message.size={self.max_message_size}",
                 )
 
+    def parcels(
+        self, requests: Iterable[ProducerRequest], any_partition: Callable[[str], int]
+    ) -> Iterator[Parcel]:
+        """The messages of requests, checked, each with a partition, in parcels to be sent."""
+        placed = []
+        for request in requests:
+            self.check(request.topic, request.messages)
+            if request.partition == RANDOM_PARTITION:
+                request = request._replace(partition=any_partition(request.topic))
+            placed.append(request)
+        return parcels(placed, self.max_message_size)
+
 
 Parcel = dict[TopicPartition, list[Message]]
 Outcome = dict[TopicPartition, KafkaError | None]

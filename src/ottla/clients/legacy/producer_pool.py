@@ -20,7 +20,6 @@ from ottla.clients.legacy.produce import (
     Packing,
     Parcel,
     ProducerRequest,
-    parcels,
     produce,
 )
 from ottla.config.legacy_config import LegacyProducerConfig
@@ -171,14 +170,7 @@ class ProducerPool:
 
     def multi_send(self, requests: Sequence[ProducerRequest]) -> None:
         """Send messages to several partitions at once."""
-        placed = []
-        for request in requests:
-            self._core.packing.check(request.topic, request.messages)
-            if request.partition == RANDOM_PARTITION:
-                partition = self.any_partition(request.topic)
-                request = request._replace(partition=partition)
-            placed.append(request)
-        for parcel in parcels(placed, self._core.packing.max_message_size):
+        for parcel in self._core.packing.parcels(requests, self.any_partition):
             self._io.run(self._core.send(parcel))
 
     def partitions(self, topic: str) -> Sequence[tuple[int, int, int]]:

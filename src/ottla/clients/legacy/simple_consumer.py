@@ -63,7 +63,6 @@ class SimpleConsumer(ClosedOnExit):
         *,
         client_id: str = "ottla",
     ) -> None:
-        self._is_closed = False
         self._timeout_ms = so_timeout_ms
         settings = LinkSettings(
             client_id, so_timeout_ms, so_timeout_ms, receive_buffer_bytes=buffer_size
@@ -84,7 +83,6 @@ class SimpleConsumer(ClosedOnExit):
         self, requests: Sequence[FetchRequest], *, max_wait_ms: int = 0, min_bytes: int = 0
     ) -> MultiFetchResponse:
         """Several fetches at once. A set whose fetch was refused says so when it is read."""
-        self._require_open()
         sets: dict[int, MessageSet] = {}
         pending = dict(enumerate(requests))
         while pending:
@@ -110,25 +108,16 @@ class SimpleConsumer(ClosedOnExit):
         for EARLIEST_TIME (-2) its first offset, for milliseconds since 1970 the starts of those
         segments that are not younger.
         """
-        self._require_open()
         wanted = TopicPartition(topic, partition)
         return self._io.run(self._link.offsets_before(wanted, time, max_offsets))
 
     def send(self, request: Request) -> Response:
         """Any request of the protocol, such as Metadata to find the leader of a partition."""
-        self._require_open()
         return self._io.run(self._link.send_again(request))
 
     def close(self) -> None:
         """Close the connection. Closing twice does nothing."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._io.post(self._link.close)
-            self._io.close()
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise RuntimeError("the consumer is closed")
+        self._io.close(self._link.close)
 
 
 def message_set(request: FetchRequest, data: PartitionData | None) -> MessageSet:

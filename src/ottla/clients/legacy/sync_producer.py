@@ -13,7 +13,6 @@ from ottla.clients.legacy.produce import (
     Packing,
     Parcel,
     ProducerRequest,
-    parcels,
     produce,
 )
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
@@ -43,7 +42,6 @@ class SyncProducer(ClosedOnExit):
         compression: str = "none",
         client_id: str = "ottla",
     ) -> None:
-        self._is_closed = False
         self._packing = Packing(acks, socket_timeout_ms, codec=CompressionType.of(compression))
         settings = LinkSettings(client_id, socket_timeout_ms, socket_timeout_ms)
         self._io = IoThread(f"{client_id}-sync-producer")
@@ -57,24 +55,16 @@ class SyncProducer(ClosedOnExit):
 
     def multi_send(self, requests: Sequence[ProducerRequest]) -> None:
         """Send messages to several partitions in one request; the first error is raised."""
-        if self._is_closed:
-            raise RuntimeError("the producer is closed")
-        placed = []
-        for request in requests:
-            self._packing.check(request.topic, request.messages)
-            if request.partition == RANDOM_PARTITION:
-                partition = self._io.run(self._any_partition(request.topic))
-                request = request._replace(partition=partition)
-            placed.append(request)
-        for parcel in parcels(placed, self._packing.max_message_size):
+
+        def any_partition(topic: str) -> int:
+            return self._io.run(self._any_partition(topic))
+
+        for parcel in self._packing.parcels(requests, any_partition):
             self._io.run(self._send(parcel))
 
     def close(self) -> None:
         """Close the connection. Closing twice does nothing."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._io.post(self._link.close)
-            self._io.close()
+        self._io.close(self._link.close)
 
     async def _send(self, parcel: Parcel) -> None:
         now_ms = self._io.runtime.clock.now_ms

@@ -45,7 +45,6 @@ class TransactionCompleter(ClosedOnExit):
         **keywords: Any,
     ) -> None:
         self._config = ProducerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
-        self._is_closed = False
         self._io = IoThread(f"{self._config.client_id}-completer")
         self._io.begin_with(self._build())
 
@@ -59,10 +58,7 @@ class TransactionCompleter(ClosedOnExit):
 
     def close(self) -> None:
         """Close the connections and end the I/O thread."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._io.post(self._close)
-            self._io.close()
+        self._io.close(self._close)
 
     async def _build(self) -> None:
         self._client = NetworkClient(self._io.runtime, self._config)

@@ -18,6 +18,7 @@ from ottla.errors import ErrorCode
 from ottla.network.request import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
+    LAST_VERSION_WITH_NAMES,
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -37,7 +38,6 @@ from ottla.replication.exchange import (
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.apis import Handler
 from ottla.server.fetch_session import (
-    FIRST_VERSION_WITH_TOPIC_IDS,
     FetchContext,
     FetchSessionCache,
     unresolved_name,
@@ -193,7 +193,7 @@ def topic_responses(
     results: Iterable[tuple[FetchPartition, FetchPartitionResult]], api_version: int
 ) -> list[FetchableTopicResponse]:
     """The partitions of the answer, grouped by topic in the order they were read."""
-    uses_topic_ids = api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    uses_topic_ids = api_version > LAST_VERSION_WITH_NAMES
     topics: list[FetchableTopicResponse] = []
     current = None
     for request, result in results:

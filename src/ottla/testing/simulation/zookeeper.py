@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.registry.node_tree import NodeTree, Write, WriteKind, split_path
 from ottla.registry.tree import (
     ANY_VERSION,
+    CallbackWatch,
     Create,
     Delete,
     NoNodeError,
@@ -202,19 +203,6 @@ class SimulatedZooKeeper:
         for session in self.sessions.values():
             if (kind, path) in session.watches and session.connection is not None:
                 session.connection.send("changed", kind, path)
-
-
-class CallbackWatch:
-    """A callback in a list."""
-
-    def __init__(self, watches: list[CallbackWatch], callback: Callable[..., object]) -> None:
-        self.callback = callback
-        self._watches = watches
-        watches.append(self)
-
-    def cancel(self) -> None:
-        if self in self._watches:
-            self._watches.remove(self)
 
 
 class SimulatedRegistry:
