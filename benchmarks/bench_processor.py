@@ -9,6 +9,7 @@ machine.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import multiprocessing
 import os
 import select
@@ -186,9 +187,7 @@ def servers() -> dict[str, Server]:
         "processor on asyncio": serve_with_processor,
         "asyncio Protocol": serve_with_protocol,
     }
-    try:
-        import uvloop  # noqa: F401
-    except ImportError:
+    if importlib.util.find_spec("uvloop") is None:
         print("uvloop is not installed: without its lines", file=sys.stderr)
         return found
     found["processor on uvloop"] = serve_with_processor_on_uvloop

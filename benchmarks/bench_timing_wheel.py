@@ -39,10 +39,10 @@ class HeapTimer:
 
     def advance(self, now_ms: int) -> None:
         heap = self._heap
-        while heap and heap[0][0] <= now_ms:  # type: ignore[operator]
+        while heap and heap[0][0] <= now_ms:
             callback = heapq.heappop(heap)[2]
             if callback is not None:
-                callback()  # type: ignore[operator]
+                callback()
 
 
 def nothing() -> None:

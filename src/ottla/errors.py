@@ -15,6 +15,7 @@ Servers put the code of a row into a response. Clients raise `KafkaError`, whose
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -40,10 +41,7 @@ class ErrorCode(IntEnum):
     @classmethod
     def of(cls, code: int) -> ErrorCode:
         """The row of a code from the wire; codes newer than this table are UNKNOWN_SERVER_ERROR."""
-        try:
-            return cls(code)  # type: ignore[call-arg]
-        except ValueError:
-            return cls.UNKNOWN_SERVER_ERROR
+        return BY_CODE.get(code, cls.UNKNOWN_SERVER_ERROR)
 
     UNKNOWN_SERVER_ERROR = (
         -1,
@@ -384,6 +382,9 @@ class ErrorCode(IntEnum):
         RETRY,
         "The broker has reached its limit of share sessions.",
     )
+
+
+BY_CODE: Final[Mapping[int, ErrorCode]] = {int(error): error for error in ErrorCode}
 
 
 class KafkaError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import string
 import warnings
@@ -17,7 +18,7 @@ from ottla.protocol.types import Array, Boolean, Bytes, Field, Fixed, Records, S
 with warnings.catch_warnings():
     # It reads its schemas by a deprecated call when it is first imported.
     warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka.protocol  # noqa: F401
+    importlib.import_module("kafka.protocol")
 
 ALPHABET = string.ascii_letters + "._- é€𝄞日本\n\0"
 MAX_MS = 10**12

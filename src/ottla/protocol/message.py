@@ -8,9 +8,9 @@ fault), the second with RemoteProtocolError (the peer's).
 
 from __future__ import annotations
 
+import struct
 from importlib import import_module
 from struct import Struct as Layout
-from struct import error as LayoutError  # noqa: N812 - a class in all but name
 from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
 
 from ottla.errors import ErrorCode, LocalProtocolError, ProtocolError, RemoteProtocolError
@@ -28,8 +28,8 @@ from ottla.protocol.types import (
 )
 
 # What generated code raises when it meets bytes, or values, that do not fit.
-DECODE_FAULTS: Final = (ValueError, IndexError, LayoutError, OverflowError, MemoryError)
-ENCODE_FAULTS: Final = (ValueError, LayoutError, OverflowError, AttributeError, TypeError)
+DECODE_FAULTS: Final = (ValueError, IndexError, struct.error, OverflowError, MemoryError)
+ENCODE_FAULTS: Final = (ValueError, struct.error, OverflowError, AttributeError, TypeError)
 VERSION: Final = Layout(">h")
 
 
@@ -67,7 +67,7 @@ class Struct(metaclass=StructType):
         from ottla.protocol.codegen import constructor
 
         cls = type(self)
-        cls.__init__ = constructor(cls)  # type: ignore[method-assign]
+        cls.__init__ = constructor(cls)  # type: ignore[method-assign]  # as said above
         cls.__init__(self, **values)
 
     def __eq__(self, other: object) -> bool:
@@ -76,7 +76,7 @@ class Struct(metaclass=StructType):
         names = (field.name for field in type(self).fields)
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # its fields change
 
     def __repr__(self) -> str:
         shown = []
@@ -223,7 +223,7 @@ def refusal(
     from ottla.protocol.codegen import field_at_fault
 
     rule = str(fault)
-    if error is RemoteProtocolError and isinstance(fault, IndexError | LayoutError):
+    if error is RemoteProtocolError and isinstance(fault, IndexError | struct.error):
         rule = "it ends too early"
     elif "NoneType" in rule:
         rule = "null where a value is needed"

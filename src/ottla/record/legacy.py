@@ -131,6 +131,8 @@ class LegacyBatch(RecordBatch):
             raise self._corrupt(f"codec {codec}, which messages of magic {self.magic} cannot have")
         return CompressionType(codec)
 
+    # Of the fields of a header these take reading the messages, and nobody sets them.
+
     @property
     def base_offset(self) -> int:  # type: ignore[override]
         return self._extent()[0]

@@ -128,8 +128,10 @@ class ZooKeeperRegistry:
         async def landed() -> ZnodeStat | None:
             return (await self._get(path))[1] if await self._is_as_after(operation) else None
 
-        send: Send = lambda client: client.set_async(full_path, data, version)  # noqa: E731
-        return self._stat(await self._write([operation], send, landed))
+        stat = await self._write(
+            [operation], lambda client: client.set_async(full_path, data, version), landed
+        )
+        return self._stat(stat)
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         split_path(path)

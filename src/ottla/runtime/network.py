@@ -66,7 +66,7 @@ class SocketNetwork:
     async def close(self) -> None:
         """Wait for the goodbyes of TLS streams that were closed, not for long; end all others."""
         deadline = self._loop.time() + TLS_GOODBYE_S
-        while self._forget_closed() and self._loop.time() < deadline:  # noqa: ASYNC110
+        while self._forget_closed() and self._loop.time() < deadline:  # noqa: ASYNC110 - no event
             await asyncio.sleep(TLS_GOODBYE_S / 500)
         for transport in self._secure:
             if isinstance(transport, asyncio.Transport):

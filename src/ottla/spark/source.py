@@ -58,7 +58,7 @@ class OttlaSource(DataSource):
 
         return OttlaBatchReader(SourceOptions.for_batch(self.options))
 
-    def streamReader(self, schema: StructType) -> OttlaStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> OttlaStreamReader:
         from ottla.spark.stream_reader import OttlaStreamReader
 
         return OttlaStreamReader(SourceOptions.for_stream(self.options))
@@ -71,7 +71,7 @@ class OttlaSource(DataSource):
         _check_sink(schema, overwrite, options)
         return OttlaBatchWriter(options)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> OttlaStreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> OttlaStreamWriter:
         from ottla.spark.sink_options import SinkOptions
         from ottla.spark.stream_writer import OttlaStreamWriter
 

@@ -54,7 +54,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger_ms: int | None = None
         self._progress = GroupProgress(options.group_id, options.client)
 
-    def initialOffset(self) -> JsonReach:  # noqa: N802
+    def initialOffset(self) -> JsonReach:
         """Where a query without a checkpoint begins. Spark asks twice; the answer must not move."""
         if self._initial is None:
             lookup = self._lookup()
@@ -64,15 +64,15 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._initial = Reach(lookup.offsets(starting, partitions), epochs).to_json_object()
         return self._initial
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         """What comes after this moment is left to the next run."""
         self._available = self._now(self._lookup()).offsets
 
-    def latestOffset(self, start: JsonReach, limit: ReadLimit) -> JsonReach:  # noqa: N802
+    def latestOffset(self, start: JsonReach, limit: ReadLimit) -> JsonReach:
         """The end of the next micro-batch. Spark asks when the one before, to `start`, is over.
 
         After an election it is another one even where no record came: so there is a micro-batch in
@@ -110,7 +110,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger_ms = now_ms
         return False
 
-    def reportLatestOffset(self) -> JsonNumbers | None:  # noqa: N802
+    def reportLatestOffset(self) -> JsonNumbers | None:
         """How far the topics reach, for the progress of the query."""
         return None if self._latest is None else to_json_object(self._latest)
 

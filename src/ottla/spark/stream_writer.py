@@ -33,7 +33,7 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
 
         return write_prepared(self._options, TaskAttempt.current(), iterator)
 
-    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: Messages, batchId: int) -> None:
         """Runs in the driver when every task has returned."""
         prepared = _prepared(messages)
         if prepared:
@@ -42,7 +42,7 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
             committer = batch_committer(prepared[0].sink_id, self._options.client)
             committer.commit(batchId, prepared)
 
-    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: Messages, batchId: int) -> None:
         """Runs in the driver when a task, or the commit, has failed for good."""
         prepared = _prepared(messages)
         if prepared:

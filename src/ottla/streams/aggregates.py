@@ -43,13 +43,15 @@ class Aggregation:
 
     def fold(self, key: Any, values: Sequence[Any], aggregate: Any) -> Any:
         """The aggregate of more values, after `aggregate`."""
+        function = self.function
+        assert is_python(function)
         for value in values:
             if aggregate is None:
                 if self.initial is None:
                     aggregate = value
                     continue
                 aggregate = self.initial()
-            aggregate = self.function(key, value, aggregate)  # type: ignore[operator]
+            aggregate = function(key, value, aggregate)
         return aggregate
 
 
@@ -65,7 +67,7 @@ def aggregated(
     if is_python(how.function):
         found, serde = _folded(grouped, records, how)
     else:
-        found = _aggregates(grouped, expression(how.function))  # type: ignore[arg-type]
+        found = _aggregates(grouped, expression(how.function))
         column, serde = settled(found, F.col("value"), how.serde, records.value)
         found = found.withColumn("value", column)
     key = records.key

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -84,12 +84,15 @@ class Nothing(Truth):
         return None
 
 
-def expression(function: str | Column) -> Column:
-    """A column of Spark."""
-    return F.expr(function) if isinstance(function, str) else function
+def expression(function: Function) -> Column:
+    """A column of Spark; for what is not Python."""
+    if isinstance(function, str):
+        return F.expr(function)
+    assert isinstance(function, Column), f"{function} is Python"
+    return function
 
 
-def is_python(function: Function) -> bool:
+def is_python(function: Function) -> TypeGuard[Callable[..., Any]]:
     """Whether rows have to go to Python."""
     return not isinstance(function, (str, Column))
 

@@ -36,14 +36,11 @@ class KGroupedStream:
 
     def reduce(self, function: Function, serde: Serde | None = None) -> KTable:
         """One value for each key: `(aggregate, value)` in Python, or an aggregate of SQL."""
-        if not is_python(function):
-            return self._table(Aggregation(function, serde))
-        reducer: Callable[[Any, Any], Any] = function  # type: ignore[assignment]
-
-        def fold(key: Any, value: Any, aggregate: Any) -> Any:
-            return reducer(aggregate, value)
-
-        return self._table(Aggregation(fold, serde))
+        if is_python(function):
+            return self._table(
+                Aggregation(lambda key, value, aggregate: function(aggregate, value), serde)
+            )
+        return self._table(Aggregation(function, serde))
 
     def aggregate(
         self,

@@ -25,7 +25,7 @@ class MockScheduler:
 
     def __init__(self, clock: MockClock) -> None:
         self.clock = clock
-        self.loop = VirtualLoop(clock)  # type: ignore[abstract]  # asyncio's is not at run time
+        self.loop = VirtualLoop.on(clock)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def call_soon(self, callback: Callable[[], object]) -> None:

@@ -8,7 +8,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Self, TypeVar, TypeVarTuple, cast
 
 from ottla.runtime.timing_wheel import SystemTimer, TimerTask
 from ottla.testing.clock import MockClock
@@ -49,6 +49,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._is_running = False
 
+    @classmethod
+    def on(cls, clock: MockClock) -> Self:
+        """A loop. (By way of `cls`: to type checkers, and only to them, asyncio's is abstract.)"""
+        return cls(clock)
+
     # Driving
 
     def advance(self, ms: int) -> None:
@@ -73,7 +78,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def run_until_complete(self, future: Awaitable[T] | Generator[Any, None, T]) -> T:
         """Run until the future is done; time passes whenever there is nothing else to do."""
-        task: asyncio.Future[T] = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
+        task: asyncio.Future[T] = asyncio.ensure_future(cast("Awaitable[T]", future), loop=self)
         self.run_ready()
         while not task.done():
             next_ms = self._timer.next_expiration_ms()
@@ -172,7 +177,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def create_task(
         self,
-        coro: Coroutine[Any, Any, T],  # type: ignore[override]
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
         *,
         name: str | None = None,
         context: Context | None = None,

@@ -244,7 +244,7 @@ class GroupMigrationSequences(RuleBasedStateMachine):
     def forget_those_put_out(self) -> None:
         group = self.world.coordinator.manager.group("g")
         for client in self.clients:
-            ids = () if group is None else group.members  # type: ignore[attr-defined]
+            ids = () if group is None else group.members
             if client.has_assignment and client.member_id not in ids:
                 client.forget()
 

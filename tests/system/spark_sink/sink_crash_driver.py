@@ -83,7 +83,7 @@ class Batch:
         ]
         self.rows = tasks.split("/")
 
-    def mapInArrow(self, function, schema):  # noqa: N802
+    def mapInArrow(self, function, schema):
         self.results = []
         for attempt, rows in zip(self.attempts, self.rows, strict=True):
             values = pa.array([row.encode() for row in rows.split(",") if row], pa.binary())

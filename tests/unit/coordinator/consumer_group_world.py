@@ -205,9 +205,7 @@ class ConsumerWorld(World):
         )
         return reply
 
-    def join(  # type: ignore[override]
-        self, peer: Peer, *topics: str, regex: str | None = None, **fields: Any
-    ) -> ErrorCode:
+    def join(self, peer: Peer, *topics: str, regex: str | None = None, **fields: Any) -> ErrorCode:
         """Subscribe and join; "t" unless named."""
         names = list(topics) if topics or regex is not None else ["t"]
         peer.subscription = {"subscribed_topic_names": names, "subscribed_topic_regex": regex}

@@ -265,7 +265,7 @@ def test_task_that_is_cancelled_as_its_connection_is_made_ends() -> None:
 
     async def test() -> None:
         network = OpensAtOnce()
-        task = asyncio.create_task(Channel.connect(network, "host", 9092))  # type: ignore[arg-type]
+        task = asyncio.create_task(Channel.connect(network, "host", 9092))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         network.may_open.set()

@@ -49,9 +49,9 @@ def test_message_starts_with_its_defaults() -> None:
 def test_message_has_no_other_attributes() -> None:
     """A misspelt field is an error, in the constructor and later."""
     with pytest.raises(TypeError, match="max_wait"):
-        FetchRequest(max_wait=5)  # type: ignore[call-arg]
+        FetchRequest(max_wait=5)
     with pytest.raises(AttributeError):
-        FetchRequest().max_wait = 5  # type: ignore[attr-defined]
+        FetchRequest().max_wait = 5
 
 
 def test_messages_compare_by_value() -> None:

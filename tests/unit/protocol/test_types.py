@@ -63,7 +63,7 @@ def test_every_and_none_are_the_extremes() -> None:
 )
 def test_field_starts_as_null_or_empty(declared: object, default: object) -> None:
     """Null only where null is legal in all versions of the field, or for an absent struct."""
-    assert declared.default == default  # type: ignore[attr-defined]
+    assert declared.default == default
 
 
 def test_array_that_may_not_be_null_starts_as_an_empty_list() -> None:

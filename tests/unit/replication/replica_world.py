@@ -147,8 +147,8 @@ class ReplicaBroker:
         self.config = BrokerConfig.parse(
             {"log.dirs": "/data", "replica.lag.time.max.ms": str(LAG_MS), **world.settings}
         )
-        topic_config = lambda topic: TopicConfig.of(self.config, world.topic_settings)  # noqa: E731
-        self.log_manager = LogManager(self.runtime, self.config, topic_config)
+        settings = TopicConfig.of(self.config, world.topic_settings)
+        self.log_manager = LogManager(self.runtime, self.config, lambda topic: settings)
         self.log_manager.acquire()
         shared.scheduler.run(self.log_manager.startup())
         self.manager = ReplicaManager(self.runtime, self.log_manager, broker_id)

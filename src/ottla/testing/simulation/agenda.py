@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 from itertools import count
-from typing import TypeVarTuple
+from typing import Self, TypeVarTuple
 
 from ottla.runtime.timing_wheel import TimerTask
 from ottla.testing.clock import MockClock
@@ -72,6 +72,11 @@ class AgendaLoop(VirtualLoop):
         self.is_asleep = False
         self._agenda = agenda
         self._put_aside: list[Entry] = []
+
+    @classmethod
+    def over(cls, clock: MockClock, agenda: Agenda) -> Self:
+        """A loop that others are on the same agenda with."""
+        return cls(clock, agenda)
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -55,7 +55,7 @@ class ProcessLoop(AgendaLoop):
 
     def create_task(
         self,
-        coro: Coroutine[Any, Any, T],  # type: ignore[override]
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
         *,
         name: str | None = None,
         context: Context | None = None,
@@ -151,7 +151,7 @@ class SimulatedProcess:
         self.host = host
         self.disk = disk or MemoryDisk()
         self.state = ProcessState.RUNNING
-        self.loop = ProcessLoop(world.clock, world.agenda)  # type: ignore[abstract]
+        self.loop = ProcessLoop.over(world.clock, world.agenda)
         self.clock = WallClock(world.clock)
         self.scheduler = ProcessScheduler(self.loop, self.clock)
         chance = random.Random(world.random.getrandbits(64))

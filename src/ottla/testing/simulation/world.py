@@ -30,7 +30,7 @@ class World:
         self.random = random.Random(seed)
         self.clock = MockClock()
         self.agenda = Agenda()
-        self.loop = AgendaLoop(self.clock, self.agenda)  # type: ignore[abstract]
+        self.loop = AgendaLoop.over(self.clock, self.agenda)
         self.network = SimulatedNetwork(self)
         self.processes: list[SimulatedProcess] = []
         self.step_count = 0

@@ -23,7 +23,7 @@ def make_world() -> Iterator[Callable[..., ConnectorWorld]]:
     made: list[ConnectorWorld] = []
 
     def make(*arguments: object, **keywords: object) -> ConnectorWorld:
-        made.append(ConnectorWorld(*arguments, **keywords))  # type: ignore[arg-type]
+        made.append(ConnectorWorld(*arguments, **keywords))
         return made[-1]
 
     yield make

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from math import prod
-from re import _constants as codes  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as codes  # type: ignore[attr-defined]  # the only ones who know how
+from re import _parser as parser  # type: ignore[attr-defined]  # Python reads an expression
 from typing import Any, Final
 
 from ottla.coordinator.group.consumer.topics import ClusterTopics
