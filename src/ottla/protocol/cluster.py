@@ -9,7 +9,6 @@ from ottla.protocol.metadata import OPERATIONS_NOT_REQUESTED
 from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, String, field
 
 ENDPOINT_BROKERS: Final = 1
-ENDPOINT_CONTROLLERS: Final = 2
 
 
 class DescribeClusterRequest(Request, api_key=60, versions="0-1", flexible="0+"):

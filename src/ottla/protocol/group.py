@@ -14,7 +14,6 @@ from ottla.protocol.types import Array, Boolean, Bytes, Int8, Int16, Int32, Stri
 
 KEY_TYPE_GROUP: Final = 0
 KEY_TYPE_TRANSACTION: Final = 1
-KEY_TYPE_SHARE: Final = 2
 
 
 class FindCoordinatorRequest(Request, api_key=10, versions="0-6", flexible="3+"):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
 from uuid import UUID
 
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, Uuid, field
 from ottla.structs import NO_EPOCH, NO_UUID
-
-INCREMENTAL_REQUEST: Final = 0
-FULL_REQUEST: Final = 1
 
 
 class LeaderAndIsrPartitionState(Struct):

@@ -25,12 +25,6 @@ def encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def size_of_varint(value: int) -> int:
-    """How many bytes `encode_varint` makes of `value`."""
-    raw = value << 1 if value >= 0 else ~(value << 1)
-    return max(1, (raw.bit_length() + 6) // 7)
-
-
 def decode_varint(data: bytes, position: int) -> tuple[int, int]:
     """An int32 and the position after it; IndexError where the data end too early."""
     return _decode(data, position, VARINT_MAX_BYTES, 32)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
+from ottla.coordinator.coordinator_partitions import CoordinatorPartitions
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.pending_writes import Records
 from ottla.coordinator.group.group import GroupMetadata, group_key
@@ -19,7 +20,6 @@ from ottla.coordinator.group.group_records import group_value, offset_key, offse
 from ottla.coordinator.group.group_type import Group
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.group.partition_loader import PartitionLoader
-from ottla.coordinator.partition_loading import PartitionLoading
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import BatchBuilder
@@ -69,8 +69,7 @@ class GroupMetadataManager:
         self.log = log
         self._clock = runtime.clock
         self._groups: dict[str, Group] = {}
-        self._loaded: set[int] = set()
-        self._loading: PartitionLoading[PartitionLoader] = PartitionLoading(
+        self._partitions: CoordinatorPartitions[PartitionLoader] = CoordinatorPartitions(
             runtime.scheduler, OFFSETS_TOPIC
         )
         # (partition, producer id) -> groups with offsets in the producer's open transaction.
@@ -78,17 +77,12 @@ class GroupMetadataManager:
 
     def availability(self, group_id: str) -> ErrorCode:
         """NONE if this broker can answer for the group now, else what to tell the client."""
-        partition = self.log.partition_for(group_id)
-        if partition in self._loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if partition not in self._loaded:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.NONE
+        return self._partitions.availability(self.log.partition_for(group_id))
 
     @property
     def is_loading(self) -> bool:
         """Whether some partition is being loaded."""
-        return bool(self._loading)
+        return self._partitions.is_loading
 
     def group(self, group_id: str) -> Group | None:
         """The group of whatever protocol, if it exists."""
@@ -279,15 +273,15 @@ class GroupMetadataManager:
 
     def load(self, partition: int, on_loaded: Callable[[Group], object]) -> None:
         """This broker leads the partition now: read its groups, which goes on in steps."""
-        if partition in self._loaded or partition in self._loading:
-            return
-        loader = PartitionLoader(partition, self.log.read(partition))
-        self._loading.begin(loader, lambda loader: self._finish_loading(loader, on_loaded))
+        self._partitions.load(
+            partition,
+            lambda: PartitionLoader(partition, self.log.read(partition)),
+            lambda loader: self._finish_loading(loader, on_loaded),
+        )
 
     def unload(self, partition: int) -> list[Group]:
         """Another broker leads the partition now; returns the groups that were forgotten."""
-        self._loading.give_up(partition)
-        self._loaded.discard(partition)
+        self._partitions.unload(partition)
         gone = [
             group
             for group in self._groups.values()
@@ -302,7 +296,6 @@ class GroupMetadataManager:
     def _finish_loading(
         self, loader: PartitionLoader, on_loaded: Callable[[Group], object]
     ) -> None:
-        self._loaded.add(loader.partition)
         groups = list(loader.groups(self._clock.now_ms()))
         for group in groups:
             self._groups[group.group_id] = group

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
-from ottla.coordinator.partition_loading import PartitionLoading
+from ottla.coordinator.coordinator_partitions import CoordinatorPartitions
 from ottla.coordinator.transaction.transaction_loader import TransactionLoader
 from ottla.coordinator.transaction.transaction_metadata import (
     IDLE,
@@ -48,35 +48,32 @@ class TransactionStateManager:
     def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
         self.log = log
         self._clock = runtime.clock
-        self._loaded: dict[int, dict[str, TransactionMetadata]] = {}
-        self._loading: PartitionLoading[TransactionLoader] = PartitionLoading(
+        self._by_partition: dict[int, dict[str, TransactionMetadata]] = {}
+        self._partitions: CoordinatorPartitions[TransactionLoader] = CoordinatorPartitions(
             runtime.scheduler, TRANSACTIONS_TOPIC
         )
 
     @property
     def is_loading(self) -> bool:
-        return bool(self._loading)
+        return self._partitions.is_loading
 
     def availability(self, transactional_id: str) -> ErrorCode:
         """NONE if this broker can answer for the id now, else what to tell the client."""
-        partition = self.log.partition_for(transactional_id)
-        if partition in self._loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.NONE if partition in self._loaded else ErrorCode.NOT_COORDINATOR
+        return self._partitions.availability(self.log.partition_for(transactional_id))
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
         """The id, if it is known here."""
-        cache = self._loaded.get(self.log.partition_for(transactional_id), {})
+        cache = self._by_partition.get(self.log.partition_for(transactional_id), {})
         return cache.get(transactional_id)
 
     def add(self, metadata: TransactionMetadata) -> TransactionMetadata:
         """Take in an id that is new; its partition is loaded."""
         partition = self.log.partition_for(metadata.transactional_id)
-        return self._loaded[partition].setdefault(metadata.transactional_id, metadata)
+        return self._by_partition[partition].setdefault(metadata.transactional_id, metadata)
 
     def all(self) -> Iterator[TransactionMetadata]:
         """Every id that is known here; it may be changed meanwhile."""
-        for cache in list(self._loaded.values()):
+        for cache in list(self._by_partition.values()):
             yield from list(cache.values())
 
     def coordinator_epoch(self, metadata: TransactionMetadata) -> int:
@@ -136,15 +133,16 @@ class TransactionStateManager:
 
     def load(self, partition: int, on_loaded: Callable[[TransactionMetadata], object]) -> None:
         """This broker leads the partition now: read its ids, which goes on in steps."""
-        if partition in self._loaded or partition in self._loading:
-            return
-        loader = TransactionLoader(partition, self.log.read(partition))
-        self._loading.begin(loader, lambda loader: self._finish_loading(loader, on_loaded))
+        self._partitions.load(
+            partition,
+            lambda: TransactionLoader(partition, self.log.read(partition)),
+            lambda loader: self._finish_loading(loader, on_loaded),
+        )
 
     def unload(self, partition: int) -> None:
         """Another broker leads the partition now."""
-        self._loading.give_up(partition)
-        self._loaded.pop(partition, None)
+        self._partitions.unload(partition)
+        self._by_partition.pop(partition, None)
 
     def _finish_loading(
         self, loader: TransactionLoader, on_loaded: Callable[[TransactionMetadata], object]
@@ -153,7 +151,7 @@ class TransactionStateManager:
             transactional_id: TransactionMetadata(transactional_id, transaction)
             for transactional_id, transaction in loader.transactions()
         }
-        self._loaded[loader.partition] = loaded
+        self._by_partition[loader.partition] = loaded
         if loaded:
             logger.info(
                 "Transaction partition %d is loaded: %d ids from %d records",
@@ -168,4 +166,4 @@ class TransactionStateManager:
 
     def _forget(self, metadata: TransactionMetadata) -> None:
         partition = self.log.partition_for(metadata.transactional_id)
-        self._loaded.get(partition, {}).pop(metadata.transactional_id, None)
+        self._by_partition.get(partition, {}).pop(metadata.transactional_id, None)

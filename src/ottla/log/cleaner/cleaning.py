@@ -91,7 +91,6 @@ class CleaningStats:
     bytes_written: int = 0
     record_count: int = 0
     null_key_count: int = 0
-    map_utilization: float = 0.0
     next_horizon_ms: int = NO_HORIZON
 
 
@@ -120,7 +119,6 @@ class Cleaning:
         )
         yield from self._fill(offsets, CleanedTransactions(aborted))
         stats.end_offset = offsets.end_offset
-        stats.map_utilization = offsets.utilization
         stats.bytes_mapped = stats.bytes_read
         transactions = CleanedTransactions(aborted)
         batch_filter = BatchFilter(

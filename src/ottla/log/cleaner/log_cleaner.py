@@ -17,7 +17,6 @@ from typing import Protocol
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.log.cleaner.batch_filter import LastRecord
-from ottla.log.cleaner.cleaner_metrics import CleanerMetrics
 from ottla.log.cleaner.cleaning import Cleaning, CleaningPlan, SourceSegment, Steps
 from ottla.log.cleaner.segment_swap import CleaningAbortedError, SegmentSwap
 from ottla.log.cleaner.selection import LogToClean, candidates, filthiest
@@ -56,7 +55,6 @@ class LogCleaner:
         self._is_stopping = False
         self._paused: set[TopicPartition] = set()
         self.uncleanable: dict[Log, str] = {}
-        self.metrics = CleanerMetrics()
 
     def startup(self) -> None:
         """Look for logs to compact, from now on every log.cleaner.backoff.ms."""
@@ -99,7 +97,6 @@ class LogCleaner:
         busy = self._under_way.keys() | self._paused
         logs = [log for log in logs if log.topic_partition not in busy]
         found = candidates(logs, self.uncleanable, self._runtime.clock.now_ms(), self._horizons)
-        self.metrics.note_candidates(found)
         while found and free:
             to_clean = filthiest(found)
             if to_clean is None:
@@ -113,11 +110,9 @@ class LogCleaner:
         for known in (self._horizons, self.uncleanable):
             for log in [log for log in known if log not in present]:
                 del known[log]
-        self.metrics.note_uncleanable(self.uncleanable)
 
     def _begin(self, to_clean: LogToClean) -> None:
         topic_partition = to_clean.log.topic_partition
-        self.metrics.note_begun(to_clean)
         task = self._runtime.scheduler.spawn(self._clean(to_clean), f"cleaning {topic_partition}")
         self._under_way[topic_partition] = task
         task.add_done_callback(partial(self._ended, topic_partition))
@@ -155,7 +150,6 @@ class LogCleaner:
             exc_info=error,
         )
         self.uncleanable[log] = str(error)
-        self.metrics.note_uncleanable(self.uncleanable)
 
     async def _run_round(self, to_clean: LogToClean) -> None:
         log, runtime = to_clean.log, self._runtime
@@ -177,8 +171,7 @@ class LogCleaner:
             raise
         self._horizons[log] = cleaning.stats.next_horizon_ms
         self._logs.checkpoint_cleaned_offsets()
-        self.metrics.note_round(cleaning.stats, runtime.clock.monotonic_ms() - began_ms)
-        _report(log, cleaning)
+        _report(log, cleaning, runtime.clock.monotonic_ms() - began_ms)
 
     async def _flush(self, log: Log) -> None:
         """Bring all that is known to disk: what ended a transaction must not be lost after it."""
@@ -252,14 +245,15 @@ def _last_records(log: Log) -> dict[int, LastRecord]:
     }
 
 
-def _report(log: Log, cleaning: Cleaning) -> None:
+def _report(log: Log, cleaning: Cleaning, took_ms: int) -> None:
     plan, stats = cleaning.plan, cleaning.stats
     logger.info(
-        "Compacted %s up to offset %d: %d bytes became %d, %d records are left",
+        "Compacted %s up to offset %d: %d bytes became %d in %d ms, %d records are left",
         log.topic_partition,
         stats.end_offset,
         stats.bytes_read - stats.bytes_mapped,
         stats.bytes_written,
+        took_ms,
         stats.record_count,
     )
     if stats.null_key_count:

@@ -49,11 +49,6 @@ class OffsetMap:
     def __len__(self) -> int:
         return self.count
 
-    @property
-    def utilization(self) -> float:
-        """How full the table is, from 0 to 1."""
-        return self.count / (len(self._table) // ENTRY_BYTES)
-
     def note(self, batch: RecordBatch) -> bool:
         """Take in the keys of the next batch; False if there was no room for all of them."""
         added, self.end_offset = kernel.note_keys(

@@ -1,4 +1,4 @@
-"""The partitions of a coordinator's topic that are being read, a step in each turn of the loop."""
+"""The partitions of a coordinator's topic that are here: read a step in each turn of the loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ottla.coordinator.stepwise_loader import StepwiseLoader
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -16,8 +16,8 @@ logger = logging.getLogger(__name__)
 LoaderT = TypeVar("LoaderT", bound=StepwiseLoader)
 
 
-class PartitionLoading(Generic[LoaderT]):
-    """At most one loader for each partition, of the topic that `topic_name` tells people.
+class CoordinatorPartitions(Generic[LoaderT]):
+    """Which partitions are being read, and which have been; people know the topic as `topic_name`.
 
     A partition that cannot be read is in here no more, and was not finished either: what lives in
     it is refused. One that is given up meanwhile is not finished, even if it is begun again.
@@ -27,21 +27,39 @@ class PartitionLoading(Generic[LoaderT]):
         self._scheduler = scheduler
         self._topic_name = topic_name
         self._loaders: dict[int, LoaderT] = {}
+        self._loaded: set[int] = set()
 
-    def __contains__(self, partition: int) -> bool:
-        return partition in self._loaders
-
-    def __bool__(self) -> bool:
+    @property
+    def is_loading(self) -> bool:
+        """Whether some partition is being read."""
         return bool(self._loaders)
 
-    def begin(self, loader: LoaderT, on_finished: Callable[[LoaderT], object]) -> None:
-        """Read on from the next turn; `on_finished` is called when all has been read."""
-        self._loaders[loader.partition] = loader
-        self._scheduler.call_soon(lambda: self._step(loader, on_finished))
+    def availability(self, partition: int) -> ErrorCode:
+        """NONE if what lives in the partition is known here, else what to tell the client."""
+        if partition in self._loaded:
+            return ErrorCode.NONE
+        if partition in self._loaders:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NOT_COORDINATOR
 
-    def give_up(self, partition: int) -> None:
+    def load(
+        self,
+        partition: int,
+        new_loader: Callable[[], LoaderT],
+        on_finished: Callable[[LoaderT], object],
+    ) -> None:
+        """Read from the next turn on; `on_finished` is called when all has been read.
+
+        Nothing happens to a partition that is being read, or has been.
+        """
+        if partition not in self._loaded and partition not in self._loaders:
+            self._loaders[partition] = loader = new_loader()
+            self._scheduler.call_soon(lambda: self._step(loader, on_finished))
+
+    def unload(self, partition: int) -> None:
         """The partition is not ours any more."""
         self._loaders.pop(partition, None)
+        self._loaded.discard(partition)
 
     def _step(self, loader: LoaderT, on_finished: Callable[[LoaderT], object]) -> None:
         if self._loaders.get(loader.partition) is not loader:
@@ -60,4 +78,5 @@ class PartitionLoading(Generic[LoaderT]):
             self._scheduler.call_soon(lambda: self._step(loader, on_finished))
         else:
             del self._loaders[loader.partition]
+            self._loaded.add(loader.partition)
             on_finished(loader)

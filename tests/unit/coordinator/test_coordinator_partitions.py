@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordinator.partition_loading import PartitionLoading
+from ottla.coordinator.coordinator_partitions import CoordinatorPartitions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.testing import mock_runtime
 
@@ -27,11 +27,13 @@ class Loader:
 class World:
     def __init__(self) -> None:
         self.scheduler = mock_runtime().scheduler
-        self.loading: PartitionLoading[Loader] = PartitionLoading(self.scheduler, "topic")
+        self.partitions: CoordinatorPartitions[Loader] = CoordinatorPartitions(
+            self.scheduler, "topic"
+        )
         self.finished: list[Loader] = []
 
     def begin(self, loader: Loader) -> Loader:
-        self.loading.begin(loader, self.finished.append)
+        self.partitions.load(loader.partition, lambda: loader, self.finished.append)
         return loader
 
 
@@ -41,16 +43,30 @@ def world():
 
 
 def test_partition_is_finished_when_all_has_been_read(world):
-    """And is among those that are loading until then."""
+    """Clients are told to wait until then, and before and after that it is somebody else's."""
+    assert world.partitions.availability(3) is ErrorCode.NOT_COORDINATOR
     loader = world.begin(Loader(3))
-    assert 3 in world.loading
-    assert world.loading
+    assert world.partitions.availability(3) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.partitions.is_loading
 
     world.scheduler.run_ready()
 
     assert world.finished == [loader]
-    assert 3 not in world.loading
-    assert not world.loading
+    assert world.partitions.availability(3) is ErrorCode.NONE
+    assert not world.partitions.is_loading
+    world.partitions.unload(3)
+    assert world.partitions.availability(3) is ErrorCode.NOT_COORDINATOR
+
+
+def test_partition_is_read_once(world):
+    """Whoever asks again, meanwhile or later."""
+    loader = world.begin(Loader(3))
+    world.begin(Loader(3))
+    world.scheduler.run_ready()
+    world.begin(Loader(3))
+    world.scheduler.run_ready()
+
+    assert world.finished == [loader]
 
 
 @pytest.mark.parametrize("error", [KafkaError(ErrorCode.CORRUPT_MESSAGE, "bad"), OSError("gone")])
@@ -61,15 +77,16 @@ def test_partition_that_cannot_be_read_is_never_finished(world, error):
     world.scheduler.run_ready()
 
     assert world.finished == [other]
-    assert not world.loading
+    assert world.partitions.availability(3) is ErrorCode.NOT_COORDINATOR
+    assert world.partitions.availability(4) is ErrorCode.NONE
 
 
 def test_partition_given_up_and_begun_again_is_finished_once(world):
     """By the second loader."""
     world.begin(Loader(3))
-    world.loading.give_up(3)
+    world.partitions.unload(3)
     second = world.begin(Loader(3))
-    world.loading.give_up(9)
+    world.partitions.unload(9)
     world.scheduler.run_ready()
 
     assert world.finished == [second]
