@@ -186,7 +186,8 @@ class JsonSerde(Serde):
         if self._is_scalar:
             return text.try_cast(self.type)
         if not isinstance(self.type, StructType):
-            return F.from_json(text, self.type)  # type: ignore[arg-type]  # annotated for structs and arrays alone
+            # It takes maps as well; its annotation says structs and arrays only.
+            return F.from_json(text, self.type)  # type: ignore[arg-type]
         # What is no object becomes one of nulls alone, unless there is a place for the text.
         problem = "_problem"
         asked = StructType(list(self.type.fields)).add(problem, StringType())

@@ -1,1 +1,1 @@
-"""Ids for producers that write without duplicates."""
+"""The coordinator of transactions: who may write under an id, and how all counts or nothing."""
