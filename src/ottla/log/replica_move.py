@@ -18,9 +18,10 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from uuid import UUID
 
+from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
 from ottla.log.log_files import (
@@ -45,12 +46,9 @@ from ottla.log.segment_copy import (
     piece_of,
 )
 from ottla.log.segment_deletion import delete_directory
-from ottla.runtime import File
+from ottla.log.throttler import Pace
+from ottla.runtime import File, Runtime
 from ottla.structs import NO_UUID, TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.log.log_manager import LogManager
-    from ottla.log.throttler import Pace
 
 logger = logging.getLogger(__name__)
 
@@ -63,23 +61,41 @@ class MoveGivenUpError(Exception):
     """The partition is to be deleted or to move elsewhere, its directory failed, or all ends."""
 
 
+class MovedLogs(Protocol):
+    """What a move asks of whoever has the broker's logs."""
+
+    runtime: Runtime
+    dirs: list[LogDir]
+    cleaner: LogCleaner | None
+    is_stopping: bool
+
+    @property
+    def live_dirs(self) -> list[LogDir]: ...
+
+    def unique_name(self) -> str: ...
+
+    def checkpoint_all(self) -> None: ...
+
+    async def checkpoints_written(self) -> None: ...
+
+
 class ReplicaMove:
     """The way of one log into another directory.
 
     Invariant: until `has_swapped` the log is where it was, and what was copied can be thrown away.
     """
 
-    def __init__(self, manager: LogManager, log: Log, target: LogDir, pace: Pace) -> None:
+    def __init__(self, logs: MovedLogs, log: Log, target: LogDir, pace: Pace) -> None:
         self.log = log
         self.target = target
         self.source = log.log_dir
         self.has_swapped = False
-        self._manager = manager
-        self._runtime = manager.runtime
+        self._logs = logs
+        self._runtime = logs.runtime
         self._pace = pace
         self._is_given_up = False
         self._original = log.dir
-        self._directory = target.file(future_dir_name(log.topic_partition, manager.unique_name()))
+        self._directory = target.file(future_dir_name(log.topic_partition, logs.unique_name()))
         self._copies: dict[int, SegmentCopy] = {}
         self._small_files: tuple[UUID, tuple[int, ...]] | None = None
         self._is_synced = False
@@ -138,7 +154,7 @@ class ReplicaMove:
     async def _copy_all(self) -> None:
         self._check()
         self._original = self.log.dir
-        manager, cleaner = self._manager, self._manager.cleaner
+        logs, cleaner = self._logs, self._logs.cleaner
         if cleaner is not None:
             await cleaner.pause(self.topic_partition)
         await self._in_background(self._prepare)
@@ -147,8 +163,8 @@ class ReplicaMove:
             self._is_synced = True
             self._synced_offset = self.end_offset
             await self._sync_copies()
-            manager.checkpoint_all()
-            await manager.checkpoints_written()
+            logs.checkpoint_all()
+            await logs.checkpoints_written()
             await self._catch_up(LAST_PIECE_BYTES)
 
     def _prepare(self) -> None:
@@ -294,8 +310,8 @@ class ReplicaMove:
 
     async def _delete_original(self, files: list[File]) -> None:
         """Rename it now and remove it when no read can be under way any more."""
-        manager, directory = self._manager, self._original
-        name = deleted_dir_name(self.topic_partition, manager.unique_name())
+        logs, directory = self._logs, self._original
+        name = deleted_dir_name(self.topic_partition, logs.unique_name())
 
         def close() -> None:
             for file in files:
@@ -307,9 +323,9 @@ class ReplicaMove:
             await self._runtime.background.run(
                 partial(self.source.disk.fsync_dir, self.source.path)
             )
-        manager.checkpoint_all()
-        await manager.checkpoints_written()
-        if len(manager.live_dirs) == len(manager.dirs) and self.log.is_available:
+        logs.checkpoint_all()
+        await logs.checkpoints_written()
+        if len(logs.live_dirs) == len(logs.dirs) and self.log.is_available:
             with blaming(self.target, f"unmarking {self.log.dir}"):
                 self.target.disk.unlink(f"{self.log.dir}/{MOVE_MARK}")
 
@@ -328,7 +344,7 @@ class ReplicaMove:
 
     async def _throw_away(self) -> None:
         """Remove the copy, unless only a start can tell whether it is to go on."""
-        if self.target.is_offline or self.source.is_offline or self._manager.is_stopping:
+        if self.target.is_offline or self.source.is_offline or self._logs.is_stopping:
             return
         disk, directory = self.target.disk, self._directory
         try:

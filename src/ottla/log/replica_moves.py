@@ -11,34 +11,39 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
-from ottla.log.replica_move import ReplicaMove
+from ottla.log.replica_move import MovedLogs, ReplicaMove
 from ottla.log.throttler import Pace
 from ottla.structs import TopicPartition
 
-if TYPE_CHECKING:
-    from ottla.log.log_manager import LogManager
-
 logger = logging.getLogger(__name__)
+
+
+class BrokerLogs(MovedLogs, Protocol):
+    """The logs of the broker, as its LogManager has them."""
+
+    config: BrokerConfig
+
+    def get_log(self, topic_partition: TopicPartition) -> Log | None: ...
+
+    def remove_later(self, path: str) -> None: ...
 
 
 class ReplicaMoves:
     """The moves between the directories of one broker, as many at a time as it has directories."""
 
-    def __init__(self, manager: LogManager) -> None:
-        self._manager = manager
+    def __init__(self, logs: BrokerLogs) -> None:
+        self._logs = logs
         self._moves: dict[TopicPartition, ReplicaMove] = {}
         self._tasks: dict[ReplicaMove, asyncio.Task[None]] = {}
         self._wanted: dict[TopicPartition, LogDir] = {}
-        self._turns = asyncio.Semaphore(max(1, len(manager.config.log_dirs)))
-        self._pace = Pace(
-            manager.runtime, manager.config.replica_alter_log_dirs_io_max_bytes_per_second
-        )
+        self._turns = asyncio.Semaphore(max(1, len(logs.config.log_dirs)))
+        self._pace = Pace(logs.runtime, logs.config.replica_alter_log_dirs_io_max_bytes_per_second)
 
     def update_rate(self, config: BrokerConfig) -> None:
         """Follow a changed limit."""
@@ -52,7 +57,7 @@ class ReplicaMoves:
         REPLICA_NOT_AVAILABLE if it is not on this broker: then it will begin there.
         """
         target = self._find(path)
-        log = self._manager.get_log(topic_partition)
+        log = self._logs.get_log(topic_partition)
         if log is None:
             self._wanted[topic_partition] = target
             raise KafkaError.of(
@@ -69,14 +74,14 @@ class ReplicaMoves:
 
     def _find(self, path: str) -> LogDir:
         wanted = path.rstrip("/") or "/"
-        for log_dir in self._manager.dirs:
+        for log_dir in self._logs.dirs:
             if log_dir.path == wanted:
                 if log_dir.is_offline:
                     raise log_dir.offline_error()
                 return log_dir
         raise KafkaError.of(
             ErrorCode.LOG_DIR_NOT_FOUND,
-            f"{path} is none of log.dirs={','.join(self._manager.config.log_dirs)}",
+            f"{path} is none of log.dirs={','.join(self._logs.config.log_dirs)}",
         )
 
     def wanted_dir(self, topic_partition: TopicPartition) -> LogDir | None:
@@ -104,14 +109,14 @@ class ReplicaMoves:
             move.give_up()
 
     def _begin(self, log: Log, target: LogDir) -> None:
-        move = ReplicaMove(self._manager, log, target, self._pace)
+        move = ReplicaMove(self._logs, log, target, self._pace)
         before = [
             task
             for each, task in self._tasks.items()
             if each.topic_partition == log.topic_partition
         ]
         self._moves[log.topic_partition] = move
-        task = self._manager.runtime.scheduler.spawn(
+        task = self._logs.runtime.scheduler.spawn(
             self._run(move, before), f"moving {log.topic_partition}"
         )
         self._tasks[move] = task
@@ -131,23 +136,23 @@ class ReplicaMoves:
         topic_partition = move.topic_partition
         if self._moves.get(topic_partition) is move:
             del self._moves[topic_partition]
-        cleaner = self._manager.cleaner
+        cleaner = self._logs.cleaner
         if cleaner is not None and topic_partition not in self._moves:
             cleaner.resume(topic_partition)
-        if not self._manager.is_stopping:
-            self._manager.checkpoint_all()  # those of the target may know the log
+        if not self._logs.is_stopping:
+            self._logs.checkpoint_all()  # those of the target may know the log
 
     # -- the broker's life
 
     def resume(self, log_dir: LogDir, futures: Mapping[str, TopicPartition]) -> None:
         """Go on with the moves that a stop or a crash has ended, and remove what they left."""
-        manager = self._manager
+        logs = self._logs
         for path, topic_partition in futures.items():
-            log = manager.get_log(topic_partition)
-            if log is None and len(manager.live_dirs) < len(manager.dirs):
+            log = logs.get_log(topic_partition)
+            if log is None and len(logs.live_dirs) < len(logs.dirs):
                 logger.warning("%s stays: the original may be in a failed directory", path)
                 continue
-            manager.remove_later(path)
+            logs.remove_later(path)
             if log is None or log.log_dir is log_dir:
                 logger.info("Removing %s, a copy that is not needed", path)
             elif topic_partition not in self._moves:
