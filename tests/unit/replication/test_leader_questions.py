@@ -1,0 +1,70 @@
+"""What a follower asks its leader, and what is done with the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.protocol.leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from ottla.replication.leader_questions import LeaderQuestions
+from ottla.structs import NO_EPOCH, TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+class Leader:
+    """It answers at once: every epoch ends at offset 5."""
+
+    def version_of(self, request, low):
+        return low
+
+    async def send(self, request, version, timeout_ms):
+        end = EpochEndOffset(partition=0, leader_epoch=3, end_offset=5)
+        return OffsetForLeaderEpochResponse(
+            topics=[OffsetForLeaderTopicResult(topic="t", partitions=[end])]
+        )
+
+
+class Follower:
+    """Writes down where it was told to cut its log."""
+
+    topic_partition, leader_epoch, is_current = T0, 4, True
+
+    def __init__(self, last_epoch: int) -> None:
+        self.last_epoch = last_epoch
+        self.cuts: list[str] = []
+
+    async def take_epoch_end(self, end):
+        self.cuts.append(f"where epoch {end.epoch} ends")
+
+    async def truncate_without_epochs(self):
+        self.cuts.append("where it is committed")
+
+
+@pytest.mark.parametrize(
+    ("last_epoch", "cut"), [(3, "where epoch 3 ends"), (NO_EPOCH, "where it is committed")]
+)
+def test_fetcher_that_is_closed_before_a_cut_leaves_nothing_unawaited(last_epoch, cut):
+    """A stop said "coroutine was never awaited" of cuts that had not begun."""
+    questions = LeaderQuestions(Leader(), BrokerConfig(), 1, lambda followers, reason: None)
+    closed, finished = Follower(last_epoch), Follower(last_epoch)
+
+    async def ask() -> None:
+        asking = asyncio.ensure_future(questions.ask_epoch_ends([closed]))
+        await asyncio.sleep(0)  # it has the answer, and is about to cut
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await questions.ask_epoch_ends([finished])
+
+    asyncio.run(ask())
+    gc.collect()  # a warning is an error of this test
+
+    assert (closed.cuts, finished.cuts) == ([], [cut])
