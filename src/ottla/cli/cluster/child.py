@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from ottla.cli.cluster.layout import Server
@@ -16,7 +17,9 @@ from ottla.cli.parent_death import die_with_parent
 
 READY: Final = re.compile(r" ready at ")
 STARTUP_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 30.0
+PATIENCE_S: Final = 10.0
+STOP_TIMEOUT_S: Final = 120.0
+"""A broker brings every log to disk: with thousands of them that takes more than a moment."""
 OWN_ERROR: Final = re.compile(r"^ottla \w+: (.*)$", re.MULTILINE)
 TAIL: Final = 4096
 
@@ -29,7 +32,7 @@ class Child:
         with server.log.open("ab") as log:
             self._log_start = log.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ottla", server.command, str(server.properties)],
+                self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -38,6 +41,11 @@ class Child:
                 process_group=0,
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no other thread
             )
+
+    @property
+    def command(self) -> list[str]:
+        """What the process runs."""
+        return [sys.executable, "-m", "ottla", self.server.command, str(self.server.properties)]
 
     @property
     def is_running(self) -> bool:
@@ -71,16 +79,27 @@ class Child:
         said = OWN_ERROR.findall(text)
         return f"{said[-1] if said else f'status {self.process.poll()}'} (see {self.server.log})"
 
-    def stop(self) -> None:
-        """End the process in order, and by force if it takes too long."""
-        if self.is_running:
-            self.process.send_signal(signal.SIGTERM)
-            # A process that was stopped by SIGSTOP would never hear of it.
-            self.process.send_signal(signal.SIGCONT)
+    def stop(
+        self,
+        on_delay: Callable[[], object],
+        patience_s: float = PATIENCE_S,
+        timeout_s: float = STOP_TIMEOUT_S,
+    ) -> bool:
+        """End the process in order, and by force if it takes too long: then False.
+
+        `on_delay` is called when somebody who waits may wonder why.
+        """
+        self.process.send_signal(signal.SIGTERM)
+        # A process that was stopped by SIGSTOP would never hear of it.
+        self.process.send_signal(signal.SIGCONT)
+        for limit_s, act in ((patience_s, on_delay), (timeout_s - patience_s, self.kill)):
             try:
-                self.process.wait(STOP_TIMEOUT_S)
+                self.process.wait(limit_s)
             except subprocess.TimeoutExpired:
-                self.kill()
+                act()
+            else:
+                return True
+        return False
 
     def kill(self) -> None:
         """End the process at once."""

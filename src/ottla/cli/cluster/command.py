@@ -140,11 +140,18 @@ class ClusterRun:
         try:
             for child in reversed(self.children):
                 if child.is_running:
-                    child.stop()
-                    self._say(f"{child.server.name} is stopped")
+                    self._stop_child(child)
         finally:
             for child in reversed(self.children):
                 child.kill()
+
+    def _stop_child(self, child: Child) -> None:
+        name = child.server.name
+        wait = f"{name} is not done yet; Ctrl-C once more ends all servers at once"
+        if child.stop(lambda: self._say(wait)):
+            self._say(f"{name} is stopped")
+        else:
+            self._say(f"{name} was killed: it took too long (see {child.server.log})")
 
     def _say(self, line: str) -> None:
         self.terminal.print(line)
