@@ -147,6 +147,9 @@ class TopicsHandler:
             wanted = [DeleteTopicState(name=name) for name in body.topic_names]
         if not self.controller.is_active:
             return DeleteTopicsResponse(responses=[not_controller(topic) for topic in wanted])
+        if any(map(self._is_unknown_id, wanted)):
+            # It may just have been elected: what it has not read yet is not unknown.
+            await self.controller.until_idle()
         results = [self._resolve(topic) for topic in wanted]
         names = [str(result.name) for result in results if not result.error_code]
         outcomes = await self._within(
@@ -156,6 +159,10 @@ class TopicsHandler:
             if not result.error_code:
                 _set_outcome(result, outcomes[str(result.name)], context.api_version)
         return DeleteTopicsResponse(responses=results)
+
+    def _is_unknown_id(self, topic: DeleteTopicState) -> bool:
+        topic_id = topic.topic_id
+        return topic_id != NO_UUID and self.controller.context.topic_name(topic_id) is None
 
     def _resolve(self, topic: DeleteTopicState) -> DeletableTopicResult:
         """A result with name and id, as far as they are known, and an error if that is too far."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -25,12 +26,16 @@ from ottla.protocol.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.replication.exchange import DeleteRecordsResult
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.structs import EndPoint, TopicPartition
 from ottla.testing import mock_runtime
+
+MOST_TURNS = 100
+"""So many turns of the loop an election may take."""
 
 
 class SilentChannel:
@@ -213,6 +218,28 @@ def test_each_wrong_deletion_has_its_error(world):
         ErrorCode.INVALID_REQUEST,
     ]
     assert len(world.controller.context.topics) == 2
+
+
+def test_topic_that_a_new_controller_has_not_read_yet_is_deleted_by_its_id(world):
+    """In the moment after its election it took the topic for an unknown one."""
+    world.create(topic("a"))
+    topic_id = world.controller.context.topics["a"].topic_id
+
+    async def be_elected_anew() -> ErrorCode:
+        world.controller.resign()
+        await world.registry.delete(paths.CONTROLLER)
+        starting = world.runtime.scheduler.spawn(world.controller.startup(), "start")
+        for _ in range(MOST_TURNS):
+            if not world.controller.is_active:
+                await asyncio.sleep(0)
+        state = DeleteTopicState(name=None, topic_id=topic_id)
+        body = DeleteTopicsRequest(topics=[state], timeout_ms=9)
+        answer = await world.handler.handle_delete_topics(SimpleNamespace(api_version=6), body)
+        await starting
+        return ErrorCode.of(answer.responses[0].error_code)
+
+    assert world.runtime.scheduler.run(be_elected_anew()) is ErrorCode.NONE
+    assert not world.controller.context.topics
 
 
 @pytest.mark.parametrize(
