@@ -19,6 +19,7 @@ from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.transaction.marker_channel import TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.errors import ErrorCode
+from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
 from ottla.registry.tree import Set
 from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.leader_questions import LeaderQuestions
@@ -27,6 +28,7 @@ from ottla.server.controller_orders import ControllerOrders
 from ottla.structs import INTERNAL_TOPICS
 from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.group_story import GroupStory
+from ottla.testing.simulation.operations_story import OperationsStory
 from ottla.testing.simulation.stories import kind_of, tell
 from ottla.testing.simulation.story import Story
 
@@ -76,6 +78,19 @@ def controllers_without_epochs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FencedRegistry, "write", write)
     patch.setattr(StoredStates, "read_again", read_again)
     patch.setattr(ControllerOrders, "_check_epoch", lambda self, controller_epoch: None)
+
+
+def batch_is_cut_off_that_the_leaders_log_begins_within(patch: pytest.MonkeyPatch) -> None:
+    """A new replica of a log whose first records were deleted never gets to its end."""
+
+    async def append(self, records, now_ms):
+        try:
+            return append_as_follower(self.log, records, self.leader_epoch, now_ms)
+        except UnexpectedAppendOffsetError as error:
+            await self._truncate(error.base_offset)
+            return 0
+
+    patch.setattr(FollowerPartition, "append", append)
 
 
 def no_fencing_of_transactional_ids(patch: pytest.MonkeyPatch) -> None:
@@ -130,6 +145,7 @@ PLANTS: dict[Plant, type[Story]] = {
     truncate_to_the_high_watermark: Story,
     acknowledge_before_the_in_sync_replicas_have_it: Story,
     controllers_without_epochs: Story,
+    batch_is_cut_off_that_the_leaders_log_begins_within: OperationsStory,
     no_fencing_of_transactional_ids: CopyStory,
     markers_before_the_decision_is_in_the_log: CopyStory,
     partitions_given_away_before_they_are_revoked: GroupStory,

@@ -86,12 +86,15 @@ class Host:
             "log.dirs": "/data",
             "listeners": f"PLAINTEXT://{self.name}:{BROKER_PORT}",
         }
+        if "broker.rack" in settings:  # each in one of its own
+            settings["broker.rack"] = f"{settings['broker.rack']}-{self.broker_id}"
         broker = self.broker = Broker(
             BrokerConfig.parse(settings),
             process.runtime,
             registry=SimulatedRegistry(process, SESSION_TIMEOUT_MS),
             make_processor=SimulatedProcessor,
         )
+        broker.log_dir_failures.on_fatal = lambda: self._stop_for_good(process)
         process.spawn(self._serve(process, broker), f"start {self.name}")
 
     async def _serve(self, process: SimulatedProcess, broker: Broker) -> None:
@@ -141,6 +144,12 @@ class Host:
             self.cluster.world.loop.call_soon(lambda: self._has_stopped(process))
 
         process.spawn(end(), f"stop {self.name}")
+
+    def _stop_for_good(self, process: SimulatedProcess) -> None:
+        """Its disk has failed: the process ends, and is started again, as a supervisor would."""
+        if process is self.process:
+            self.stop()
+            self.is_wanted = True
 
     def _has_stopped(self, process: SimulatedProcess) -> None:
         process.kill()

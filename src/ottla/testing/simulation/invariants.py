@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from uuid import UUID
 
 from ottla.record.record_batch import batches
 from ottla.replication.partition import Partition
@@ -10,7 +11,9 @@ from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
 from ottla.testing.simulation.workload import History
 
-Epoch = tuple[TopicPartition, int]
+Lineage = tuple[TopicPartition, UUID]
+"""A partition of one topic: another topic may get its name."""
+Epoch = tuple[Lineage, int]
 
 
 class Watcher:
@@ -27,7 +30,7 @@ class Watcher:
         self.leaders: dict[Epoch, int] = {}
         self.first_end: dict[Epoch, int] = {}
         self.high_watermarks: dict[tuple[Epoch, int], int] = {}
-        self.committed: dict[TopicPartition, dict[int, int]] = {}
+        self.committed: dict[Lineage, dict[int, int]] = {}
 
     def look(self) -> None:
         """Look at every partition of every broker that runs."""
@@ -39,7 +42,8 @@ class Watcher:
 
     def _look_at_leader(self, host: Host, partition: Partition) -> None:
         topic_partition, number = partition.topic_partition, partition.leader_epoch
-        epoch = (topic_partition, number)
+        lineage = topic_partition, partition.topic_id
+        epoch = lineage, number
         high_watermark = partition.high_watermark
         known = self.leaders.get(epoch)
         if known is None:
@@ -56,32 +60,32 @@ class Watcher:
             )
         if high_watermark > self.high_watermarks.get(key, -1):
             self.high_watermarks[key] = high_watermark
-            committed = self.committed.setdefault(topic_partition, {})
+            committed = self.committed.setdefault(lineage, {})
             committed[number] = max(high_watermark, committed.get(number, 0))
-            self._check_successors(topic_partition, number, high_watermark)
+            self._check_successors(lineage, number, high_watermark)
 
     def _note_new_leader(self, host: Host, partition: Partition, epoch: Epoch) -> None:
-        topic_partition, number = epoch
+        lineage, number = epoch
         self.leaders[epoch] = host.broker_id
         end = self.first_end[epoch] = partition.log.log_end_offset
-        for earlier, high_watermark in self.committed.get(topic_partition, {}).items():
+        for earlier, high_watermark in self.committed.get(lineage, {}).items():
             if earlier < number and high_watermark > end:
                 self._complain(
-                    f"{topic_partition}: broker {host.broker_id} begins to lead in epoch {number} "
+                    f"{lineage[0]}: broker {host.broker_id} begins to lead in epoch {number} "
                     f"with {end} records; {high_watermark} were committed in epoch {earlier}"
                 )
 
-    def _check_successors(self, topic_partition: TopicPartition, number: int, high: int) -> None:
-        for (name, later), end in self.first_end.items():
-            if name == topic_partition and later > number and high > end:
+    def _check_successors(self, lineage: Lineage, number: int, high: int) -> None:
+        for (other, later), end in self.first_end.items():
+            if other == lineage and later > number and high > end:
                 self._complain(
-                    f"{topic_partition}: epoch {number} committed up to {high} although epoch "
+                    f"{lineage[0]}: epoch {number} committed up to {high} although epoch "
                     f"{later} had begun at {end}"
                 )
 
     def admit_losses(self, kept: Mapping[TopicPartition, int]) -> None:
         """Nothing that was committed from these offsets on has to be there any more."""
-        for topic_partition, committed in self.committed.items():
+        for (topic_partition, _), committed in self.committed.items():
             limit = kept.get(topic_partition, 0)
             for epoch in committed:
                 committed[epoch] = min(committed[epoch], limit)
@@ -97,10 +101,28 @@ def partitions_of(host: Host) -> Iterator[Partition]:
         yield from replica_manager.partitions.values()
 
 
-def records_of(partition: Partition, end: int) -> dict[int, bytes]:
-    """The values in the log by offset, up to an offset; control records and nulls left out."""
+def replicas_of(cluster: SimulatedCluster, topic_partition: TopicPartition) -> list[Partition]:
+    """The partition on each broker that has it, by the word of the newest leader; none without one.
+
+    A broker that was cut off when it lost its replica may believe that it still has one.
+    """
+    known = {
+        host.broker_id: partition
+        for host in cluster.hosts
+        for partition in partitions_of(host)
+        if partition.topic_partition == topic_partition
+    }
+    leaders = [partition for partition in known.values() if partition.is_leader]
+    if not leaders:
+        return []
+    leader = max(leaders, key=lambda partition: partition.leader_epoch)
+    return [known[broker_id] for broker_id in sorted(leader.replicas) if broker_id in known]
+
+
+def records_of(partition: Partition, start: int, end: int) -> dict[int, bytes]:
+    """The values in the log by offset, from one to another; control records and nulls left out."""
     found: dict[int, bytes] = {}
-    log, offset = partition.log, partition.log.log_start_offset
+    log, offset = partition.log, start
     while offset < end:
         data = log.read(offset, 1 << 20, max_offset=end, min_one_message=True)
         if data.records is None or not data.records.size:
@@ -109,20 +131,25 @@ def records_of(partition: Partition, end: int) -> dict[int, bytes]:
             offset = batch.next_offset
             if not batch.is_control:
                 for record in batch.records():
-                    found[record.offset] = record.value or b""
+                    if record.offset >= start:
+                        found[record.offset] = record.value or b""
     return found
 
 
 def check_in_the_end(cluster: SimulatedCluster, history: History, topic: str) -> list[str]:
     """All brokers are up and all replicas in sync: what is wrong with the logs, if anything."""
     wrong: list[str] = []
-    replicas: dict[TopicPartition, list[tuple[int, Partition]]] = {}
-    for host in cluster.hosts:
-        for partition in partitions_of(host):
-            replicas.setdefault(partition.topic_partition, []).append((host.broker_id, partition))
-    for topic_partition, known in sorted(replicas.items()):
-        end = min(partition.high_watermark for _, partition in known)
-        logs = {broker_id: records_of(partition, end) for broker_id, partition in known}
+    names = {each.topic_partition for host in cluster.hosts for each in partitions_of(host)}
+    for topic_partition in sorted(names):
+        known = replicas_of(cluster, topic_partition)
+        if not known:
+            wrong.append(f"{topic_partition}: nobody leads it")
+            continue
+        start = max(partition.log.log_start_offset for partition in known)
+        end = min(partition.high_watermark for partition in known)
+        if start > history.deleted.get(topic_partition, 0):
+            wrong.append(f"{topic_partition}: it begins at {start}, and nobody has deleted that")
+        logs = {each.broker_id: records_of(each, start, end) for each in known}
         first = next(iter(logs.values()))
         wrong += [
             f"{topic_partition}: brokers {sorted(logs)} do not hold the same records"
@@ -135,16 +162,17 @@ def check_in_the_end(cluster: SimulatedCluster, history: History, topic: str) ->
 
 
 def check_history(history: History, partition: TopicPartition, log: dict[int, bytes]) -> list[str]:
-    """Whether the log keeps what was promised of one partition."""
+    """Whether the log keeps what was promised of one partition, and was not deleted."""
+    start = history.deleted.get(partition, 0)
     wrong = [
         f"{partition}: {value!r} was acknowledged at offset {offset}; there is {log.get(offset)!r}"
         for offset, value in history.acknowledged.get(partition, {}).items()
-        if log.get(offset) != value
+        if offset >= start and log.get(offset) != value
     ]
     wrong += [
         f"{partition}: a reader saw {value!r} at offset {offset}; there is {log.get(offset)!r}"
         for offset, value in history.seen.get(partition, {}).items()
-        if log.get(offset) != value
+        if offset >= start and log.get(offset) != value
     ]
     values = list(log.values())
     strange = set(values).difference(history.sent.get(partition, ()))

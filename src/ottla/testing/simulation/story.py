@@ -11,7 +11,12 @@ from typing import ClassVar, Final
 from ottla.replication.partition import Partition
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
-from ottla.testing.simulation.invariants import Watcher, check_in_the_end, partitions_of
+from ottla.testing.simulation.invariants import (
+    Watcher,
+    check_in_the_end,
+    partitions_of,
+    replicas_of,
+)
 from ottla.testing.simulation.nemesis import Nemesis
 from ottla.testing.simulation.workload import History, Reader, TopicMaker, Writer
 from ottla.testing.simulation.world import World
@@ -19,7 +24,7 @@ from ottla.testing.virtual_loop import TimelessError
 
 TOPIC: Final = "story"
 PARTITIONS: Final = 2
-BROKERS: Final = 3
+REPLICAS: Final = 3
 START_LIMIT_MS: Final = 60_000
 TROUBLE_MS: Final = 30_000
 PEACE_LIMIT_MS: Final = 180_000
@@ -41,11 +46,12 @@ class Outcome:
 
 
 class Story:
-    """A cluster of three with writers and a reader: trouble for a while, then peace.
+    """A cluster, of three, with writers and a reader: trouble for a while, then peace.
 
     Invariant: everything that happens follows from the seed.
     """
 
+    brokers: ClassVar[int] = REPLICAS
     may_flush_each_batch: ClassVar[bool] = True
     settings: ClassVar[Mapping[str, str | int]] = {}
 
@@ -56,7 +62,7 @@ class Story:
         settings = dict(self.settings)
         if flushes:
             settings["log.flush.interval.messages"] = 1
-        self.cluster = SimulatedCluster(self.world, BROKERS, **settings)
+        self.cluster = SimulatedCluster(self.world, self.brokers, **settings)
         self.history = History()
         self.watcher = Watcher(self.cluster, self.history)
         self.nemesis = Nemesis(self.cluster, flushes, self._more_faults())
@@ -96,13 +102,13 @@ class Story:
 
     def _make_topic(self, topic: str) -> None:
         maker = TopicMaker(self.cluster, "maker", self.history)
-        maker.process.spawn(maker.create(topic, PARTITIONS, BROKERS), "create the topic")
+        maker.process.spawn(maker.create(topic, PARTITIONS, REPLICAS), "create the topic")
         if not self.world.run_until(lambda: maker.is_done, START_LIMIT_MS):
             self.history.violations.append(f"topic {topic} was not created: {self._state()}")
 
-    def _start_writer(self, name: str, interval_ms: int) -> None:
+    def _start_writer(self, name: str, interval_ms: int, burst: int = 1) -> None:
         writer = Writer(self.cluster, name, self.history)
-        writer.process.spawn(writer.run(TOPIC, interval_ms), "write")
+        writer.process.spawn(writer.run(TOPIC, interval_ms, burst), "write")
         self._writers.append(writer)
 
     def _end(self) -> None:
@@ -133,15 +139,10 @@ class Story:
 
     def _end_of(self, topic_partition: TopicPartition) -> int:
         """Where the partition ends, if all replicas are in sync and have all of it; else -1."""
-        ends = set()
-        has_leader = False
-        for host in self.cluster.hosts:
-            for partition in partitions_of(host):
-                if partition.topic_partition != topic_partition:
-                    continue
-                ends |= {partition.log.log_end_offset, partition.high_watermark}
-                has_leader |= len(isr_of(partition)) == BROKERS
-        return ends.pop() if has_leader and len(ends) == 1 else -1
+        replicas = replicas_of(self.cluster, topic_partition)
+        ends = {p.log.log_end_offset for p in replicas} | {p.high_watermark for p in replicas}
+        is_whole = len(replicas) == max((len(isr_of(p)) for p in replicas), default=0) == REPLICAS
+        return ends.pop() if is_whole and len(ends) == 1 else -1
 
     def _state(self) -> str:
         lines = [f"writers done {[writer.is_done for writer in self._writers]}"]

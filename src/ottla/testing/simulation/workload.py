@@ -40,6 +40,7 @@ class History:
     sent: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
     seen: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     unpromised: set[bytes] = field(default_factory=set)
+    deleted: dict[TopicPartition, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
 
     def note_acknowledged(self, partition: TopicPartition, offset: int, value: bytes) -> None:
@@ -57,6 +58,10 @@ class History:
             self.violations.append(
                 f"{partition}: at offset {offset} a reader saw {known[offset]!r}, then {value!r}"
             )
+
+    def note_deleted(self, partition: TopicPartition, offset: int) -> None:
+        """Somebody asks for the deletion of what lies before an offset."""
+        self.deleted[partition] = max(offset, self.deleted.get(partition, 0))
 
     def admit_loss(self, partition: TopicPartition, offset: int) -> None:
         """From this offset on nothing is promised any more: what follows may take its place.
@@ -129,14 +134,16 @@ class Writer(SimulatedClient):
         self.name = name
         self.unanswered = 0
 
-    async def run(self, topic: str, interval_ms: int) -> None:
+    async def run(self, topic: str, interval_ms: int, burst: int = 1) -> None:
+        """Send so many records at a time, one batch or a few, until told to stop."""
         queues = await self.core.queues_of(topic, METADATA_TIMEOUT_MS)
         number = 0
         while not self.is_told_to_stop:
-            for index in queues.partitions:
-                value = b"%s-%d-%d" % (self.name.encode(), index, number)
-                self.send(topic, index, value)
-            number += 1
+            for _ in range(burst):
+                for index in queues.partitions:
+                    value = b"%s-%d-%d" % (self.name.encode(), index, number)
+                    self.send(topic, index, value)
+                number += 1
             await self.pause(self.process.runtime.random.randint(1, 2 * interval_ms))
         while self.unanswered:
             await self.pause(50)
@@ -175,6 +182,7 @@ class Reader(SimulatedClient):
         name: str,
         history: History,
         isolation_level: str = "read_uncommitted",
+        rack: str = "",
     ) -> None:
         super().__init__(cluster, name, history)
         self.has_gaps = isolation_level == "read_committed"
@@ -184,6 +192,7 @@ class Reader(SimulatedClient):
                 "auto.offset.reset": "earliest",
                 "request.timeout.ms": 5_000,
                 "isolation.level": isolation_level,
+                "client.rack": rack,
             }
         )
         self.core = ConsumerCore(self.process.runtime, config)
@@ -211,7 +220,8 @@ class Reader(SimulatedClient):
     def _note(self, partition: TopicPartition, record: ConsumerRecord) -> None:
         offset, value = record.offset, record.value
         expected = self.next_offsets.get(partition, 0)
-        if offset < expected or (offset > expected and not self.has_gaps):
+        latest = max(expected, self.history.deleted.get(partition, 0))
+        if offset < expected or (offset > latest and not self.has_gaps):
             self.history.violations.append(
                 f"{partition}: a reader that expected offset {expected} was shown {offset}"
             )
