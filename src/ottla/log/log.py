@@ -19,6 +19,7 @@ from uuid import UUID
 
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.indexes.txn_index import AbortedTxn
 from ottla.log.log_dir import LogDir
 from ottla.log.log_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from ottla.log.log_flusher import FlushJob, LogFlusher
@@ -31,7 +32,6 @@ from ottla.log.partition_metadata import write_topic_id
 from ottla.log.recovery import LoadedLog
 from ottla.log.segment_deletion import delete_directory, delete_segments
 from ottla.log.segments import Segments
-from ottla.log.txn_index import AbortedTxn
 from ottla.record.record_batch import RecordBatch, assign_offset
 from ottla.runtime import File, Runtime
 from ottla.structs import NO_EPOCH

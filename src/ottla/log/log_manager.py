@@ -27,9 +27,9 @@ from ottla.log.log_files import MOVE_MARK, check_topic_name, deleted_dir_name, s
 from ottla.log.log_loading import DirContents, LogLoader
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
+from ottla.log.moves.replica_moves import ReplicaMoves
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.log.recovery import load_log
-from ottla.log.replica_moves import ReplicaMoves
 from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, TopicPartition
 

@@ -15,13 +15,13 @@ from typing import Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.index_file import CorruptIndexError
+from ottla.log.indexes.index_file import CorruptIndexError
+from ottla.log.indexes.time_index import NO_TIMESTAMP
+from ottla.log.indexes.txn_index import AbortedTxn
+from ottla.log.indexes.txn_index_repair import rebuild_txn_indexes
 from ottla.log.log_dir import LogDir
 from ottla.log.log_results import FetchDataInfo
 from ottla.log.recovery import LoadedLog
-from ottla.log.time_index import NO_TIMESTAMP
-from ottla.log.txn_index import AbortedTxn
-from ottla.log.txn_index_repair import rebuild_txn_indexes
 from ottla.structs import TopicPartition
 
 LATEST_TIMESTAMP: Final = -1

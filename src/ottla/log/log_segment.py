@@ -14,7 +14,10 @@ from typing import Final
 
 from ottla.config.topic_config import TopicConfig
 from ottla.log.file_batches import BATCH_READ_BYTES, read_batch, read_headers
-from ottla.log.index_file import CorruptIndexError
+from ottla.log.indexes.index_file import CorruptIndexError
+from ottla.log.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, OffsetPosition
+from ottla.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
+from ottla.log.indexes.txn_index import TransactionIndex
 from ottla.log.log_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -23,10 +26,7 @@ from ottla.log.log_files import (
     TXN_INDEX_SUFFIX,
     segment_path,
 )
-from ottla.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, OffsetPosition
 from ottla.log.recent_batches import RecentBatches
-from ottla.log.time_index import NO_TIMESTAMP, TimeIndex
-from ottla.log.txn_index import TransactionIndex
 from ottla.record.record_batch import CorruptRecordError, Record, RecordBatch
 from ottla.runtime import Buffer, Disk, File, FileRegion
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.log.producer_replay import restore_producers
+from ottla.log.producers.producer_replay import restore_producers
 from ottla.log.segments import Segments
 
 if TYPE_CHECKING:

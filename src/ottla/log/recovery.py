@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from ottla.config.topic_config import TopicConfig
 from ottla.log.file_batches import read_batches, read_headers
-from ottla.log.index_file import CorruptIndexError
+from ottla.log.indexes.index_file import CorruptIndexError
 from ottla.log.leader_epoch_cache import LeaderEpochCache
 from ottla.log.log_files import (
     CLEANED_SUFFIX,
@@ -34,8 +34,8 @@ from ottla.log.log_files import (
 )
 from ottla.log.log_segment import LogSegment
 from ottla.log.offset_checkpoint import CorruptCheckpointError
-from ottla.log.producer_replay import restore_producers
-from ottla.log.producer_state_manager import ProducerStateManager
+from ottla.log.producers.producer_replay import restore_producers
+from ottla.log.producers.producer_state_manager import ProducerStateManager
 from ottla.log.segment_files import sync_files
 from ottla.log.segments import Segments
 from ottla.record.record_batch import CorruptRecordError, RecordBatch

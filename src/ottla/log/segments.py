@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
+from ottla.log.indexes.txn_index import AbortedTxn
 from ottla.log.log_segment import LogSegment
-from ottla.log.txn_index import AbortedTxn
 from ottla.runtime import FileRegion
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ottla.cli.dump_log.segment_file import base_offset
 from ottla.cli.terminal import Terminal
-from ottla.log.index_file import CorruptIndexError
+from ottla.log.indexes.index_file import CorruptIndexError
+from ottla.log.indexes.txn_index import VERSION, TransactionIndex
 from ottla.log.leader_epoch_cache import LeaderEpochCache
 from ottla.log.offset_checkpoint import CorruptCheckpointError
-from ottla.log.producer_snapshot import CorruptSnapshotError, decode_snapshot
-from ottla.log.producer_state import ProducerState
-from ottla.log.txn_index import VERSION, TransactionIndex
+from ottla.log.producers.producer_snapshot import CorruptSnapshotError, decode_snapshot
+from ottla.log.producers.producer_state import ProducerState
 from ottla.runtime.local_disk import LocalDisk
 
 

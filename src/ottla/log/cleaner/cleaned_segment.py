@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.config.topic_config import TopicConfig
+from ottla.log.indexes.txn_index import AbortedTxn
 from ottla.log.log_files import CLEANED_SUFFIX
 from ottla.log.log_segment import LogSegment
 from ottla.log.segment_files import set_suffix, sync_files
-from ottla.log.txn_index import AbortedTxn
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Disk
 

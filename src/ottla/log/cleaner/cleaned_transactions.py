@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from ottla.log.txn_index import AbortedTxn
+from ottla.log.indexes.txn_index import AbortedTxn
 from ottla.record.control_record import ControlRecordType
 from ottla.record.record_batch import RecordBatch
 

@@ -24,10 +24,10 @@ from ottla.log.cleaner.cleaned_segment import CleanedSegment
 from ottla.log.cleaner.cleaned_transactions import CleanedTransactions
 from ottla.log.cleaner.offset_map import OffsetMap
 from ottla.log.file_batches import read_batches
+from ottla.log.indexes.offset_index import MAX_RELATIVE_OFFSET
+from ottla.log.indexes.txn_index import AbortedTxn, TransactionIndex
 from ottla.log.log_files import LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_path
 from ottla.log.log_segment import LogSegment
-from ottla.log.offset_index import MAX_RELATIVE_OFFSET
-from ottla.log.txn_index import AbortedTxn, TransactionIndex
 from ottla.record.conversion import modernised
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Disk

@@ -1,8 +1,8 @@
 """`ottla dump-log` on snapshots, checkpoints and transaction indexes."""
 
-from ottla.log.producer_snapshot import encode_snapshot
-from ottla.log.producer_state import BatchMetadata, ProducerState
-from ottla.log.txn_index import AbortedTxn, TransactionIndex
+from ottla.log.indexes.txn_index import AbortedTxn, TransactionIndex
+from ottla.log.producers.producer_snapshot import encode_snapshot
+from ottla.log.producers.producer_state import BatchMetadata, ProducerState
 from ottla.runtime.local_disk import LocalDisk
 
 

@@ -9,8 +9,8 @@ from cleaner_world import CleanerWorld
 from log_world import read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.indexes.txn_index import AbortedTxn
 from ottla.log.log_truncation import truncate_to
-from ottla.log.txn_index import AbortedTxn
 from ottla.record.compression import CompressionType
 from ottla.structs import TopicPartition
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from struct import Struct
 from typing import ClassVar, NamedTuple
 
-from ottla.log.index_file import CorruptIndexError, IndexFile
+from ottla.log.indexes.index_file import CorruptIndexError, IndexFile
 
 NO_TIMESTAMP = -1
 

@@ -17,7 +17,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
-from ottla.log.replica_move import MovedLogs, ReplicaMove
+from ottla.log.moves.replica_move import MovedLogs, ReplicaMove
 from ottla.log.throttler import Pace
 from ottla.structs import TopicPartition
 

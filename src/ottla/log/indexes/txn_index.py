@@ -12,7 +12,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ottla.log.index_file import CorruptIndexError
+from ottla.log.indexes.index_file import CorruptIndexError
 from ottla.runtime import Disk
 
 ENTRY: Final = Struct(">hqqqq")

@@ -7,8 +7,12 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from ottla.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
-from ottla.log.producer_state import BatchMetadata, ProducerState
+from ottla.log.producers.producer_snapshot import (
+    CorruptSnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+)
+from ottla.log.producers.producer_state import BatchMetadata, ProducerState
 
 
 def two_producers() -> list[ProducerState]:

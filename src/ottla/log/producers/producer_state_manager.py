@@ -25,10 +25,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.indexes.txn_index import AbortedTxn
 from ottla.log.log_files import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
-from ottla.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
-from ottla.log.producer_state import NO_OFFSET, BatchMetadata, ProducerState, next_sequence
-from ottla.log.txn_index import AbortedTxn
+from ottla.log.producers.producer_snapshot import (
+    CorruptSnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+)
+from ottla.log.producers.producer_state import (
+    NO_OFFSET,
+    BatchMetadata,
+    ProducerState,
+    next_sequence,
+)
 from ottla.record.control_record import EndTransactionMarker, parse_end_transaction_marker
 from ottla.record.record_batch import TRANSACTIONAL_FLAG, RecordBatch
 from ottla.runtime import Disk

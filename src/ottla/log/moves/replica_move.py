@@ -35,8 +35,7 @@ from ottla.log.log_files import (
     segment_path,
 )
 from ottla.log.log_flusher import FlushJob, FsyncError
-from ottla.log.partition_metadata import write_topic_id
-from ottla.log.segment_copy import (
+from ottla.log.moves.segment_copy import (
     SOURCE_CHANGED,
     CopyError,
     Paths,
@@ -45,6 +44,7 @@ from ottla.log.segment_copy import (
     blaming,
     piece_of,
 )
+from ottla.log.partition_metadata import write_topic_id
 from ottla.log.segment_deletion import delete_directory
 from ottla.log.throttler import Pace
 from ottla.runtime import File, Runtime

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.file_batches import read_batch
-from ottla.log.index_file import CorruptIndexError
+from ottla.log.indexes.index_file import CorruptIndexError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_segment import LogSegment
-from ottla.log.producer_replay import restore_producers
-from ottla.log.producer_state_manager import ProducerStateManager
+from ottla.log.producers.producer_replay import restore_producers
+from ottla.log.producers.producer_state_manager import ProducerStateManager
 from ottla.log.segments import Segments
 from ottla.record.record_batch import CorruptRecordError
 from ottla.structs import TopicPartition

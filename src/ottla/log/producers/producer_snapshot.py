@@ -16,7 +16,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from ottla.log.producer_state import NO_OFFSET, NO_SEQUENCE, BatchMetadata, ProducerState
+from ottla.log.producers.producer_state import NO_OFFSET, NO_SEQUENCE, BatchMetadata, ProducerState
 
 VERSION: Final = 1
 HEAD: Final = Struct(">hI")

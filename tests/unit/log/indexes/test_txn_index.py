@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.index_file import CorruptIndexError
-from ottla.log.txn_index import AbortedTxn, TransactionIndex
+from ottla.log.indexes.index_file import CorruptIndexError
+from ottla.log.indexes.txn_index import AbortedTxn, TransactionIndex
 from ottla.testing import MemoryDisk
 
 PATH = "/00000000000000000010.txnindex"

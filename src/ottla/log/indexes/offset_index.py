@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import ClassVar, NamedTuple
 
-from ottla.log.index_file import CorruptIndexError, IndexFile
+from ottla.log.indexes.index_file import CorruptIndexError, IndexFile
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_OFFSET = 2**63 - 1

@@ -8,8 +8,8 @@ from typing import Final
 
 from ottla.log.file_batches import read_batch, read_headers
 from ottla.log.log_segment import LogSegment
-from ottla.log.producer_state import RETAINED_BATCHES, BatchMetadata
-from ottla.log.producer_state_manager import ProducerStateManager
+from ottla.log.producers.producer_state import RETAINED_BATCHES, BatchMetadata
+from ottla.log.producers.producer_state_manager import ProducerStateManager
 from ottla.log.segments import Segments
 from ottla.record.record_batch import CorruptRecordError
 

@@ -1,0 +1,1 @@
+"""Replicas that move from one log directory of their broker to another while they are used."""
