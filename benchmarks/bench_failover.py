@@ -49,6 +49,8 @@ class Trial:
                 "retry.backoff.max.ms": 100,
                 "topic.metadata.refresh.fast.interval.ms": 50,
                 "reconnect.backoff.max.ms": 200,
+                # It sends 1,000 requests before the first is answered: they are late, not lost.
+                "request.timeout.ms": 1000 * LIMIT_S,
             }
         )
 
@@ -62,10 +64,17 @@ class Trial:
 
     def write(self) -> None:
         """One record to each partition, acknowledged."""
+        errors: list[object] = []
+
+        def on_delivery(error: object, _: object) -> None:
+            if error is not None:
+                errors.append(error)
+
         for partition in range(self.partitions):
-            self.producer.produce(self.topic, b"x", partition=partition)
+            self.producer.produce(self.topic, b"x", partition=partition, on_delivery=on_delivery)
         left = self.producer.flush(LIMIT_S)
         assert left == 0, f"{left} records were not delivered"
+        assert not errors, f"{len(errors)} records failed: {errors[0]}"
 
     def leads(self, broker_id: int) -> int:
         """How many partitions a broker leads."""

@@ -216,7 +216,10 @@ class LogManager:
 
     def _next_dir(self) -> LogDir:
         """The live directory with the fewest partitions."""
-        counts = dict.fromkeys(self.live_dirs, 0)
+        live = self.live_dirs
+        if len(live) == 1:
+            return live[0]  # not counted: it may have thousands, and there may be as many to come
+        counts = dict.fromkeys(live, 0)
         for log in self._logs.values():
             if log.log_dir in counts:
                 counts[log.log_dir] += 1
