@@ -23,8 +23,9 @@ Answer = TypeVar("Answer")
 CLIENT = "client"
 CHUNK = 1 << 16
 PACKET = 1448
-LIMIT_S = 10
+LIMIT_S = 60
 TURNS = 10
+TICK_S = 0.05
 SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
@@ -56,16 +57,23 @@ class CutNetwork:
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self._loop = asyncio.new_event_loop()
+        self.late_s = 0.0
+        """How much later than asked for the machine let the network go on, at the worst."""
+        self._loop.call_soon(self._tick, 0.0)
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
+
+    def _tick(self, due_s: float) -> None:
+        now_s = self._loop.time()
+        self.late_s = max(self.late_s, now_s - (due_s or now_s))
+        self._loop.call_later(TICK_S, self._tick, now_s + TICK_S)
 
     def proxy(self, name: str, target: Callable[[], int], caller: str | None = None) -> int:
         """A new port that leads to the end `name` at the target's port of the moment."""
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            ports = writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1]
             try:
-                await self._connect(caller or self._caller(*ports), name, target(), reader, writer)
+                await self._connect(caller, name, target(), reader, writer)
             finally:
                 writer.transport.abort()  # also where the target has no port, being dead
 
@@ -122,9 +130,12 @@ class CutNetwork:
         """The proxies are gone."""
 
         async def end() -> None:
+            # Who has just been let in must find the server open, and gets a task that can be ended.
+            for listener in [each for server in self._servers for each in server.sockets]:
+                self._loop.remove_reader(listener.fileno())
+            await turns()
             for server in self._servers:
                 server.close()
-            await turns()  # who has just been let in gets a task that can be ended
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -138,9 +149,10 @@ class CutNetwork:
     def _call(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(LIMIT_S)
 
-    def _caller(self, port: int, proxy_port: int) -> str:
-        """Whose socket it is that goes from this port to the proxy's."""
-        inode = socket_inode(port, proxy_port)
+    def _caller(self, writer: asyncio.StreamWriter) -> str:
+        """Whose socket it is at the other end of a connection to a proxy."""
+        names = ("peername", "sockname")
+        inode = socket_inode(*(writer.get_extra_info(name)[1] for name in names))
         for pid, name in self.pids().items():
             if inode in socket_inodes(pid):
                 return name
@@ -148,7 +160,7 @@ class CutNetwork:
 
     async def _connect(
         self,
-        caller: str,
+        caller: str | None,
         name: str,
         port: int,
         reader: asyncio.StreamReader,
@@ -163,6 +175,8 @@ class CutNetwork:
         except (OSError, asyncio.CancelledError):
             writer.transport.abort()
             return
+        # Who it is takes a while to find out: not for those who come again and again to the dead.
+        caller = caller or self._caller(writer)
         link = (caller, name, writer, target)
         self._links.add(link)
         try:
