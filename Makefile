@@ -73,8 +73,8 @@ bench: $(READY)  ## every benchmark beside its peer or the machine's own limit
 soak: $(READY)  ## every crash state of the disk, a load with random kills, 10,000 seeds, killed drivers (SOAK_SECONDS=600)
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(VENV)/bin/pytest tests/soak -s
 
-chaos: $(READY)  ## three brokers on ZooKeeper under load: kills, hangs, cuts, elections, moves; the counts of each (SEED=1)
-	CHAOS_SEED=$(or $(SEED),1) $(VENV)/bin/pytest tests/chaos -s
+chaos: $(READY)  ## three brokers on ZooKeeper under load: kills, hangs, cuts, elections, moves; the counts of each (SEED=1, ONLY=test_x)
+	CHAOS_SEED=$(or $(SEED),1) $(VENV)/bin/pytest tests/chaos -s $(if $(ONLY),-k '$(ONLY)')
 
 lock: $(READY)  ## rewrite requirements.lock from pyproject.toml
 	$(VENV)/bin/pip install --quiet uv

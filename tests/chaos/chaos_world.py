@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from broker_requests import check_answers
 from cluster_load import until
 from cut_network import CutNetwork
 from kazoo.client import KazooClient
@@ -21,14 +22,16 @@ from ottla.testing.zookeeper_process import ZooKeeperProcess
 ZOOKEEPER = "zookeeper"
 BROKERS = (1, 2, 3)
 SESSION_S = 2.0
+LAG_S = 3.0
 SETTINGS = {
     "listener.security.protocol.map": "REPLICATION:PLAINTEXT,CLIENTS:PLAINTEXT",
     "inter.broker.listener.name": "REPLICATION",
-    "replica.lag.time.max.ms": "3000",
+    "replica.lag.time.max.ms": str(int(LAG_S * 1000)),
     "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
     # On a busy machine ZooKeeper's disk makes it wait.
     "zookeeper.connection.timeout.ms": "25000",
 }
+LIMIT_S = 60.0
 MAX_RESIDENT_MB = 200
 MAX_FILES = 1000
 JAVA_LCG, JAVA_INCREMENT, JAVA_MASK = 0x5DEECE66D, 0xB, (1 << 48) - 1
@@ -48,17 +51,22 @@ class ChaosWorld(ClusterProcess):
         self.network = CutNetwork()
         self.network.pids = self._ends
         self._registry_ports: dict[int, int] = {}
+        self.ports: dict[int, int] = {}
+        """Where brokers listen to clients, past the proxies."""
+        self.own_ports: dict[int, int] = {}
+        """Where they listen to each other."""
         super().__init__(data_dir, 0, zookeeper=zookeeper, chroot=chroot)
         self.settings |= SETTINGS
         for broker_id in BROKERS:
             self.add(broker_id)
         self.client = KazooClient(zookeeper.connect, timeout=10)
-        self.client.start(10)
+        self.client.start(LIMIT_S)
 
     def add(self, broker_id: int, **overrides: str | int) -> BrokerProcess:
         """One more broker; others and clients reach it through proxies, and so it ZooKeeper."""
         own, clients = free_port("127.0.0.1"), free_port("127.0.0.1")
         name = end(broker_id)
+        self.own_ports[broker_id], self.ports[broker_id] = own, clients
         proxies = [self.network.proxy(name, lambda port=port: port) for port in (own, clients)]
         self._registry_ports[broker_id] = self.network.proxy(
             ZOOKEEPER, lambda: self.zookeeper.port, name
@@ -130,7 +138,7 @@ class ChaosWorld(ClusterProcess):
         return 0 if stat is None else int(stat.czxid)
 
     def until_registered(self) -> None:
-        until(lambda: all(map(self.registration, self.live_brokers)), "all are registered")
+        until(lambda: all(map(self.registration, self.live_brokers)), "all are registered", LIMIT_S)
 
     def expire(self, broker_id: int) -> None:
         """End a broker's session from beside: another client takes it over and closes it."""
@@ -145,7 +153,7 @@ class ChaosWorld(ClusterProcess):
             self._close_session(session)
             return False
 
-        until(has_ended, f"session {session:#x} has ended")
+        until(has_ended, f"session {session:#x} has ended", LIMIT_S)
 
     def _close_session(self, session: int) -> None:
         """It may fail: the broker takes its session back as soon as it can."""
@@ -167,6 +175,18 @@ class ChaosWorld(ClusterProcess):
         assert resident_mb < MAX_RESIDENT_MB, f"a broker has {resident_mb} MB"
         assert files < MAX_FILES, f"a broker has {files} open files"
         return f"rss_mb={resident_mb} files={files}"
+
+    def check_answers(self) -> None:
+        """Each broker answers a new client within five seconds."""
+        for broker_id in self.live_brokers:
+            check_answers(self.ports[broker_id])
+
+    def kill_all(self, *broker_ids: int) -> None:
+        """They end at once: nobody sees another one die."""
+        for broker_id in broker_ids:
+            self.pause_broker(broker_id)
+        for broker_id in broker_ids:
+            self.kill_broker(broker_id)
 
     def changes(self, topic: str, partition: int) -> int:
         """How often the state of a partition has been written."""

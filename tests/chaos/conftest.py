@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,12 +42,30 @@ def world(running_world: ChaosWorld) -> Iterator[ChaosWorld]:
 
 
 @pytest.fixture
-def story(world: ChaosWorld) -> Callable[..., Story]:
+def seed() -> int:
+    """What was asked for: victims, moments and order follow from it."""
+    return SEED
+
+
+@pytest.fixture
+def story(world: ChaosWorld, seed: int) -> Callable[..., Story]:
     """Begins a story of the seed that was asked for."""
-    return lambda name, **settings: Story(world, name, SEED, **settings)
+    return lambda name, **settings: Story(world, name, seed, **settings)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.timeout(STORY_LIMIT_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A story that fails says how it is told again, alone."""
+    report = yield
+    if report.failed and HERE in item.path.parents:
+        name = item.name.partition("[")[0]
+        report.sections.append(("to run it alone", f"make chaos SEED={SEED} ONLY={name}"))
+    return report

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from broker_requests import order_errors
+from chaos_load import LIMIT_S
 from chaos_world import BROKERS, ChaosWorld
 from cluster_load import until
 
@@ -29,7 +31,7 @@ def underway(world: ChaosWorld, ask: Callable[[Admin], object]) -> Iterator[None
     thread = threading.Thread(target=run)
     thread.start()
     yield
-    thread.join(90)
+    thread.join(LIMIT_S)
     assert not thread.is_alive(), "the request has no end"
 
 
@@ -37,7 +39,7 @@ def kill_controller(world: ChaosWorld) -> None:
     """The controller dies; returns when there is another one."""
     controller = world.controller
     world.kill_broker(controller)
-    until(lambda: world.controller not in (controller, -1), "there is another controller")
+    until(lambda: world.controller not in (controller, -1), "there is another controller", LIMIT_S)
 
 
 def exists(admin: Admin, topic: NewTopic) -> bool:
@@ -70,9 +72,11 @@ def test_controller_dies_while_topics_are_made(story, world):
             kill_controller(world)
         world.start_broker(dead)
         with Admin(world.bootstrap_servers) as admin:
-            until(lambda: all(exists(admin, topic) for topic in topics), "all topics are there")
+            told.until(
+                lambda: all(exists(admin, topic) for topic in topics), "all topics are there"
+            )
         for name in names:
-            until(
+            told.until(
                 lambda name=name: all(world.leader(name, p) != -1 for p in range(COUNT)),
                 f"all partitions of {name} have leaders",
             )
@@ -84,7 +88,7 @@ def test_controller_dies_while_topics_are_deleted(story, world):
         name = f"{told.topic}-old"
         with Admin(world.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(name, COUNT, 3)])
-        until(lambda: all(world.leader(name, p) != -1 for p in range(COUNT)), "it has leaders")
+        told.until(lambda: all(world.leader(name, p) != -1 for p in range(COUNT)), "it has leaders")
         with underway(world, lambda admin: admin.delete_topics([name])):
             told.last(0, 0.2)
             dead = world.controller
@@ -94,10 +98,10 @@ def test_controller_dies_while_topics_are_deleted(story, world):
         if world.znode(f"/brokers/topics/{name}") is not None:
             with Admin(world.bootstrap_servers) as admin, contextlib.suppress(KafkaError):
                 admin.delete_topics([name])
-        until(lambda: world.znode(f"/brokers/topics/{name}") is None, f"{name} is gone")
+        told.until(lambda: world.znode(f"/brokers/topics/{name}") is None, f"{name} is gone")
         with Admin(world.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(name, 1, 3)])
-        until(lambda: world.leader(name) != -1, f"{name} is there again")
+        told.until(lambda: world.leader(name) != -1, f"{name} is there again")
 
 
 def test_controller_dies_while_partitions_move(story, world):
@@ -115,16 +119,21 @@ def test_controller_dies_while_partitions_move(story, world):
         world.start_broker(dead)
         with Admin(world.bootstrap_servers) as admin:
             admin.alter_partition_reassignments(moves)
-        until(
+        told.until(
             lambda: all(world.in_sync(name, p) == set(target) for p in range(9)),
             "all partitions have moved",
         )
-        until(lambda: not world.znode(f"/brokers/topics/{name}")["adding_replicas"], "it is over")
+        told.until(
+            lambda: not world.znode(f"/brokers/topics/{name}")["adding_replicas"], "it is over"
+        )
 
 
 @pytest.mark.parametrize("leads", [False, True])
 def test_zombie_controller(story, world, leads):
-    """One that slept past its session gives no orders: its epoch is over (F29)."""
+    """One that slept past its session gives no orders: its epoch is over (F29).
+
+    What it may have sent before arrives late, and is refused.
+    """
     controller = world.controller
     others = [each for each in BROKERS if each != controller]
     replicas = [controller, *others] if leads else [*others, controller]
@@ -132,9 +141,14 @@ def test_zombie_controller(story, world, leads):
     with story(name, assignment=dict.fromkeys(range(3), replicas)) as told:
         epoch = world.znode("/controller_epoch")
         world.pause_broker(controller)
-        until(lambda: world.controller not in (controller, -1), "there is another controller")
+        told.until(lambda: world.controller not in (controller, -1), "there is another controller")
         told.last(1, 4)
         world.resume_broker(controller)
-        told.until_in_sync()
+        told.until(lambda: told.in_sync() == told.brokers, "the zombie follows")
         assert world.controller != controller
         assert world.znode("/controller_epoch") == epoch + 1
+        for broker_id in BROKERS:
+            late = order_errors(
+                world.own_ports[broker_id], controller, epoch, world.registration(broker_id)
+            )
+            assert late == [ErrorCode.STALE_CONTROLLER_EPOCH] * 2

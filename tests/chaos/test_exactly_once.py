@@ -38,9 +38,10 @@ def cluster(java, tmp_path):
     [(0, "classic", CLASSIC), (2, "classic", CLASSIC), (2, "consumer", CONSUMER)],
     ids=["", "an epoch for each transaction", "the new group protocol"],
 )
-def test_copy_is_the_input_whoever_is_killed(cluster, level, protocol, libraries):
+def test_copy_is_the_input_whoever_is_killed(cluster, seed, level, protocol, libraries):
     """Nothing is lost, nothing is there twice, nobody ever reads what is torn or aborted."""
     start_s = time.monotonic()
+    chance = random.Random(f"{seed}-{level}-{protocol}")
     view = ClusterView(cluster.bootstrap_servers)
     if level:
         with Admin(cluster.bootstrap_servers) as admin:
@@ -49,17 +50,17 @@ def test_copy_is_the_input_whoever_is_killed(cluster, level, protocol, libraries
         view, "source", partitions=PARTITIONS, size=SIZE, protocol=protocol, libraries=libraries
     ) as job:
         job.write(RECORDS // 4)
-        for broker_id in random.sample(BROKERS, len(BROKERS)):
+        for broker_id in chance.sample(BROKERS, len(BROKERS)):
             job.write(RECORDS // 4)
             job.until_copied(job.reader.count + SIZE)
             cluster.kill_broker(broker_id)
-            job.kill_any_copier()
+            job.kill_any_copier(chance)
             job.until_copied(job.reader.count + SIZE)
             cluster.start_broker(broker_id)
             job.until_all_in_sync(BROKERS)
-            job.kill_any_copier()
+            job.kill_any_copier(chance)
         job.finish(LIMIT_S)
         seconds = time.monotonic() - start_s
-        print(f"{RECORDS} records in {seconds:.0f} s: {job.summary()}")
+        print(f"{RECORDS} records copied seed={seed} in {seconds:.0f} s: {job.summary()}")
 
     assert seconds < LIMIT_S

@@ -210,8 +210,8 @@ class CopyJob:
         for topic in topics:
             self.view.until_all_in_sync(topic, brokers)
 
-    def kill_any_copier(self) -> None:
-        random.choice(self.copiers).kill()
+    def kill_any_copier(self, chance: random.Random | None = None) -> None:
+        (chance or random.Random()).choice(self.copiers).kill()
 
     def finish(self, limit_s: float = 2 * LIMIT_S) -> None:
         """Wait until all is copied, and no transaction is open; check the copy."""
