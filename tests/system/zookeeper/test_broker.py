@@ -84,7 +84,7 @@ def test_znodes_look_like_kafkas(start_broker, znodes):
         "rack": "r1",
     }
     assert znodes.get("/brokers/ids/0")[1].ephemeralOwner
-    assert znodes.get("/brokers/seqid")[0] == b""
+    assert znodes.get("/brokers/seqid")[0] is None
     assert set(znodes.names("/")) == {
         *("admin", "brokers", "cluster", "config", "consumers", "controller", "controller_epoch"),
         *("isr_change_notification", "log_dir_event_notification"),
