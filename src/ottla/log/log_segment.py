@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from ottla.config.topic_config import TopicConfig
 from ottla.log.file_batches import BATCH_READ_BYTES, read_batch, read_headers
+from ottla.log.indexes.index_checks import check_indexes, is_right
 from ottla.log.indexes.index_file import CorruptIndexError
 from ottla.log.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, OffsetPosition
 from ottla.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
@@ -200,8 +200,7 @@ class LogSegment:
         self.size = self._disk.file_size(self.path)
         self.offset_index.open()
         self.time_index.open()
-        self._check_offset_index()
-        self._check_time_index()
+        check_indexes(self)
         self.max_timestamp_ms, self.offset_of_max_timestamp = self.time_index.last_entry()
 
     def load_tail(self) -> None:
@@ -239,56 +238,6 @@ class LogSegment:
         self.offset_of_max_timestamp = self.base_offset
         self.offset_index.create()
         self.time_index.create()
-
-    def _check_offset_index(self) -> None:
-        index = self.offset_index
-        index.check(self.size)
-        if len(index):
-            if not self._is_right(index.last_entry()):
-                raise CorruptIndexError(f"{index.path}: its last entry is not so in the log")
-            return
-        try:
-            for position, _ in read_headers(self.file, 0, self.size):
-                if position > self.index_interval_bytes:
-                    raise CorruptIndexError(f"{index.path} is empty, but the segment is not")
-        except CorruptRecordError:
-            pass  # it is the log that is damaged; whoever reads it, or recovers it, will see
-
-    def _check_time_index(self) -> None:
-        """A zeroed entry would make the segment look old enough to be deleted."""
-        index = self.time_index
-        timestamp_ms, offset = index.last_entry()
-        if not len(index) and (not self.size or self._is_without_timestamps()):
-            return
-        if timestamp_ms < 0 or offset < self.base_offset:
-            raise CorruptIndexError(f"{index.path} does not end with a timestamp of the segment")
-        if timestamp_ms == 0:
-            header = self.header_of(offset)
-            if header is None or header[1].max_timestamp != timestamp_ms:
-                raise CorruptIndexError(f"{index.path} ends with a timestamp that no batch has")
-
-    def _is_without_timestamps(self) -> bool:
-        """Whether it is of magic 0 from its first message to its last stretch."""
-        last_position = self.offset_index.last_entry().position
-        try:
-            return not any(
-                batch.magic
-                for position in (0, last_position)
-                for _, batch in islice(read_headers(self.file, position, self.size), 1)
-            )
-        except CorruptRecordError:
-            return False
-
-    def _is_right(self, entry: OffsetPosition) -> bool:
-        """Whether the batch at the entry's position ends with its offset.
-
-        Before Kafka 1.1 an entry had the first offset.
-        """
-        try:
-            _, batch = next(read_headers(self.file, entry.position, self.size))
-            return entry.offset == batch.last_offset or entry.offset == batch.base_offset
-        except (StopIteration, CorruptRecordError):
-            return False
 
     def _note_timestamp(self, batch: RecordBatch) -> None:
         if batch.max_timestamp > self.max_timestamp_ms:
@@ -335,7 +284,7 @@ class LogSegment:
         An index that proves wrong is made anew. If the log is as wrong, CorruptRecordError.
         """
         entry = self.offset_index.lookup(offset)
-        if entry.position and not self._is_right(entry):
+        if entry.position and not is_right(entry, self):
             self._mend_indexes(CorruptIndexError(f"{self.offset_index.path}: {entry} is not so"))
             entry = self.offset_index.lookup(offset)
         return read_headers(self.file, entry.position, self.size)
