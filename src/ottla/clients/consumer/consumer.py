@@ -298,7 +298,7 @@ class Consumer(ClosedOnExit):
                 self._io.post(core.fetcher.send_fetches)
             if records:
                 if core.coordinator is not None:
-                    core.coordinator.member.last_poll_ms = self._clock.monotonic_ms()
+                    core.coordinator.member.poll_watch.note()
                 return records
         deadline = self._deadline(timeout_ms)
         while True:

@@ -99,7 +99,7 @@ class ConsumerCore:
     async def poll(self, deadline: Deadline) -> list[ConsumerRecord] | RebalanceEvent:
         """The next records, none when the time is up, or an event to tell of and acknowledge."""
         if self.coordinator is not None:
-            self.coordinator.member.last_poll_ms = self.runtime.clock.monotonic_ms()
+            self.coordinator.member.poll_watch.note()
         while True:
             if self._is_woken:
                 self._is_woken = False

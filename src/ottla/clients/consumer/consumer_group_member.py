@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from ottla.clients.committed_offsets import GroupMembership
+from ottla.clients.consumer.poll_watch import PollWatch
 from ottla.clients.consumer.subscription_state import SubscriptionState
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, Purpose, connection_id, response_error
@@ -75,7 +76,7 @@ class ConsumerGroupMember:
         self.is_lost = False
         self.needs_join = True
         self.error: KafkaError | None = None
-        self.last_poll_ms = self._runtime.clock.monotonic_ms()
+        self.poll_watch = PollWatch(self._runtime.clock, config.max_poll_interval_ms, link.group_id)
         self.on_lost: Callable[[], Awaitable[None]] = _nothing_to_lose
         self._client = client
         self._link = link
@@ -154,7 +155,7 @@ class ConsumerGroupMember:
             await self._rest()
             if not self.is_joined:
                 continue
-            if self._polls_too_rarely():
+            if self.poll_watch.is_over():
                 await self._drop_out()
                 continue
             try:
@@ -236,18 +237,8 @@ class ConsumerGroupMember:
             self.error = error
             self._on_change()
 
-    def _polls_too_rarely(self) -> bool:
-        silent_ms = self._runtime.clock.monotonic_ms() - self.last_poll_ms
-        return silent_ms > self._config.max_poll_interval_ms
-
     async def _drop_out(self) -> None:
         """The application does not poll: others shall have its partitions (KIP-62)."""
-        logger.warning(
-            "no poll for more than max.poll.interval.ms=%d: leaving group %s; poll more often, "
-            "or lower max.poll.records",
-            self._config.max_poll_interval_ms,
-            self._link.group_id,
-        )
         member_id, self.member_id = self.member_id, self._new_member_id()
         self._lose_membership()
         await self._send_leave(member_id)  # it may meet the join, which is another member's

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, cast
 
 from ottla.clients.committed_offsets import GroupMembership
+from ottla.clients.consumer.poll_watch import PollWatch
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, Purpose, connection_id, response_error
 from ottla.config.consumer_config import ConsumerConfig
@@ -103,7 +104,9 @@ class GroupMember:
         self.is_lost = False
         self.needs_join = True
         self.error: KafkaError | None = None
-        self.last_poll_ms = client.runtime.clock.monotonic_ms()
+        self.poll_watch = PollWatch(
+            client.runtime.clock, config.max_poll_interval_ms, link.group_id
+        )
         self._client = client
         self._runtime = client.runtime
         self._link = link
@@ -273,7 +276,7 @@ class GroupMember:
             await pause(self._runtime.scheduler, self._config.heartbeat_interval_ms)
             if self.state is not MemberState.STABLE:
                 continue
-            if self._polls_too_rarely():
+            if self.poll_watch.is_over():
                 await self._drop_out()
                 continue
             try:
@@ -310,18 +313,8 @@ class GroupMember:
         if silent_ms > self._config.session_timeout_ms:
             self._link.forget()
 
-    def _polls_too_rarely(self) -> bool:
-        silent_ms = self._runtime.clock.monotonic_ms() - self.last_poll_ms
-        return silent_ms > self._config.max_poll_interval_ms
-
     async def _drop_out(self) -> None:
         """The application does not poll: others shall have its partitions (KIP-62)."""
-        logger.warning(
-            "no poll for more than max.poll.interval.ms=%d: leaving group %s; poll more often, "
-            "or lower max.poll.records",
-            self._config.max_poll_interval_ms,
-            self._link.group_id,
-        )
         member_id = self.member_id
         self._lose_membership(keep_id=False)
         if self._config.group_instance_id is None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from ottla.clients.committed_offsets import GroupMembership
+from ottla.clients.consumer.poll_watch import PollWatch
 from ottla.errors import KafkaError
 
 
@@ -14,9 +15,9 @@ class Membership(Protocol):
 
     error: KafkaError | None
     is_lost: bool
-    last_poll_ms: int
     needs_join: bool
     on_lost: Callable[[], Awaitable[None]]
+    poll_watch: PollWatch
 
     @property
     def membership(self) -> GroupMembership: ...
