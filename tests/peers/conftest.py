@@ -13,8 +13,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "system" / "cluster"))
 
 from cluster_load import ClusterView
 from downloads import kafka_jars
+from kafka_cluster import PATIENT, KafkaCluster
 from kafka_tools import KafkaTools
 from peer_cluster import PeerCluster
+from same_words import Pair
 
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.zookeeper_process import ZooKeeperProcess
@@ -73,3 +75,17 @@ def cluster(running_cluster: PeerCluster) -> Iterator[PeerCluster]:
 def view(cluster: PeerCluster) -> ClusterView:
     """What a client's metadata say."""
     return ClusterView(cluster.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def pair(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Three brokers of Kafka 2.3 and three of Ottla, below chroots of the shared server."""
+    tools = KafkaTools("2.3", kafka_jars("2.3"))
+    folder = tmp_path_factory.mktemp("pair")
+    kafka = KafkaCluster(tools, folder / "kafka", zookeeper, "/kafka-2.3")
+    ottla = PeerCluster(folder / "ottla", zookeeper=zookeeper, chroot="/ottla", **PATIENT)
+    try:
+        yield Pair(tools, kafka.start(), ottla.start())
+    finally:
+        kafka.stop()
+        ottla.stop()
