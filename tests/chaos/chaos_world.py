@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,12 @@ class ChaosWorld(ClusterProcess):
             advertised_listeners=listeners.format(*proxies),
             **overrides,
         )
+
+    def _launch(self, broker_id: int) -> BrokerProcess:
+        """Another server of this machine may have taken a port while the broker was dead."""
+        for port in (self.own_ports[broker_id], self.ports[broker_id]):
+            until(lambda port=port: is_free(port), f"port {port} is free again", LIMIT_S)
+        return super()._launch(broker_id)
 
     def zookeeper_connect(self, broker_id: int) -> str:
         return f"127.0.0.1:{self._registry_ports[broker_id]}{self.chroot}"
@@ -197,6 +204,15 @@ class ChaosWorld(ClusterProcess):
         """All record batches of a replica, wherever its segments begin."""
         folder = self.brokers[broker_id].data_dir / f"{topic}-{partition}"
         return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens there."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def resident_bytes(pid: int) -> int:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from functools import partial
 
 from chaos_load import LIMIT_S
-from chaos_story import HANDOVER_S
 from chaos_world import BROKERS
 from cluster_load import QUIET, until
 from confluent_kafka import Consumer, KafkaError
@@ -167,7 +166,6 @@ def test_throttled_move_takes_its_time(story, world, tmp_path):
     """Between 0.9 and 2 times what the throttle says (F32)."""
     size, rate = 24 * MEGABYTE, 2 * MEGABYTE
     with story("F32 throttle") as told:
-        told.gap_limit_s = HANDOVER_S
         name = f"{told.topic}-moved"
         plan = tmp_path / "plan.json"
         plan.write_text(

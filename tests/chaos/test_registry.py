@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from chaos_load import PARTITIONS
-from chaos_story import HANDOVER_S
 from chaos_world import BROKERS, SESSION_S
 
 from ottla import Admin, NewTopic
@@ -60,7 +59,6 @@ def test_session_expires(story, world, who):
 def test_second_broker_of_an_id(story, world, tmp_path, has_its_addresses):
     """It is refused, also as one that might be the first come back; that is not disturbed (F27)."""
     with story(f"F27 taken id{' and addresses' if has_its_addresses else ''}") as told:
-        told.gap_limit_s = HANDOVER_S
         broker_id = told.chance.choice(BROKERS)
         first = world.brokers[broker_id]
         before = world.registration(broker_id), told.epochs, world.znode("/controller_epoch")
