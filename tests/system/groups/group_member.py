@@ -99,6 +99,20 @@ def read_with_confluent(servers, topic, group, session_ms, instance, settings):
     consumer.close()
 
 
+def kafka_python_settings(servers, group, session_ms, instance):
+    """Those that kafka-python and aiokafka, which comes from it, have in common."""
+    return {
+        "bootstrap_servers": servers,
+        "group_id": group,
+        "group_instance_id": instance,
+        "session_timeout_ms": session_ms,
+        "max_poll_interval_ms": session_ms,
+        "heartbeat_interval_ms": 200,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+    }
+
+
 def run_kafka_python(servers, topic, group, session_ms, instance):
     from kafka import KafkaConsumer
     from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -107,15 +121,8 @@ def run_kafka_python(servers, topic, group, session_ms, instance):
 
     consumer = KafkaConsumer(
         topic,
-        bootstrap_servers=servers,
-        group_id=group,
-        group_instance_id=instance,
         partition_assignment_strategy=[RangePartitionAssignor],
-        session_timeout_ms=session_ms,
-        max_poll_interval_ms=session_ms,
-        heartbeat_interval_ms=200,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
+        **kafka_python_settings(servers, group, session_ms, instance),
     )
     assigned = None
     while True:
@@ -146,15 +153,8 @@ async def run_aiokafka(servers, topic, group, session_ms, instance):
 
     consumer = AIOKafkaConsumer(
         topic,
-        bootstrap_servers=servers,
-        group_id=group,
-        group_instance_id=instance,
         partition_assignment_strategy=[RangePartitionAssignor],
-        session_timeout_ms=session_ms,
-        max_poll_interval_ms=session_ms,
-        heartbeat_interval_ms=200,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
+        **kafka_python_settings(servers, group, session_ms, instance),
     )
     await consumer.start()
     assigned = None
