@@ -87,6 +87,11 @@ class Connection:
         return f"Connection({self.id}, listener={self.listener_name}, muted={self.muted})"
 
     @property
+    def number(self) -> int:
+        """How many connections the broker had accepted with this one; `id` ends with it."""
+        return int(self.id.rpartition("-")[2])
+
+    @property
     def is_closing(self) -> bool:
         """Closed, or about to be: what is sent from now on goes nowhere."""
         return bool(self.muted & CLOSING)

@@ -18,16 +18,19 @@ from ottla.protocol.leader_and_isr import (
 )
 from ottla.protocol.message import encode
 from ottla.protocol.update_metadata import (
+    FULL_TYPE,
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
+    UpdateMetadataTopicState,
 )
 from ottla.server.controller_orders import ControllerOrders
 from ottla.server.handlers.controller_orders import ControllerOrdersHandler
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import Node, TopicPartition
+from ottla.structs import NO_EPOCH, NO_UUID, Node, TopicPartition
 
 ID = UUID(int=7)
+T0 = TopicPartition("t", 0)
 OFFSETS = "__consumer_offsets"
 
 
@@ -38,6 +41,7 @@ class Replicas:
 
     def __init__(self) -> None:
         self.log_manager = self
+        self.partitions = {}
         self.led = []
         self.stopped = []
         self.error = ErrorCode.NONE
@@ -79,11 +83,16 @@ class World:
         self.orders = ControllerOrders(self.replicas, self.cache, self.groups, Coordinator())
         self.handler = ControllerOrdersHandler(self.orders, lambda: 10)
 
-    def ask(self, name, body, version):
+    def ask(self, name, body, version, connection=1):
         """The answer, which must have bytes in this version."""
         handle = getattr(self.handler, f"handle_{name}")
         answers = []
-        answer = handle(SimpleNamespace(api_version=version, respond=answers.append), body)
+        context = SimpleNamespace(
+            api_version=version,
+            respond=answers.append,
+            connection=SimpleNamespace(number=connection),
+        )
+        answer = handle(context, body)
         answer = answer or answers.pop()
         encode(answer, version)
         return answer
@@ -120,6 +129,52 @@ def test_older_controller_is_refused(world):
     assert len(world.replicas.led) == 1
     world.lead(controller_epoch=6)
     assert len(world.replicas.led) == 2
+
+
+def test_order_that_comes_late_on_a_connection_given_up_is_refused(world):
+    """It was sent again on the next one, and others after it: a topic made again was deleted."""
+    deletion = StopReplicaRequest(controller_epoch=5, delete_partitions=True)
+    world.ask("stop_replica", deletion, 0, connection=2)
+    for name, body in (
+        ("leader_and_isr", LeaderAndIsrRequest(controller_epoch=5)),
+        ("stop_replica", deletion),
+        ("update_metadata", UpdateMetadataRequest(controller_epoch=5)),
+    ):
+        with pytest.raises(KafkaError, match="connection") as caught:
+            world.ask(name, body, 0, connection=1)
+        assert caught.value.error is ErrorCode.STALE_CONTROLLER_EPOCH
+    world.ask("stop_replica", deletion, 0, connection=3)
+    world.ask("stop_replica", StopReplicaRequest(controller_epoch=6), 0, connection=2)
+
+
+def full_update(*replicas, topic_id=ID):
+    """A controller that has just been elected says where the partition is."""
+    state = UpdateMetadataPartitionState(leader=2, leader_epoch=4, replicas=list(replicas))
+    topic = UpdateMetadataTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])
+    return UpdateMetadataRequest(controller_epoch=5, topic_states=[topic], type=FULL_TYPE)
+
+
+def test_replica_that_was_moved_away_unsaid_is_given_up(world):
+    """The controller that moved it died before it could say so: it was kept for ever."""
+    world.replicas.partitions[T0] = SimpleNamespace(topic_id=ID)
+    world.ask("update_metadata", full_update(2, 1), 8)
+    world.ask("update_metadata", full_update(2, 3, topic_id=UUID(int=8)), 8)
+    assert world.replicas.stopped == []
+    world.ask("update_metadata", full_update(2, 3), 8)
+
+    assert world.replicas.stopped == [(T0, 4, True)]
+
+
+def test_partition_of_a_topic_removed_by_hand_makes_room_for_the_next_of_the_name(world):
+    """Nobody had told the broker of the end of the first, and it refused the other one."""
+    world.replicas.partitions[T0] = SimpleNamespace(topic_id=UUID(int=8))
+    world.lead()
+
+    assert world.replicas.stopped == [(T0, NO_EPOCH, False)]
+    assert len(world.replicas.led) == 1
+    world.replicas.partitions[T0] = SimpleNamespace(topic_id=NO_UUID)
+    world.lead(leader_epoch=1)
+    assert len(world.replicas.stopped) == 1
 
 
 def test_what_was_meant_for_an_older_process_is_refused(world):

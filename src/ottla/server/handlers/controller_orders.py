@@ -1,7 +1,8 @@
 """LeaderAndIsr (4), StopReplica (5) and UpdateMetadata (6): what a controller elsewhere decides.
 
 Behaviour: a controller whose epoch is not the highest that is known here is refused, and so is what
-was meant for an older registration of this broker (KIP-380).
+was meant for an older registration of this broker (KIP-380). A controller that has given a
+connection up sends its orders again on another one: what arrives on the old one later is refused.
 
 Version notes: see the messages.
 """
@@ -46,6 +47,8 @@ class ControllerOrdersHandler:
     def __init__(self, orders: ControllerOrders, broker_epoch: Callable[[], int]) -> None:
         self.orders = orders
         self.broker_epoch = broker_epoch
+        # The controller, by its epoch, and the last of its connections.
+        self._heard = (0, 0)
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -57,7 +60,7 @@ class ControllerOrdersHandler:
     def handle_leader_and_isr(
         self, context: RequestContext, body: LeaderAndIsrRequest
     ) -> LeaderAndIsrResponse:
-        self._check_broker_epoch(body.broker_epoch)
+        self._check(context, body)
         errors = self.orders.become_leader_or_follower(
             body.controller_epoch, ordered_states(body), leader_nodes(body)
         )
@@ -67,7 +70,7 @@ class ControllerOrdersHandler:
         return LeaderAndIsrResponse(topics=topic_errors(errors, ids))
 
     def handle_stop_replica(self, context: RequestContext, body: StopReplicaRequest) -> None:
-        self._check_broker_epoch(body.broker_epoch)
+        self._check(context, body)
 
         def respond(errors: Errors) -> None:
             lines = [
@@ -83,11 +86,26 @@ class ControllerOrdersHandler:
     def handle_update_metadata(
         self, context: RequestContext, body: UpdateMetadataRequest
     ) -> UpdateMetadataResponse:
-        self._check_broker_epoch(body.broker_epoch)
+        self._check(context, body)
         self.orders.update_metadata(
             body.controller_id, body.controller_epoch, metadata_update(body)
         )
         return UpdateMetadataResponse()
+
+    def _check(
+        self,
+        context: RequestContext,
+        body: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest,
+    ) -> None:
+        self._check_broker_epoch(body.broker_epoch)
+        sender = body.controller_epoch, context.connection.number
+        if sender < self._heard:
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"the controller of epoch {sender[0]}, on connection {sender[1]}, was followed by "
+                f"that of epoch {self._heard[0]} on connection {self._heard[1]}",
+            )
+        self._heard = sender
 
     def _check_broker_epoch(self, broker_epoch: int) -> None:
         """A newer epoch than is known here is that of the registration under way: it is right."""
