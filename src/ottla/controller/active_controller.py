@@ -137,7 +137,7 @@ class ActiveController:
         )
 
     def end(self) -> None:
-        """Another controller decides from now on, or nobody."""
+        """Another controller decides from now on, or nobody. Again, it ends what came since."""
         self.core.batch.is_over = True
         self.core.deletion.abandon()
         for watch in self._watches:

@@ -279,6 +279,9 @@ class Controller:
                 # What was written and what was not has to be read again.
                 self._queue.put("give up", partial(self._give_up, active))
             raise
+        finally:
+            if active is not self._active:  # it has resigned meanwhile, and gone on for a while
+                active.end()
         if active is self._active:
             active.after_turn()
         return result

@@ -42,7 +42,8 @@ class RecordingChannel:
         self.added.append(broker.id)
 
     def remove_broker(self, broker_id):
-        self.added.remove(broker_id)
+        if broker_id in self.added:
+            self.added.remove(broker_id)
 
     def leader_and_isr(self, controller_epoch, broker_id, states, brokers, on_answer):
         self.leader_and_isr_calls.append((broker_id, list(states)))
