@@ -42,8 +42,9 @@ async def elect_controller(
     """Take /controller if nobody has it, and raise the epoch that fences predecessors.
 
     Both or nothing: there is no controller whose epoch another one has, too (KAFKA-6082).
-    None where another broker is the controller.
+    None where another broker is the controller. Whoever calls this is not acting as it.
     """
+    await _withdraw_unanswered(registry, broker_id)
     try:
         data, stat = await registry.get(paths.CONTROLLER_EPOCH)
     except NoNodeError:
@@ -64,6 +65,16 @@ async def elect_controller(
         return None
     assert written is not None, "a registry says what a set has made of the node"
     return ControllerEpoch(epoch, written.version)
+
+
+async def _withdraw_unanswered(registry: Registry, broker_id: int) -> None:
+    """An election of this session whose answer was lost left a node for which nobody acts."""
+    try:
+        data, stat = await registry.get(paths.CONTROLLER)
+        if stat.is_own and decode_controller(data) == broker_id:
+            await registry.delete(paths.CONTROLLER, stat.version)
+    except (NoNodeError, BadVersionError):
+        pass  # there is no controller, or another one
 
 
 async def give_up_control(registry: Registry, broker_id: int, epoch: ControllerEpoch) -> None:

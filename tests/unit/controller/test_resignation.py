@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from ottla.controller.controller import RETRY_MS
 from ottla.controller.new_topic import NewTopic
 from ottla.registry import paths
+from ottla.registry.tree import RegistryFailedError
 
 
 def test_turn_that_outlives_its_controller_leaves_nothing_behind(make_world, monkeypatch):
@@ -33,3 +35,23 @@ def test_turn_that_outlives_its_controller_leaves_nothing_behind(make_world, mon
     assert active._timer is None
     assert not active._watches
     assert not active.topics._watches
+
+
+def test_election_whose_answer_was_lost_is_held_again(make_world, monkeypatch):
+    """The node was there, in this session, and nobody was the controller: for ever."""
+    world = make_world()
+    multi, failures = world.registry.multi, [RegistryFailedError("no answer")]
+
+    async def lose_the_answer(operations):
+        answer = await multi(operations)
+        if failures and any(operation.path == paths.CONTROLLER for operation in operations):
+            raise failures.pop()
+        return answer
+
+    monkeypatch.setattr(world.registry, "multi", lose_the_answer)
+    world.run(world.registry.delete(paths.CONTROLLER))
+    world.runtime.advance(2 * RETRY_MS)
+
+    assert not failures
+    assert world.controller.is_active
+    assert world.controller.context.epoch == 3
