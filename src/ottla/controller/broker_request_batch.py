@@ -127,7 +127,10 @@ class BrokerRequestBatch:
         for broker_id in self.context.brokers:
             is_full = broker_id in self._full_metadata
             if self._tells_all or is_full:
-                update = MetadataUpdate(full if is_full else changed, brokers, deleted, is_full)
+                states = full if is_full else changed
+                # Where there may be others, nothing that is not named is to be taken for gone.
+                says_all = is_full and not self.context.unreadable
+                update = MetadataUpdate(states, brokers, deleted, says_all)
                 self.channel.update_metadata(self.context.epoch, broker_id, update)
 
     def _states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:

@@ -110,6 +110,8 @@ class ControllerContext:
         """The registered brokers, by id; those that are shutting down are among them."""
         self.shutting_down: set[int] = set()
         self.topics: dict[str, TopicContext] = {}
+        self.unreadable: set[str] = set()
+        """Topics that there are, and of which nothing else is known."""
         self.offline: dict[int, set[TopicPartition]] = {}
         """Of live brokers: the partitions in log directories that have failed there."""
         self.partition_statuses: dict[TopicPartition, PartitionStatus] = {}
@@ -125,6 +127,7 @@ class ControllerContext:
 
     def add_topic(self, topic: TopicContext) -> None:
         self.topics[topic.name] = topic
+        self.unreadable.discard(topic.name)
         self._names[topic.topic_id] = topic.name
 
     def remove_topic(self, name: str) -> None:

@@ -11,7 +11,7 @@ from ottla.controller.leader_election import elect_preferred, elect_unclean
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.admin_znodes import decode_preferred_elections
-from ottla.registry.tree import Delete, NoNodeError
+from ottla.registry.tree import Delete, NoNodeError, RegistryError, RegistryFailedError
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -72,6 +72,11 @@ class LeaderBalance:
         try:
             data, stat = await self.core.fenced.registry.get(paths.PREFERRED_REPLICA_ELECTION)
         except NoNodeError:
+            return
+        except RegistryFailedError:
+            raise
+        except RegistryError as error:
+            logger.error("%s is passed over: %s", paths.PREFERRED_REPLICA_ELECTION, error)
             return
         try:
             partitions = decode_preferred_elections(data)

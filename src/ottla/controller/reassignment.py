@@ -21,7 +21,7 @@ from ottla.controller.leader_election import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.admin_znodes import decode_reassignments, encode_reassignments
-from ottla.registry.tree import Delete, NoNodeError, Set
+from ottla.registry.tree import Delete, NoNodeError, RegistryError, RegistryFailedError, Set
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -86,6 +86,11 @@ class PartitionReassignment:
         try:
             data, stat = await self.core.fenced.registry.get(paths.REASSIGN_PARTITIONS)
         except NoNodeError:
+            return
+        except RegistryFailedError:
+            raise
+        except RegistryError as error:
+            logger.error("%s is passed over: %s", paths.REASSIGN_PARTITIONS, error)
             return
         try:
             targets = decode_reassignments(data)

@@ -13,7 +13,7 @@ from ottla.controller.controller_core import ControllerCore
 from ottla.controller.leader_election import elect_offline
 from ottla.errors import KafkaError
 from ottla.registry import paths
-from ottla.registry.tree import NoNodeError, RegistryError, Watch
+from ottla.registry.tree import NoNodeError, RegistryFailedError, Watch
 from ottla.registry.znodes import TopicNode
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -53,6 +53,7 @@ class TopicChanges:
         """The list of topics has changed: there are new ones, or somebody has removed some."""
         names = await self.core.store.names()
         present = set(names)
+        self.context.unreadable &= present
         for name in [name for name in self.context.topics if name not in present]:
             logger.warning("topic %s was removed from the registry by somebody else", name)
             self.core.batch.add_deleted_topic(name)
@@ -123,10 +124,11 @@ class TopicChanges:
             node = await self.core.store.read(name)
         except NoNodeError:
             return None  # it went between the two calls
-        except RegistryError:
+        except RegistryFailedError:
             raise
         except KafkaError as error:
             logger.error("topic %s is ignored: %s", name, error)
+            self.context.unreadable.add(name)
             return None
         if node.topic_id == NO_UUID:  # written before topics had ids (2.8)
             topic_id = random_uuid(self.core.runtime.random)

@@ -34,6 +34,7 @@ class RecordingChannel:
         self.metadata: dict[TopicPartition, PartitionState] = {}
         self.brokers: list[BrokerEndPoints] = []
         self.deleted: list[str] = []
+        self.full_updates = 0
         self.offline: dict[int, set[TopicPartition]] = {}
         self.silent: set[int] = set()
         self.refused: dict[int, ErrorCode] = {}
@@ -59,6 +60,7 @@ class RecordingChannel:
         self.metadata |= {state.topic_partition: state for state in update.states}
         self.brokers = list(update.brokers)
         self.deleted += update.deleted_topics
+        self.full_updates += update.is_full
 
 
 class World:

@@ -6,8 +6,12 @@ import pytest
 
 from ottla.controller.entity_configs import TOPICS
 from ottla.controller.new_topic import NewTopic
+from ottla.controller.partition_state_machine import PartitionStateMachine
+from ottla.controller.topic_changes import TopicChanges
+from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.tree import create_or_set
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.tree import RegistryError, create_or_set
 from ottla.structs import NO_LEADER, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -38,6 +42,45 @@ def test_partition_whose_state_cannot_be_read_has_no_leader(world, caplog):
     assert world.state(T1).leader == 0
 
 
+def forbid(monkeypatch, forbidden):
+    """The ACL of a node is somebody else's."""
+    get = EmbeddedRegistry.get
+
+    async def get_what_is_permitted(self, path):
+        if path == forbidden:
+            raise RegistryError(f"{path}: ZooKeeper's ACLs do not permit it")
+        return await get(self, path)
+
+    monkeypatch.setattr(EmbeddedRegistry, "get", get_what_is_permitted)
+
+
+@pytest.mark.parametrize("is_forbidden", [False, True])
+def test_topic_that_cannot_be_read_is_not_called_gone(world, monkeypatch, is_forbidden):
+    """Brokers forgot it, and groups the offsets that they had committed in it."""
+    world.create(NewTopic("u", assignment={0: (1, 0)}))
+    if is_forbidden:
+        forbid(monkeypatch, paths.topic("t"))
+    else:
+        spoil(world, paths.topic("t"))
+    world.restart()
+
+    assert world.controller.is_active
+    assert world.state(TopicPartition("u", 0)).leader == 1
+    assert world.channel.full_updates == 0
+
+
+@pytest.mark.parametrize("path", [paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION])
+def test_wish_that_nobody_may_read_is_passed_over(world, monkeypatch, caplog, path):
+    """One broker after the other was elected, and gave up because of it."""
+    forbid(monkeypatch, path)
+    world.write(path, b"{}")
+    world.restart()
+
+    assert world.controller.is_active
+    assert world.state(T1).leader == 1
+    assert f"{path} is passed over" in caplog.text
+
+
 def test_overrides_that_cannot_be_read_keep_nobody_from_leading(world, caplog):
     """An election of one topic asked for them, and those of all others were forgotten with it."""
     world.create(NewTopic("a", assignment={0: (1,)}))
@@ -60,8 +103,6 @@ def test_node_beside_the_brokers_is_no_broker(world):
 
 def test_controller_that_cannot_begin_makes_room(world, monkeypatch, caplog):
     """It stayed what it was, half a controller, and nobody else could be elected."""
-    from ottla.controller.topic_changes import TopicChanges
-    from ottla.errors import ErrorCode, KafkaError
 
     async def fail(self):
         raise KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, "cannot be read")
@@ -80,8 +121,6 @@ def test_controller_that_cannot_begin_makes_room(world, monkeypatch, caplog):
 
 def test_event_that_fails_is_carried_out_by_the_next_controller(world, monkeypatch):
     """A dead broker was forgotten, and what it led was led by nobody for ever."""
-    from ottla.controller.partition_state_machine import PartitionStateMachine
-    from ottla.errors import ErrorCode, KafkaError
 
     async def fail(self, partitions, elect):
         raise KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, "unforeseen")
