@@ -221,6 +221,17 @@ def test_divergence_that_a_fetch_tells_is_gone_back_to_with_a_policy(world, clus
     assert world.values(3000) == ["b"]
 
 
+def test_log_that_lacks_only_the_epoch_is_read_on(firm, cluster):
+    """Compaction has removed its last batch, from a replica made later: that was called a loss."""
+    firm.learn(6)
+    firm.read("a", epoch=3)
+    firm.read("b", epoch=5)
+    firm.write("c", epoch=6)
+    cluster[0].on(FetchRequest, diverging(firm, 3, 2), firm.fetch)
+
+    assert firm.values(3000) == ["c"]
+
+
 def test_what_was_fetched_before_is_read_before_the_position_is_judged(runtime, cluster):
     """Then the error names the position that the application has really come to."""
     world = EpochWorld(runtime, cluster, auto_offset_reset="none", max_poll_records=1)

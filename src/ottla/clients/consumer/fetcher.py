@@ -350,10 +350,14 @@ class Fetcher:
     def _on_divergence(
         self, state: PartitionState, leader_epoch: int, found: EpochEndOffset
     ) -> None:
+        parting = parting_of(found)
         if state.buffered:
             self._pause_fetching(state)  # what is there is read first; then it is seen again
+        elif parting.offset is not None and parting.offset >= state.fetch_offset:
+            # The log has all that was read, but not that epoch: its batches were compacted away.
+            state.fetched_epoch = parting.epoch
         else:
-            self._validator.diverge(state, parting_of(found), leader_epoch)
+            self._validator.diverge(state, parting, leader_epoch)
 
     def _on_records(self, state: PartitionState, data: PartitionData) -> None:
         aborted = None
