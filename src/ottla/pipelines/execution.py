@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.pipelines.patient_query import PatientQuery
 from ottla.pipelines.pipeline import Frames, Input, Output, Parameters, Pipeline
 from ottla.pipelines.progress import Batch, Tally, batch_of
 from ottla.pipelines.records import (
@@ -102,8 +103,8 @@ class Execution:
     def run_once(self, on_batch: BatchDone) -> None:
         """Read what is in the topics now, stage by stage; returns when all is written."""
         for outputs in self._pipeline.stages:
-            queries = [self._query(each).trigger(availableNow=True).start() for each in outputs]
-            self._follow(queries, on_batch, lambda: False)
+            writers = [self._query(each).trigger(availableNow=True) for each in outputs]
+            self._follow([PatientQuery(each) for each in writers], on_batch, lambda: False)
 
     def run_continuously(self, on_batch: BatchDone, is_over: Callable[[], bool]) -> None:
         """Go on until told that it is over, or a query fails."""
@@ -112,7 +113,7 @@ class Execution:
             query = self._query(output)
             if self._options.trigger is not None:
                 query = query.trigger(processingTime=self._options.trigger)
-            queries.append(query.start())
+            queries.append(PatientQuery(query))
         self._follow(queries, on_batch, is_over)
 
     def write_tables(self, folder: Path) -> dict[str, Table]:
@@ -200,7 +201,7 @@ class Execution:
 
     def _follow(
         self,
-        queries: Sequence[StreamingQuery],
+        queries: Sequence[PatientQuery],
         on_batch: BatchDone,
         is_over: Callable[[], bool],
     ) -> None:
@@ -210,17 +211,15 @@ class Execution:
             while running and not is_over():
                 time.sleep(POLL_S)
                 self._report(queries, on_batch)
-                for ended in [query for query in running if not query.isActive]:
-                    ended.awaitTermination()  # raises what it failed with
-                    running.remove(ended)
+                running = [query for query in running if not query.has_ended()]
         finally:
             for query in queries:
-                stop_between_batches(query)
+                query.stop()
             self._report(queries, on_batch)
 
-    def _report(self, queries: Sequence[StreamingQuery], on_batch: BatchDone) -> None:
+    def _report(self, queries: Sequence[PatientQuery], on_batch: BatchDone) -> None:
         for query in queries:
-            for batch in self._new_batches(query):
+            for batch in self._new_batches(query.current):
                 at_s = time.monotonic() - self._started_s
                 self.tally.add(at_s, batch)
                 on_batch(at_s, batch)
@@ -235,14 +234,6 @@ class Execution:
             if batch.number > self._seen.get(batch.query, -1):
                 self._seen[batch.query] = batch.number
                 yield batch
-
-
-def stop_between_batches(query: StreamingQuery) -> None:
-    """Stop where nothing is under way: a batch that is cut off fills the log with its traces."""
-    deadline_s = time.monotonic() + 10
-    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
-        time.sleep(POLL_S / 10)
-    query.stop()
 
 
 def _ms(moment: datetime) -> int:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
-from ottla.pipelines.execution import Start, stop_between_batches
+from ottla.pipelines.execution import Start
+from ottla.pipelines.patient_query import PatientQuery
 from ottla.spark.batch_commit import into_topics
 from ottla.streams.builder import Sink, StreamsBuilder
 from ottla.streams.naming import STATE_DIR
@@ -21,7 +22,6 @@ from ottla.streams.records import written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 EXACTLY_ONCE = "exactly_once_v2"
@@ -56,7 +56,7 @@ class Streams(StreamsBuilder):
                 f"{AT_LEAST_ONCE}"
             )
         self._start = Start.parse(self.offset_reset)
-        self._queries: list[StreamingQuery] = []
+        self._queries: list[PatientQuery] = []
 
     @property
     def spark(self) -> SparkSession:
@@ -89,17 +89,16 @@ class Streams(StreamsBuilder):
         """Process what is in the topics now, stage after stage; returns when all is written."""
         self._prepare()
         for stage in self._stages():
-            queries = [self._query(each).trigger(availableNow=True).start() for each in stage]
-            self._queries = queries
+            writers = [self._query(each).trigger(availableNow=True) for each in stage]
+            self._queries = [PatientQuery(each) for each in writers]
             try:
-                for query in queries:
-                    query.awaitTermination()
+                self.await_termination()
             finally:
                 self.stop()
 
     def start(self) -> None:
         """Begin, and return."""
-        if any(query.isActive for query in self._queries):
+        if any(query.is_active for query in self._queries):
             raise ValueError(f"{self.application_id} is running")
         self._prepare()
         self._queries = []
@@ -108,7 +107,7 @@ class Streams(StreamsBuilder):
                 query = self._query(sink)
                 if self.trigger is not None:
                     query = query.trigger(processingTime=self.trigger)
-                self._queries.append(query.start())
+                self._queries.append(PatientQuery(query))
         except BaseException:
             self.stop()
             raise
@@ -120,16 +119,16 @@ class Streams(StreamsBuilder):
         """
         left_s = timeout_s
         while True:
-            running = [query for query in self._queries if not _has_ended(query)]
+            running = [query for query in self._queries if not query.has_ended()]
             if not running or (left_s is not None and left_s <= 0):
                 return not running
-            running[0].awaitTermination(POLL_S)
+            running[0].wait(POLL_S)
             left_s = None if left_s is None else left_s - POLL_S
 
     def stop(self) -> None:
         """End the queries between two micro-batches. Stopping twice does nothing."""
         for query in self._queries:
-            stop_between_batches(query)
+            query.stop()
 
     def _prepare(self) -> None:
         """Create the topics that are written and do not exist, with the broker's defaults."""
@@ -212,11 +211,3 @@ class TopicInputs:
     def _options(self, topic: str) -> dict[str, str]:
         isolation = {"kafka.isolation.level": "read_committed"}
         return {**self._application.client_options, **isolation, "subscribe": topic}
-
-
-def _has_ended(query: StreamingQuery) -> bool:
-    """Whether it has; raises what it failed with."""
-    if query.isActive:
-        return False
-    query.awaitTermination()
-    return True
