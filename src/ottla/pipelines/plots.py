@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from math import isnan
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -39,28 +40,49 @@ PLOTTED_ROWS = 15
 
 def lines_plot(
     title: str,
-    xs: Sequence[Any],
+    xs: Sequence[datetime],
     series: Mapping[str, Sequence[float]],
     step: timedelta | None = None,
 ) -> str:
-    """One panel for each series over time: over moments, or over seconds.
+    """One panel for each series over time.
 
     With `step` the line is broken wherever the next moment is further away than that.
     """
+    figure, panels = _panels(
+        {
+            name: with_gaps(xs, values, step) if step is not None else (xs, values)
+            for name, values in series.items()
+        },
+        {"linewidth": 1.4, "marker": "o", "markersize": 2.2},
+    )
+    _dates(panels[-1])
+    return _svg(figure, title)
+
+
+def seconds_plot(title: str, xs: Sequence[float], series: Mapping[str, Sequence[float]]) -> str:
+    """One panel for each series over the seconds of a run; each value is a point by itself."""
+    figure, panels = _panels(
+        {name: (xs, values) for name, values in series.items()},
+        {"linestyle": "none", "marker": "o", "markersize": 3.6, "clip_on": False},
+    )
+    panels[-1].set_xlim(left=0)
+    panels[-1].set_xlabel("seconds since the start")
+    return _svg(figure, title)
+
+
+def _panels(
+    series: Mapping[str, tuple[Sequence[Any], Sequence[float]]], style: Mapping[str, Any]
+) -> tuple[Any, Any]:
+    """Points under each other, with their names beside them."""
     figure, panels = _figure(rows=len(series), height=0.4 + 1.9 * len(series))
     colors = (FIRST, SECOND, MUTED)
-    for panel, (name, values), color in zip(panels, series.items(), colors, strict=False):
-        points = with_gaps(xs, values, step) if step is not None else (xs, values)
-        panel.plot(*points, color=color, linewidth=1.4, marker="o", markersize=2.2)
+    for panel, (name, (xs, values)), color in zip(panels, series.items(), colors, strict=False):
+        panel.plot(xs, values, color=color, **style)
         panel.set_ylabel(name)
         panel.set_ylim(bottom=0, top=None if any(values) else 1)
         panel.margins(x=0.01)
-        _thousands(panel.yaxis, integer=all(float(value).is_integer() for value in values))
-    if xs and isinstance(xs[0], datetime):
-        _dates(panels[-1])
-    else:
-        panels[-1].set_xlabel("seconds")
-    return _svg(figure, title)
+        _thousands(panel.yaxis, integer=all(map(_is_whole, values)))
+    return figure, panels
 
 
 def bars_plot(
@@ -131,6 +153,10 @@ def _thousands(axis: Any, integer: bool = True) -> None:
 
     axis.set_major_locator(MaxNLocator(5, integer=integer))
     axis.set_major_formatter(StrMethodFormatter("{x:,.0f}" if integer else "{x:,g}"))
+
+
+def _is_whole(value: float) -> bool:
+    return isnan(value) or float(value).is_integer()
 
 
 def _dates(panel: Any) -> None:

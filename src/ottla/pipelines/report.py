@@ -9,14 +9,17 @@ from functools import partial
 from pathlib import Path
 
 from ottla.pipelines.pipeline import Parameters, Section
-from ottla.pipelines.plots import lines_plot
+from ottla.pipelines.plots import seconds_plot
 from ottla.pipelines.progress import Tally
 from ottla.pipelines.tables import Table, is_number, text_of
 
 TEMPLATE = Path(__file__).with_name("report.html")
 SHOWN_ROWS = 20
 MAX_CELL_WIDTH = 400
+SHORT_CELL = 20
 PLOTTED_BATCHES = 500
+LEAST_PLOTTED = 3
+LISTED_BATCHES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Report:
     parts: Sequence[Part]
     made: str
     progress_plot: str
+    batches: Table
     steps: Sequence[tuple[str, float]]
     versions: str
     refresh_s: int = 0
@@ -77,17 +81,38 @@ def render(report: Report) -> str:
     environment.filters["cell"] = partial(text_of, width=MAX_CELL_WIDTH)
     environment.tests["numeric"] = is_number
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(report=report, shown_rows=SHOWN_ROWS)
+    return template.render(report=report, shown_rows=SHOWN_ROWS, short_cell=SHORT_CELL)
 
 
 def progress_plot(tally: Tally) -> str:
-    """The newest batches over time: how fast, how far behind, and how long each took."""
+    """The newest batches over time: how fast, how far behind, and how long each took.
+
+    They are of several queries, so nothing joins one to the next. Two or fewer are no picture.
+    """
     batches = tally.batches[-PLOTTED_BATCHES:]
-    if not batches:
+    if len(batches) < LEAST_PLOTTED:
         return ""
     series = {
         "rows per second": [batch.rows_per_second for _, batch in batches],
         "records waiting": [float(batch.lag) for _, batch in batches],
         "seconds per batch": [batch.seconds for _, batch in batches],
     }
-    return lines_plot("Micro-batches", [at_s for at_s, _ in batches], series)
+    return seconds_plot("Micro-batches", [at_s for at_s, _ in batches], series)
+
+
+def batches_table(tally: Tally) -> Table:
+    """The newest batches, the last one on top."""
+    newest = reversed(tally.batches[-LISTED_BATCHES:])
+    rows = [
+        {
+            "query": batch.query,
+            "batch": batch.number,
+            "at_second": round(at_s, 1),
+            "rows": batch.rows,
+            "rows_per_second": round(batch.rows_per_second),
+            "seconds": round(batch.seconds, 2),
+            "records_waiting": batch.lag,
+        }
+        for at_s, batch in newest
+    ]
+    return Table(list(rows[0]) if rows else [], rows)

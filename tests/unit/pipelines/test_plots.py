@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 from datetime import UTC, datetime, timedelta
 from math import isnan
 
-from ottla.pipelines.plots import bars_plot, lines_plot, top_rows_plot, with_gaps
+from ottla.pipelines.plots import bars_plot, lines_plot, seconds_plot, top_rows_plot, with_gaps
 from ottla.pipelines.tables import Table
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,10 +43,10 @@ def test_labels_stay_text():
 
 def test_seconds_are_an_axis_too():
     """Batches are drawn over the seconds of a run, and fractions keep their point."""
-    svg = lines_plot("Batches", [0.5, 1.5], {"seconds per batch": [0.25, 0.75]})
+    svg = seconds_plot("Batches", [0.5, 1.5], {"seconds per batch": [0.25, 0.75]})
 
     texts = [node.text for node in ET.fromstring(svg).iter() if node.tag.endswith("text")]
-    assert {"seconds", "seconds per batch"} <= set(texts)
+    assert {"seconds since the start", "seconds per batch"} <= set(texts)
     assert any(text and "." in text for text in texts)
 
 

@@ -15,6 +15,7 @@ from ottla.pipelines.report import (
     Card,
     Part,
     Report,
+    batches_table,
     progress_plot,
     render,
     write_report,
@@ -76,6 +77,7 @@ def report(pages=(), lost=0, batches=(), **changes):
         "parts": parts,
         "made": "By hand.",
         "progress_plot": progress_plot(tally),
+        "batches": batches_table(tally),
         "steps": [("one step", 1.25)],
         "versions": "versions",
     }
@@ -128,6 +130,23 @@ def test_empty_run_is_a_page_too():
 
     assert page.texts.count("None.") == 1
     assert "svg" not in page.tags
+
+
+def test_one_batch_is_a_row_and_no_plot():
+    """A single point in three empty panels told nothing; the newest batches are listed."""
+    page = Page(render(report(batches=[batch(7, rows=1234)])))
+
+    assert "svg" not in page.tags
+    assert {"7", "1,234", "records waiting"} <= set(page.texts)
+
+
+def test_short_cells_are_not_broken():
+    """Names and moments stay on one line on a narrow screen, where tables scroll; texts do not."""
+    html = render(report(["person-1", "a text that needs more than a line"]))
+
+    assert '<td class="short">person-1</td>' in html
+    assert '<td class="short">2026-01-01 00:00</td>' in html
+    assert '<td class="long">a text that needs' in html
 
 
 def test_page_of_a_run_under_way_is_loaded_again():

@@ -17,7 +17,14 @@ from ottla.cli.pipeline.errors import spark_failures
 from ottla.cli.pipeline.steps import BatchLines, Steps
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.execution import Execution, RunOptions
-from ottla.pipelines.report import Card, Part, Report, progress_plot, write_report
+from ottla.pipelines.report import (
+    Card,
+    Part,
+    Report,
+    batches_table,
+    progress_plot,
+    write_report,
+)
 from ottla.pipelines.runner import spark_session
 from ottla.pipelines.topics import create_topics, publish
 from ottla.version import __version__
@@ -230,6 +237,7 @@ class PipelineRun:
             parts=parts(plan.pipeline, tables, execution.parameters),
             made=how_it_was_made(plan.pipeline),
             progress_plot=progress_plot(tally),
+            batches=batches_table(tally),
             steps=self._steps.done,
             versions=versions(),
             refresh_s=refresh_s,
@@ -247,7 +255,7 @@ def cards(execution: Execution, outcome: Outcome) -> list[Card]:
         Card(tally.malformed, "did not parse", None if not tally.malformed else False),
         Card(tally.late, "too late for their window", None if not tally.late else False),
         Card(len(tally.batches), "micro-batches"),
-        Card(round(tally.seconds_per_batch(), 3), "seconds per batch"),
+        Card(float(f"{tally.seconds_per_batch():.3g}"), "seconds per batch"),
         Card(tally.lag, "waiting", tally.lag == 0),
     ]
 

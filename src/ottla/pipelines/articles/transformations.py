@@ -61,7 +61,8 @@ def _address() -> Column:
 
 def _plain(name: str) -> Column:
     """The text of a column without tags and entities, its white space as single blanks."""
-    text = F.regexp_replace(F.col(name), r"(?s)<[^>]*>", " ")
+    before_a_mark = F.regexp_replace(F.col(name), r"(?s)<[^>]*>(?=[,.;:!?])", "")
+    text = F.regexp_replace(before_a_mark, r"(?s)<[^>]*>", " ")
     for entity, character in ENTITIES.items():
         text = F.replace(text, F.lit(entity), F.lit(character))
     return F.trim(F.regexp_replace(text, r"\s+", " "))

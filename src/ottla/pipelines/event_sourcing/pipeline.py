@@ -6,6 +6,8 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from ottla.pipelines.event_sourcing.transformations import (
     NAME,
     balance_over_time,
@@ -27,6 +29,8 @@ from ottla.pipelines.pipeline import (
 from ottla.pipelines.plots import lines_plot
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from ottla.pipelines.tables import Table
 
 EVENTS, STATES = "account-events", "account-states"
@@ -63,6 +67,11 @@ def sample(request: FeedRequest) -> Iterator[Event]:
             yield happened
 
 
+def in_order(accounts: DataFrame) -> DataFrame:
+    """By name, account-2 before account-10."""
+    return accounts.orderBy(F.length("account"), "account")
+
+
 def _plot(table: Table, parameters: Parameters) -> str:
     series = {"accounts": table.column("accounts"), "sum of balances": table.column("balance")}
     return lines_plot("Balances over time", table.column("moment"), series)
@@ -82,15 +91,14 @@ PIPELINE = Pipeline(
             "accounts",
             "Accounts now",
             "The newest state of each account, as the stream has made it.",
-            lambda topics, parameters: topics[STATES].orderBy("account"),
+            lambda topics, parameters: in_order(topics[STATES]),
         ),
         Section(
             "accounts_then",
             "Accounts then",
-            "The same accounts at an earlier moment, made of the events until then.",
-            lambda topics, parameters: state_at(topics[EVENTS], parameters["at"]).orderBy(
-                "account"
-            ),
+            "The same accounts halfway through the history, or at the moment that --param at=... "
+            "says: made of the events until then.",
+            lambda topics, parameters: in_order(state_at(topics[EVENTS], parameters["at"])),
         ),
         Section(
             "history",

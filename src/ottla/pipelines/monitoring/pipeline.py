@@ -73,7 +73,7 @@ PIPELINE = Pipeline(
         Section(
             "minutes",
             "Minutes",
-            "Every metric of every host, minute by minute.",
+            "Every metric of every host, minute by minute. The plot has the greatest of any host.",
             lambda topics, parameters: topics[PER_MINUTE].orderBy("minute", "host", "metric"),
             _plot,
         ),
