@@ -11,7 +11,13 @@ from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.paths import PRODUCER_ID_BLOCK
-from ottla.registry.tree import BadVersionError, NodeExistsError, NoNodeError, Registry
+from ottla.registry.tree import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    Registry,
+    RegistryFailedError,
+)
 from ottla.registry.znodes import ProducerIdBlock
 
 BLOCK_SIZE: Final = 1000
@@ -40,15 +46,18 @@ class ProducerIdManager:
             return producer_id
 
     async def _claim_block(self) -> ProducerIdBlock:
-        """The next block; if another broker is faster, the one after that."""
+        """The next block; if another broker is faster, the one after that.
+
+        A claim whose session ended may have been written: then that block is nobody's.
+        """
         for _ in range(MAX_CLAIMS):
             try:
                 return await self._write_next_block()
-            except (BadVersionError, NodeExistsError):
-                continue
+            except (BadVersionError, NodeExistsError, RegistryFailedError) as error:
+                reason = error
         raise KafkaError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            f"{MAX_CLAIMS} blocks of producer ids were claimed by other brokers first",
+            f"{MAX_CLAIMS} attempts to claim a block of producer ids failed ({reason})",
         )
 
     async def _write_next_block(self) -> ProducerIdBlock:

@@ -8,7 +8,13 @@ import pytest
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.paths import PRODUCER_ID_BLOCK
-from ottla.registry.tree import BadVersionError, NodeExistsError, NoNodeError, Stat
+from ottla.registry.tree import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    SessionEndedError,
+    Stat,
+)
 
 
 class OneNode:
@@ -105,6 +111,18 @@ def test_claim_that_never_succeeds_is_given_up():
         take(ProducerIdManager(registry, 1), 1)
 
     assert refused.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_session_that_ends_is_no_end_of_a_producer():
+    """It heard UNKNOWN_SERVER_ERROR, which Java's producers take for the end."""
+    registry = OneNode()
+
+    def end_once():
+        registry.before_write = None
+        raise SessionEndedError("over")
+
+    registry.before_write = end_once
+    assert take(ProducerIdManager(registry, 1), 1) == [0]
 
 
 def test_unreadable_block_is_an_error():
