@@ -119,7 +119,7 @@ def check_new_topic(topic: NewTopic, existing: Collection[str]) -> None:
     """The rules that need no broker: name, settings, and one way of saying how many."""
     validate_topic_name(topic.name)
     if topic.name in existing:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} already exists")
     refuse_collision(topic.name, existing)
     counted = (topic.num_partitions, topic.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT)
     if topic.assignment and counted:

@@ -7,6 +7,7 @@ the overrides of all brokers, the broker's properties file, the defaults.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -118,8 +119,9 @@ class DynamicConfig:
         seen = await self.registry.children(paths.CONFIG_CHANGES)
         topics = await self.registry.children(paths.CONFIG_TOPICS)
         groups = await self.registry.children(paths.CONFIG_GROUPS)
-        for topic in sorted({*map(paths.desanitize, topics), *self._topics}):
-            await self._read(TOPICS, topic)
+        wanted = sorted({*map(paths.desanitize, topics), *self._topics})
+        # Every topic has a node: one after the other they would keep the start waiting.
+        await asyncio.gather(*(self._read(TOPICS, topic) for topic in wanted))
         for group in sorted({*map(paths.desanitize, groups), *self._groups}):
             await self._read(GROUPS, group)
         for name in (paths.DEFAULT_ENTITY, self.broker_name):
