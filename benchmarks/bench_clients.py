@@ -83,7 +83,7 @@ def consume(bootstrap: str, topic: str, partitions: int, count: int) -> float:
     seen = 0
     start = time.perf_counter()
     while seen < count:
-        seen += len(consumer.consume(10_000, 10))
+        seen += len(consumer.consume(min(10_000, count - seen), 10))
     elapsed = time.perf_counter() - start
     consumer.close()
     return seen / elapsed

@@ -50,9 +50,12 @@ from kafka_tools import KafkaTools
 
 BROKERS = (1, 2, 3)
 PARTITIONS = 6
+IDLE_PARTITIONS = 1_000
+IDLE_SECONDS = 5
 READINGS = 4
 """CPU time is counted in hundredths of a second, and reading takes brokers little."""
 STEADY_RATE = 1_000
+WARM_UP = 2_000
 PROBE_SECONDS = 0.005
 SETTLE_SECONDS = 1
 LIMIT_SECONDS = 120
@@ -126,12 +129,17 @@ class Subject(Measured):
 
     # -- load
 
-    def create(self, topic: str, assignment: Sequence[Sequence[int]] | None = None) -> None:
+    def create(
+        self,
+        topic: str,
+        partitions: int = PARTITIONS,
+        assignment: Sequence[Sequence[int]] | None = None,
+    ) -> None:
         if assignment is None:
-            new = NewTopic(topic, PARTITIONS, len(BROKERS))
+            new = NewTopic(topic, partitions, len(BROKERS))
         else:
             new = NewTopic(topic, len(assignment), replica_assignment=[*map(list, assignment)])
-        self.admin.create_topics([new])[topic].result(30)
+        self.admin.create_topics([new])[topic].result(LIMIT_SECONDS)
         self.wait_until_in_sync()
 
     def measure_load(self, run: int, sizes: Sizes) -> None:
@@ -156,16 +164,24 @@ class Subject(Measured):
     def measure_latency(self, run: int, sizes: Sizes) -> None:
         topic = f"steady-{run}"
         self.create(topic)
-        send_steadily(self.bootstrap_servers, topic, STEADY_RATE)  # leaders are known and ready
         before = cpu_seconds(self.pids)
         times = sorted(send_steadily(self.bootstrap_servers, topic, sizes.steady_records))
         used = cpu_seconds(self.pids) - before
         for mark, name in MARKS:
             value = times[min(len(times) - 1, int(len(times) * mark / 100))]
             self.note(f"acknowledged send, {name}, {LATENCY}", value * 1000)
-        share = used / (sizes.steady_records / STEADY_RATE)
+        share = used / ((WARM_UP + sizes.steady_records) / STEADY_RATE)
         self.note(f"at {STEADY_RATE} records/s, % of a core", 100 * share)
         self.admin.delete_topics([topic])[topic].result(30)
+
+    def measure_idleness(self) -> None:
+        """What it takes that nothing happens to many partitions."""
+        self.create("idle", IDLE_PARTITIONS)
+        time.sleep(IDLE_SECONDS)
+        before = cpu_seconds(self.pids)
+        time.sleep(IDLE_SECONDS)
+        used = cpu_seconds(self.pids) - before
+        self.note(f"idle, {IDLE_PARTITIONS:,} partitions, % of a core", 100 * used / IDLE_SECONDS)
 
     # -- faults
 
@@ -181,7 +197,7 @@ class Subject(Measured):
 
     def measure_faults(self, run: int) -> None:
         if run == 0:
-            self.create("probe", [[2, 3, 1]])
+            self.create("probe", assignment=[[2, 3, 1]])
         self.measure_fault("leader killed", lambda victim: self.brokers[victim].kill())
         self.measure_fault("leader stopped", lambda victim: self.brokers[victim].stop())
 
@@ -278,7 +294,7 @@ def brokers_known_by(port: int) -> int:
 
 
 def send_steadily(servers: str, topic: str, count: int) -> list[float]:
-    """Seconds until each of the records was acknowledged."""
+    """Seconds until each of the records was acknowledged, when the producer has found its way."""
     times: list[float] = []
 
     def on_delivery(error: object, message: Message) -> None:
@@ -287,7 +303,7 @@ def send_steadily(servers: str, topic: str, count: int) -> list[float]:
 
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0})
     begin = time.perf_counter()
-    for number in range(count):
+    for number in range(WARM_UP + count):
         while (wait := begin + number / STEADY_RATE - time.perf_counter()) > 0:
             time.sleep(wait)
         partition = number % PARTITIONS
@@ -295,7 +311,7 @@ def send_steadily(servers: str, topic: str, count: int) -> list[float]:
         producer.poll(0)
     left = producer.flush(60)
     assert left == 0, f"{left} records were not delivered"
-    return times
+    return times[WARM_UP:]
 
 
 def subjects(folder: Path, zookeeper: ZooKeeperProcess, session_ms: int) -> list[Subject]:
@@ -337,6 +353,8 @@ def measure(both: Sequence[Subject], sizes: Sizes) -> None:
         for subject in both:
             subject.measure_faults(run)
         print(f"faults {run} done", file=sys.stderr)
+    for subject in both:
+        subject.measure_idleness()
 
 
 def parse() -> argparse.Namespace:
