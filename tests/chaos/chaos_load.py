@@ -15,7 +15,7 @@ RATE = 1500
 TICK_S = 0.01
 IN_THE_AIR = 60_000
 PARTITIONS = 3
-REQUEST_S = 4.0
+REQUEST_S = 3.0
 """How long the producer takes to notice a leader that hangs, or that is none any more."""
 LIMIT_S = 120.0
 """How long anything may take that is not said to be quick: a busy machine takes long."""

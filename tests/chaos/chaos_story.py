@@ -18,6 +18,8 @@ from registry_history import RegistryHistory
 from ottla import Admin, NewTopic
 
 FAILOVER_S = SESSION_S + 3
+HUNG_S = SESSION_S + 5
+"""For a leader that hangs or is cut off: what it was sent is sent to another after a while."""
 HANDOVER_S = 2.0
 ISR_LIMIT_S = 60.0
 MIN_RATE = 1000

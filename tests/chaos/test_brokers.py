@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from broker_requests import BrokerConnection, partition_answer, produce_request
 from chaos_load import PARTITIONS
-from chaos_story import HANDOVER_S, Story
+from chaos_story import HANDOVER_S, HUNG_S, Story
 from chaos_world import BROKERS, ChaosWorld, end
 from cluster_load import ClusterView
 from cut_network import CLIENT
@@ -86,6 +86,7 @@ def test_restart_within_the_session(story, world):
 def test_leader_sleeps_past_its_session(story, world):
     """The zombie acknowledges nothing once there is another leader (F05)."""
     with story("F05 long pause") as told, BrokerConnection(world.ports[told.leader]) as zombie:
+        told.gap_limit_s = HUNG_S
         leader = told.leader
         world.pause_broker(leader)
         zombie.send(produce_request(told.topic))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from broker_requests import order_errors
 from chaos_load import LIMIT_S
+from chaos_story import HUNG_S
 from chaos_world import BROKERS, ChaosWorld
 from cluster_load import until
 
@@ -139,6 +140,7 @@ def test_zombie_controller(story, world, leads):
     replicas = [controller, *others] if leads else [*others, controller]
     name = f"F29 zombie controller{' and leader' if leads else ''}"
     with story(name, assignment=dict.fromkeys(range(3), replicas)) as told:
+        told.gap_limit_s = HUNG_S
         epoch = world.znode("/controller_epoch")
         world.pause_broker(controller)
         told.until(lambda: world.controller not in (controller, -1), "there is another controller")

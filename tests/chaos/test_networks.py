@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from chaos_load import PARTITIONS, REQUEST_S
-from chaos_story import FAILOVER_S
+from chaos_story import HUNG_S
 from chaos_world import BROKERS, LAG_S, SESSION_S, ZOOKEEPER, end
 from cut_network import Road
 
@@ -52,7 +52,7 @@ def test_leader_cut_from_zookeeper(story, world, is_controller):
     name = f"F22 {'controller' if is_controller else 'leader'} without ZooKeeper"
     with story(name, assignment=led_by(leader)) as told:
         # Nobody who is registered tells it that it leads no more: it keeps what it has been sent.
-        told.gap_limit_s = FAILOVER_S + REQUEST_S
+        told.gap_limit_s = HUNG_S
         world.network.isolate(end(leader), ZOOKEEPER)
         told.until_leader_is_not(leader)
         told.until(lambda: told.refuses(leader), "the old leader takes nothing")
