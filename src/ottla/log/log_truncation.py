@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.log.producers.producer_replay import restore_producers
@@ -22,36 +24,40 @@ def truncate_to(log: Log, offset: int) -> None:
         log.leader_epoch_cache.truncate_from_end(offset)
         return
     logger.info("%s: truncating to offset %d", log.topic_partition, offset)
-    try:
+    with _all_or_offline(log):
         _cut(log, offset)
-    except OSError as error:
-        log.log_dir.fail(error)  # neither the old state nor the new one can be trusted
-        raise log.log_dir.offline_error() from error
-    log.log_end_offset = offset
-    log.log_start_offset = min(log.log_start_offset, offset)
-    log.cleaned_offset = min(log.cleaned_offset, offset)
-    log.update_high_watermark(log.high_watermark)
-    log.lower_recovery_point(offset)
-    log.leader_epoch_cache.truncate_from_end(offset)
-    log.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
-    restore_producers(log.producer_state_manager, log.segments, offset)
+        log.log_end_offset = offset
+        log.log_start_offset = min(log.log_start_offset, offset)
+        log.cleaned_offset = min(log.cleaned_offset, offset)
+        log.update_high_watermark(log.high_watermark)
+        log.lower_recovery_point(offset)
+        log.leader_epoch_cache.truncate_from_end(offset)
+        log.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
+        restore_producers(log.producer_state_manager, log.segments, offset)
 
 
 def truncate_fully_and_start_at(log: Log, offset: int) -> None:
     """Have nothing but an empty segment at an offset: the leader has nothing older any more."""
     log.check_available()
     logger.info("%s: dropping all to start at offset %d", log.topic_partition, offset)
-    try:
+    with _all_or_offline(log):
         _replace_all(log, offset)
+        log.log_start_offset = log.log_end_offset = log.cleaned_offset = offset
+        log.update_high_watermark(offset)
+        log.lower_recovery_point(offset)
+        log.leader_epoch_cache.clear()
+        log.producer_state_manager.delete_snapshots(lambda _: True)
+        log.producer_state_manager.clear(offset)
+
+
+@contextmanager
+def _all_or_offline(log: Log) -> Iterator[None]:
+    """After an error neither the old state nor the new one can be trusted."""
+    try:
+        yield
     except OSError as error:
         log.log_dir.fail(error)
         raise log.log_dir.offline_error() from error
-    log.log_start_offset = log.log_end_offset = log.cleaned_offset = offset
-    log.update_high_watermark(offset)
-    log.lower_recovery_point(offset)
-    log.leader_epoch_cache.clear()
-    log.producer_state_manager.delete_snapshots(lambda _: True)
-    log.producer_state_manager.clear(offset)
 
 
 def _cut(log: Log, offset: int) -> None:

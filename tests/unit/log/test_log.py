@@ -420,6 +420,17 @@ def test_roll_that_failed_leaves_no_segment_behind(world: LogWorld, path):
         assert values(read_all(world.restart(clean=clean))) == numbers(0, 13)
 
 
+def test_producers_that_cannot_be_read_after_a_cut_take_the_directory_offline(world: LogWorld):
+    """Those of what was cut off stayed: a batch that is lost counted as a repetition."""
+    for sequence in range(40):
+        world.append(b"v", producer_id=7, producer_epoch=0, base_sequence=sequence)
+    log = world.log()
+    world.disk.fail("read_bytes", "*.snapshot")
+
+    assert error_of(truncate_to, log, 25) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.log_dir.is_offline
+
+
 def test_truncation_that_failed_takes_the_directory_offline(world: LogWorld):
     """Nobody can say what the files hold."""
     world.append_many(30)
