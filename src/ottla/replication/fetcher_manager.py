@@ -51,6 +51,7 @@ class FetcherManager:
         """Copy a partition from its leader, in place of whomever it was copied from."""
         topic_partition = partition.topic_partition
         self.remove(topic_partition)
+        leader = leader._replace(rack=None)  # it is not always told, and means nothing here
         key = leader.id, self._fetcher_id(topic_partition)
         fetcher = self._fetchers.get(key)
         if fetcher is None or fetcher.leader != leader:

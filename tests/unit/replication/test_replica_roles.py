@@ -6,7 +6,7 @@ import pytest
 from replica_world import T0, TOPIC_ID, ReplicaWorld
 
 from ottla.errors import ErrorCode
-from ottla.structs import StopReplicaPartition
+from ottla.structs import StopReplicaPartition, TopicPartition
 
 
 @pytest.fixture
@@ -66,6 +66,16 @@ def test_leader_at_another_address_is_followed_there(world):
 
     assert world.values(3) == [(0, b"a"), (1, b"b")]
     assert world.brokers[3].connections[-1].node == moved
+
+
+def test_leader_whose_rack_is_told_is_followed_on_the_same_connection(world):
+    """A controller in the follower names racks, others do not: all partitions began anew."""
+    world.advance(100)
+    (connection,) = world.brokers[3].connections
+    world.racks = {1: "a"}
+    world.create(topic_partition=TopicPartition("t", 1))
+
+    assert world.brokers[3].connections == [connection]
 
 
 def test_leader_of_nobody_is_not_followed(world):
