@@ -384,7 +384,10 @@ class ReplicaManager:
         if partition is None:
             partition = self._create(state)
         elif state.topic_id not in (NO_UUID, partition.topic_id) and partition.topic_id != NO_UUID:
-            return ErrorCode.INCONSISTENT_TOPIC_ID
+            # The older topic was deleted while nobody could tell this broker.
+            self._fetchers.remove(topic_partition)
+            self._drop(topic_partition)
+            partition = self._create(state)
         known = partition.leader_epoch, partition.version
         if state.leader_epoch < known[0]:
             return ErrorCode.STALE_CONTROLLER_EPOCH

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from replica_world import T0, TOPIC_ID, ReplicaWorld
+from replica_world import T0, ReplicaWorld
 
 from ottla.errors import ErrorCode
 from ottla.structs import StopReplicaPartition, TopicPartition
@@ -19,19 +19,15 @@ def world():
 
 
 def test_stale_words_of_the_controller_are_refused(world):
-    """An older leader epoch, an older decision to stop, and another topic of the same name."""
+    """An older leader epoch, and an older decision to stop."""
     world.elect(2)
     manager = world.brokers[3].manager
     state = world.states[T0]
     older = state._replace(leader_and_isr=state.leader_and_isr._replace(leader_epoch=0))
-    other = state._replace(topic_id=type(TOPIC_ID)(int=9))
     brokers = world.live_brokers()
 
     assert manager.become_leader_or_follower([older], brokers) == {
         T0: ErrorCode.STALE_CONTROLLER_EPOCH
-    }
-    assert manager.become_leader_or_follower([other], brokers) == {
-        T0: ErrorCode.INCONSISTENT_TOPIC_ID
     }
     assert manager.become_leader_or_follower([state], brokers) == {T0: ErrorCode.NONE}
     assert manager.stop_replica([StopReplicaPartition(T0, 0, True)]) == {

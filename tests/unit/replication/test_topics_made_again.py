@@ -48,6 +48,20 @@ def test_fetch_for_the_older_topic_says_nothing_of_the_new_one(world):
     assert world.fetch(1, 0).error is ErrorCode.INCONSISTENT_TOPIC_ID
 
 
+def test_broker_that_was_cut_off_meanwhile_takes_the_new_topic_over(world):
+    """It refused the new topic, until it was started again, for the sake of the older one."""
+    world.append(1, b"old")
+    world.advance(600)
+    make_again(world, 1)
+    told = world.tell()
+    world.append(1, b"new")
+    world.advance(1_000)
+
+    assert told == dict.fromkeys((1, 2, 3), ErrorCode.NONE)
+    assert [world.values(broker_id) for broker_id in (1, 2, 3)] == [[(0, b"new")]] * 3
+    assert any("-stray" in name for name in world.disks[2].list_dir("/data"))
+
+
 def test_records_of_the_older_topic_that_come_late_are_not_taken(world, monkeypatch):
     """The follower had made its log anew while the leader's answer was on its way."""
     world.create(topic_partition=TopicPartition("t", 1))  # its fetcher has more to do
