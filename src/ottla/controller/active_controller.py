@@ -120,6 +120,7 @@ class ActiveController:
         ]
         core.replicas.bring_online(replica for replica in kept if context.is_online(*replica))
         await core.partitions.bring_online(renewed, elect_offline)
+        await self.topics.tell_of_new()
         await core.partitions.bring_back_online()
         await core.replicas.take_offline(
             replica for replica in kept if not context.is_online(*replica)

@@ -276,8 +276,7 @@ class Controller:
             if may_refuse and not isinstance(error, RegistryError):
                 active.after_turn()
             else:
-                # What was written and what was not has to be read again.
-                self._queue.put("give up", partial(self._give_up, active))
+                self._give_up(active)
             raise
         finally:
             if active is not self._active:  # it has resigned meanwhile, and gone on for a while
@@ -337,13 +336,16 @@ class Controller:
                 self._step_down()
                 self._stand()
 
-    async def _give_up(self, active: ActiveController) -> None:
-        """Something went wrong half way: somebody begins anew from what the registry has."""
+    def _give_up(self, active: ActiveController) -> None:
+        """Something went wrong half way: somebody begins anew from what the registry has.
+
+        At once: what waits for its turn must not build on what may not have been written.
+        """
         if active is self._active:
             self._step_down()
             self._unfinished = active.epoch
             self._stand_later()
-            await self._finish_giving_up()
+            self._queue.put("make room", self._finish_giving_up)
 
     async def _finish_giving_up(self) -> None:
         """Make room for whoever is elected next, maybe this broker again."""
@@ -359,7 +361,7 @@ class Controller:
         else:
             logger.error("The controller's turn %r failed", name, exc_info=error)
         if self._active is not None and not isinstance(error, KafkaError):
-            self._queue.put("give up", partial(self._give_up, self._active))
+            self._give_up(self._active)
         elif name == "election":
             self._stand_later()
 

@@ -55,7 +55,8 @@ class EntityConfigs:
     ) -> ConfigPlan:
         """How to put `config` in place of all overrides; None takes the node away.
 
-        A node without overrides is made as well, as Kafka does for topics.
+        A node without overrides is made as well, as Kafka does for topics. One that is gone may
+        have been taken away by a controller that did not live to tell of it.
         """
         path = paths.config(entity_type, entity_name)
         nothing = encode_config({})
@@ -63,10 +64,10 @@ class EntityConfigs:
             before, _ = await self.registry.get(path)
         except NoNodeError:
             before = None
-        has_news = bool(config) or before not in (None, nothing)
         if config is None:
-            return ConfigPlan(() if before is None else (Delete(path),), has_news)
+            return ConfigPlan(() if before is None else (Delete(path),), before != nothing)
         data = encode_config(config)
+        has_news = bool(config) or before not in (None, nothing)
         return ConfigPlan((Create(path, data) if before is None else Set(path, data),), has_news)
 
     async def notify(self, entity_type: str, entity_name: str) -> None:

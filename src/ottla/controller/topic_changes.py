@@ -10,6 +10,7 @@ from functools import partial
 from ottla.controller.broker_registration import random_uuid
 from ottla.controller.controller_context import TopicContext
 from ottla.controller.controller_core import ControllerCore
+from ottla.controller.entity_configs import TOPICS
 from ottla.controller.leader_election import elect_offline
 from ottla.errors import KafkaError
 from ottla.registry import paths
@@ -48,6 +49,12 @@ class TopicChanges:
             ):
                 renewed.append(partition)
         return renewed
+
+    async def tell_of_new(self) -> None:
+        """Have brokers read the settings of topics that a predecessor made and did not begin."""
+        for name, topic in list(self.context.topics.items()):
+            if not topic.states and name not in self.context.topics_to_delete:
+                await self.core.configs.notify(TOPICS, name)
 
     async def refresh(self) -> None:
         """The list of topics has changed: there are new ones, or somebody has removed some."""

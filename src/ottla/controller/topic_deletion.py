@@ -156,9 +156,11 @@ class TopicDeletion:
         context = self.context
         self.replicas.forget(context.replicas_of(context.topics[topic].partitions))
         overrides = await self.configs.plan(TOPICS, topic, None)
-        await self.store.remove(topic, overrides.operations)
-        if overrides.has_news:
+        if overrides.operations:
+            await self.store.fenced.write(*overrides.operations)
+        if overrides.has_news:  # while there is somebody to tell it again, if this one dies
             await self.configs.notify(TOPICS, topic)
+        await self.store.remove(topic)
         context.remove_topic(topic)
         self.ineligible.pop(topic, None)
         self._wake(topic)

@@ -188,14 +188,14 @@ class TopicStore(TopicReader):
         """Take back that the topics are to be deleted."""
         await self.fenced.write_each([(Delete(paths.delete_topic(name)),) for name in names])
 
-    async def remove(self, name: str, beside: Sequence[Operation] = ()) -> None:
-        """Forget the topic, and with its last node that it was to be deleted, and `beside`."""
+    async def remove(self, name: str) -> None:
+        """Forget the topic, and with its last node that it was to be deleted."""
         below = await self._tree(paths.topic(name))
         await self.fenced.write_each([(Delete(path),) for path in below[:-1]])
         last = [Delete(path) for path in below[-1:]]
         if await self.registry.exists(paths.delete_topic(name)) is not None:
             last.append(Delete(paths.delete_topic(name)))
-        await self.fenced.write(*last, *beside)
+        await self.fenced.write(*last)
 
     async def _tree(self, path: str) -> list[str]:
         """The paths of the node and of all below it, children first."""

@@ -35,8 +35,8 @@ def test_node_of_a_new_topic_is_made_also_without_overrides(world):
 
 
 def test_overrides_that_are_taken_away_are_told_of(world):
-    """And nothing is done to take away what is not there."""
-    assert not carry_out(world, None)
+    """What is gone already may have been taken away by one who did not live to tell of it."""
+    assert carry_out(world, None)
     carry_out(world, {"flush.ms": "9"})
     assert carry_out(world, None)
     carry_out(world, {})

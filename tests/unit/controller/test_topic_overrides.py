@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ottla.controller.controller import RETRY_MS
 from ottla.controller.entity_configs import TOPICS
 from ottla.controller.new_topic import NewTopic
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
+from ottla.registry.tree import RegistryFailedError
 from ottla.registry.znodes import TopicNode, decode_config, encode_config, encode_epoch
 from ottla.structs import TopicPartition
 
@@ -53,3 +57,44 @@ def test_overrides_left_behind_are_not_those_of_a_new_topic(world):
     world.create(NewTopic("t"))
 
     assert overrides(world) == {}
+
+
+def die_at_the_notification(world, monkeypatch):
+    """The controller fails just when it would tell of overrides; another one follows it."""
+    create, failures = world.registry.create, [RegistryFailedError("died")]
+
+    async def fail_once(path, data, **kind):
+        if path == paths.CONFIG_CHANGE_PREFIX and failures:
+            raise failures.pop()
+        return await create(path, data, **kind)
+
+    monkeypatch.setattr(world.registry, "create", fail_once)
+
+
+def notifications(world):
+    return len(world.run(world.registry.children(paths.CONFIG_CHANGES)))
+
+
+def test_overrides_of_a_new_topic_are_told_though_its_controller_died(world, monkeypatch):
+    """Brokers would compact or delete as they do by default, until they are started again."""
+    die_at_the_notification(world, monkeypatch)
+    with pytest.raises(KafkaError):
+        world.create(NewTopic("t", config={"cleanup.policy": "compact"}))
+    assert notifications(world) == 0
+    world.runtime.advance(2 * RETRY_MS)
+
+    assert world.state(T0).leader == 0
+    assert notifications(world) == 1
+
+
+def test_end_of_overrides_is_told_though_the_controller_died(world, monkeypatch):
+    """Brokers would keep them, and delete by them what is in the next topic of the name."""
+    world.create(NewTopic("t", config={"retention.ms": "5"}))
+    before = notifications(world)
+    die_at_the_notification(world, monkeypatch)
+    with pytest.raises(KafkaError):
+        world.run(world.controller.delete_topics(["t"]))
+    world.runtime.advance(2 * RETRY_MS)
+
+    assert world.run(world.registry.children(paths.TOPICS)) == []
+    assert notifications(world) == before + 1
