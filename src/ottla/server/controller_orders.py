@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
-from uuid import UUID
 
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
@@ -14,7 +13,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
-    NO_EPOCH,
     NO_UUID,
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
@@ -67,7 +65,6 @@ class ControllerOrders:
     ) -> Errors:
         """Lead or follow these partitions as they say; one result for each of them."""
         self._check_epoch(controller_epoch)
-        self._make_room(states)
         nodes = {node.id: node for node in brokers}
         errors = self.replica_manager.become_leader_or_follower(states, nodes)
         for state in states:
@@ -114,35 +111,18 @@ class ControllerOrders:
                 self._resign(topic_partition)
         return errors
 
-    def _make_room(self, states: Iterable[PartitionState]) -> None:
-        """Forget partitions of topics that are gone, whose names others have now.
-
-        Whoever removes a topic's nodes by hand tells no broker of it. The logs are put aside.
-        """
-        gone = [
-            StopReplicaPartition(state.topic_partition, NO_EPOCH, False)
-            for state in states
-            if state.topic_id != NO_UUID and self._topic_id(state) not in (NO_UUID, state.topic_id)
-        ]
-        if gone:
-            self._stop(gone)
-
     def _give_strays_up(self, states: Iterable[PartitionState]) -> None:
         """Delete replicas that were moved elsewhere by a controller that did not live to say so."""
         strays = [
             StopReplicaPartition(state.topic_partition, state.leader_epoch, True)
             for state in states
             if self.replica_manager.broker_id not in state.replicas
-            and self._topic_id(state) == state.topic_id != NO_UUID
+            and (partition := self.replica_manager.partitions.get(state.topic_partition))
+            and partition.topic_id == state.topic_id != NO_UUID
         ]
         if strays:
             logger.warning("%s: their replicas are elsewhere now", [each[0] for each in strays])
             self._stop(strays)
-
-    def _topic_id(self, state: PartitionState) -> UUID:
-        """Of which topic the partition is that is here; NO_UUID for none."""
-        partition = self.replica_manager.partitions.get(state.topic_partition)
-        return NO_UUID if partition is None else partition.topic_id
 
     def _check_epoch(self, controller_epoch: int) -> None:
         if controller_epoch < self.controller_epoch:

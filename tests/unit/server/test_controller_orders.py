@@ -27,7 +27,7 @@ from ottla.protocol.update_metadata import (
 from ottla.server.controller_orders import ControllerOrders
 from ottla.server.handlers.controller_orders import ControllerOrdersHandler
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import NO_EPOCH, NO_UUID, Node, TopicPartition
+from ottla.structs import Node, TopicPartition
 
 ID = UUID(int=7)
 T0 = TopicPartition("t", 0)
@@ -163,18 +163,6 @@ def test_replica_that_was_moved_away_unsaid_is_given_up(world):
     world.ask("update_metadata", full_update(2, 3), 8)
 
     assert world.replicas.stopped == [(T0, 4, True)]
-
-
-def test_partition_of_a_topic_removed_by_hand_makes_room_for_the_next_of_the_name(world):
-    """Nobody had told the broker of the end of the first, and it refused the other one."""
-    world.replicas.partitions[T0] = SimpleNamespace(topic_id=UUID(int=8))
-    world.lead()
-
-    assert world.replicas.stopped == [(T0, NO_EPOCH, False)]
-    assert len(world.replicas.led) == 1
-    world.replicas.partitions[T0] = SimpleNamespace(topic_id=NO_UUID)
-    world.lead(leader_epoch=1)
-    assert len(world.replicas.stopped) == 1
 
 
 def test_what_was_meant_for_an_older_process_is_refused(world):
