@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import chain
 
 from cluster_load import LIMIT_S, QUIET, ClusterView, SteadyLoad, until
@@ -20,8 +21,11 @@ class Member:
             settings |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 300}
         self.assignments: list[list[int]] = []
         self.read: list[tuple[int, int]] = []
+        self._statistics = ""
         self.consumer = Consumer(
             {
+                "statistics.interval.ms": 1_000,
+                "stats_cb": self._on_statistics,
                 "bootstrap.servers": servers,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
@@ -35,6 +39,20 @@ class Member:
 
     def _on_assign(self, _: Consumer, partitions) -> None:
         self.assignments.append(sorted(each.partition for each in partitions))
+
+    def _on_statistics(self, text: str) -> None:
+        self._statistics = text
+
+    def states(self) -> list[str]:
+        """How far librdkafka is with each partition that it reads, and what it waits for."""
+        topics = json.loads(self._statistics or '{"topics": {}}')["topics"].values()
+        return [
+            f"{number}: {each['fetch_state']} from {each['broker']} (leader {each['leader']}) at "
+            f"{each['next_offset']}, epoch {each['leader_epoch']}, end {each['hi_offset']}"
+            for topic in topics
+            for number, each in topic["partitions"].items()
+            if each["fetch_state"] != "none"
+        ]
 
     def poll(self) -> None:
         for message in self.consumer.consume(500, 0.05):
@@ -78,7 +96,11 @@ class LiveGroup:
                 member.poll()
             return condition()
 
-        until(polled, what, limit_s)
+        try:
+            until(polled, what, limit_s)
+        except AssertionError as error:
+            states = [member.states() for member in self.members]
+            raise AssertionError(f"{error}; the members: {states}") from None
 
     def until_shared(self) -> None:
         """Each member has partitions, and together they have each partition once."""

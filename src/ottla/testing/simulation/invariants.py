@@ -31,6 +31,8 @@ class Watcher:
         self.first_end: dict[Epoch, int] = {}
         self.high_watermarks: dict[tuple[Epoch, int], int] = {}
         self.committed: dict[Lineage, dict[int, int]] = {}
+        self.before_loss: dict[TopicPartition, int] = {}
+        """How far a partition was committed when a loss of its end was admitted."""
 
     def look(self) -> None:
         """Look at every partition of every broker that runs."""
@@ -59,7 +61,11 @@ class Watcher:
                 f"{self.high_watermarks[key]} to {high_watermark} in epoch {number}"
             )
         if high_watermark > self.high_watermarks.get(key, -1):
+            # What a leader begins with, its checkpoint may have from before a loss.
+            is_old = key not in self.high_watermarks
             self.high_watermarks[key] = high_watermark
+            if is_old and high_watermark <= self.before_loss.get(topic_partition, 0):
+                return
             committed = self.committed.setdefault(lineage, {})
             committed[number] = max(high_watermark, committed.get(number, 0))
             self._check_successors(lineage, number, high_watermark)
@@ -87,6 +93,8 @@ class Watcher:
         """Nothing that was committed from these offsets on has to be there any more."""
         for (topic_partition, _), committed in self.committed.items():
             limit = kept.get(topic_partition, 0)
+            before = max(self.before_loss.get(topic_partition, 0), *committed.values())
+            self.before_loss[topic_partition] = before
             for epoch in committed:
                 committed[epoch] = min(committed[epoch], limit)
 
