@@ -106,6 +106,8 @@ class Host:
             raise
         self.failure = None
         self.is_serving = True
+        if broker.log_dir_failures.is_fatal:  # while it started
+            self._stop_for_good(process)
 
     def _start_again(self, process: SimulatedProcess) -> None:
         if process is self.process and process.is_alive:

@@ -122,7 +122,8 @@ def replicas_of(cluster: SimulatedCluster, topic_partition: TopicPartition) -> l
     }
     if not known:
         return []
-    newest = max(known.values(), key=lambda partition: partition.leader_epoch)
+    # Of a topic that was made again epochs begin anew, but nobody leads the old one any more.
+    newest = max(known.values(), key=lambda each: (each.is_leader, each.leader_epoch))
     return [known[broker_id] for broker_id in sorted(newest.replicas) if broker_id in known]
 
 
