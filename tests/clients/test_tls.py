@@ -217,7 +217,8 @@ def test_certificate_of_an_unknown_authority_is_refused(tls_broker, certificates
     deadline = time.monotonic() + LIMIT_S
     while not errors and time.monotonic() < deadline:
         producer.poll(0.1)
-    assert errors[0].code() == confluent_kafka.KafkaError._SSL
+    # Its code depends on when the handshake fails: _SSL, or _TRANSPORT while it still connects.
+    assert "certificate verify failed" in errors[0].str()
 
 
 def test_client_must_show_a_certificate_where_that_is_required(tls_broker, certificates):
