@@ -14,6 +14,9 @@ from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode
 from ottla.network.timing import Deadline
 from ottla.protocol.fetch import (
+    EpochEndOffset as Divergence,
+)
+from ottla.protocol.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -29,6 +32,11 @@ from ottla.protocol.group import (
     LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupResponse,
+)
+from ottla.protocol.leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 from ottla.protocol.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -48,8 +56,8 @@ from ottla.protocol.offsets import (
     OffsetFetchResponseTopics,
 )
 from ottla.record.batch_builder import build_batch
-from ottla.record.record_batch import RecordBatch
-from ottla.structs import TopicPartition
+from ottla.record.record_batch import RecordBatch, assign_offset
+from ottla.structs import NO_EPOCH, TopicPartition
 
 
 class ConsumerWorld:
@@ -84,15 +92,28 @@ class ConsumerWorld:
 
     # What the test does
 
-    def write(self, *values: str, partition: int = 0, **header: Any) -> None:
-        """Append one batch to a log."""
+    def write(self, *values: str, partition: int = 0, epoch: int = NO_EPOCH, **header: Any) -> None:
+        """Append one batch to a log, as a leader of an epoch stores it."""
         records = [(1000, None, value.encode(), ()) for value in values]
-        end = self.end(partition)
-        self.logs[partition].append(build_batch(records, base_offset=end, **header))
+        batch = bytearray(build_batch(records, **header))
+        assign_offset(batch, 0, self.end(partition), epoch)
+        self.logs[partition].append(bytes(batch))
 
     def end(self, partition: int) -> int:
         log = self.logs[partition]
         return RecordBatch(log[-1]).next_offset if log else 0
+
+    def diverging(self, epoch: int, end_offset: int):
+        """The answer to a fetch of a leader whose log parts from the reader's."""
+
+        def answer(request: FetchRequest, version: int) -> FetchResponse:
+            response = self.fetched(request, {})
+            data = response.responses[0].partitions[0]
+            data.records = b""
+            data.diverging_epoch = Divergence(epoch=epoch, end_offset=end_offset)
+            return response
+
+        return answer
 
     def assign(self, *partitions: int) -> None:
         self.call(self.core.assign, [TopicPartition("pages", p) for p in partitions])
@@ -250,3 +271,10 @@ class ConsumerWorld:
 
 
 __all__ = ["ConsumerWorld", "decode_assignment"]
+
+
+def epoch_ends(epoch: int, end_offset: int, error: int = 0) -> OffsetForLeaderEpochResponse:
+    """A leader that says of partition 0 that `epoch` ends there, whatever it is asked."""
+    end = EpochEndOffset(partition=0, leader_epoch=epoch, end_offset=end_offset, error_code=error)
+    topic = OffsetForLeaderTopicResult(topic="pages", partitions=[end])
+    return OffsetForLeaderEpochResponse(topics=[topic])

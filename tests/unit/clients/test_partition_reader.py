@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
-from consumer_world import ConsumerWorld
+from consumer_world import ConsumerWorld, epoch_ends
 
 from ottla.clients.consumer.position_validation import LogTruncationError
 from ottla.clients.partition_reader import OffsetRange, RangeFetcher, ReadUpTo, Truncation
@@ -13,18 +11,11 @@ from ottla.clients.topic_offsets import IsolationLevel
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.fetch import EpochEndOffset as Divergence
 from ottla.protocol.fetch import FetchRequest
-from ottla.protocol.leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
-)
+from ottla.protocol.leader_epoch import OffsetForLeaderEpochRequest
 from ottla.structs import TopicPartition
 
 PARTITION = TopicPartition("pages", 0)
-EPOCH, EPOCH_POSITION = struct.Struct(">i"), 12
 
 
 class ReaderWorld(ConsumerWorld):
@@ -39,13 +30,6 @@ class ReaderWorld(ConsumerWorld):
     async def build(self) -> RangeFetcher:
         return RangeFetcher(self.runtime, self.config)
 
-    def write(self, value: str, *, epoch: int) -> None:
-        """A batch of one record as a leader of an epoch stores it."""
-        super().write(value)
-        batch = bytearray(self.logs[0][-1])
-        EPOCH.pack_into(batch, EPOCH_POSITION, epoch)
-        self.logs[0][-1] = bytes(batch)
-
     def read(self, start: int, epoch: int = -1) -> tuple[int, int]:
         """Read one answer from an offset on: where to go on, and the epoch of the last batch."""
         left = OffsetRange(PARTITION, start, 100, IsolationLevel.READ_UNCOMMITTED, epoch)
@@ -57,26 +41,9 @@ class ReaderWorld(ConsumerWorld):
         ((p,),) = (topic.partitions for topic in self.cluster[0].sent(FetchRequest)[-1].topics)
         return p.current_leader_epoch, p.last_fetched_epoch
 
-    def diverging(self, epoch: int, end_offset: int):
-        """The answer of a leader whose log parts from the reader's."""
-
-        def answer(request, version):
-            response = self.fetched(request, {})
-            data = response.responses[0].partitions[0]
-            data.records = b""
-            data.diverging_epoch = Divergence(epoch=epoch, end_offset=end_offset)
-            return response
-
-        return answer
-
     def ends(self, epoch: int, end_offset: int, error: int = 0) -> None:
         """The leader says that `epoch` ends there, whatever it is asked."""
-        end = EpochEndOffset(
-            partition=0, leader_epoch=epoch, end_offset=end_offset, error_code=error
-        )
-        topic = OffsetForLeaderTopicResult(topic="pages", partitions=[end])
-        answer = OffsetForLeaderEpochResponse(topics=[topic])
-        self.cluster[0].on(OffsetForLeaderEpochRequest, answer)
+        self.cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(epoch, end_offset, error))
 
     def truncation(self, offset: int, epoch: int) -> Truncation | None:
         """What has become of a log that was read up to an offset in an epoch."""

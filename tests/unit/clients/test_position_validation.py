@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
-from consumer_world import ConsumerWorld
+from consumer_world import ConsumerWorld, epoch_ends
 from mock_kafka import HANG_UP, MockCluster
 
 from ottla.clients.consumer.position_validation import LogTruncationError
 from ottla.errors import ErrorCode
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.fetch import EpochEndOffset as Divergence
 from ottla.protocol.fetch import FetchRequest
-from ottla.protocol.leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
-)
+from ottla.protocol.leader_epoch import OffsetForLeaderEpochRequest
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.offsets import OffsetCommitRequest, OffsetFetchRequest
 from ottla.structs import TopicPartition
 
 PARTITION = TopicPartition("pages", 0)
-EPOCH, EPOCH_POSITION = struct.Struct(">i"), 12
 
 
 class EpochWorld(ConsumerWorld):
@@ -34,7 +25,7 @@ class EpochWorld(ConsumerWorld):
         super().__init__(runtime, cluster, **settings)
         self.epoch(0)
         for broker in cluster.brokers.values():
-            broker.on(OffsetForLeaderEpochRequest, self.answer(0, 0))
+            broker.on(OffsetForLeaderEpochRequest, epoch_ends(0, 0))
         self.assign(0)
 
     def epoch(self, epoch: int) -> None:
@@ -47,23 +38,12 @@ class EpochWorld(ConsumerWorld):
 
     def write(self, *values: str, epoch: int = 0, **header) -> None:
         """A batch as a leader of an epoch stores it."""
-        super().write(*values, **header)
-        batch = bytearray(self.logs[0][-1])
-        EPOCH.pack_into(batch, EPOCH_POSITION, epoch)
-        self.logs[0][-1] = bytes(batch)
+        super().write(*values, epoch=epoch, **header)
 
     def read(self, *values: str, epoch: int = 0) -> None:
         """Write a batch of an epoch and read it."""
         self.write(*values, epoch=epoch)
         assert self.values() == list(values)
-
-    def answer(self, epoch: int, end_offset: int, error: int = 0):
-        """Say of the one partition that is asked about that `epoch` ends at `end_offset`."""
-        end = EpochEndOffset(
-            partition=0, leader_epoch=epoch, end_offset=end_offset, error_code=error
-        )
-        topic = OffsetForLeaderTopicResult(topic="pages", partitions=[end])
-        return OffsetForLeaderEpochResponse(topics=[topic])
 
     def asked(self, broker: int = 0) -> list[tuple[int, int]]:
         """The epochs that the consumer has asked about, each with that of the leader it means."""
@@ -79,7 +59,7 @@ class EpochWorld(ConsumerWorld):
         del self.logs[0][end_offset:]
         for value in values:
             self.write(value, epoch=epoch)
-        self.cluster[0].on(OffsetForLeaderEpochRequest, self.answer(0, end_offset))
+        self.cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(0, end_offset))
         self.learn(epoch)
 
     @property
@@ -119,7 +99,7 @@ def test_position_is_validated_before_it_is_fetched_of_a_new_leader(world, clust
     fetches = len(cluster[0].sent(FetchRequest))
     assert world.values(2000) == []
     assert len(cluster[0].sent(FetchRequest)) == fetches
-    cluster[0].held.pop().answer(world.answer(0, 1))
+    cluster[0].held.pop().answer(epoch_ends(0, 1))
 
     assert world.values() == ["b"]
     assert world.asked() == [(0, 3)]
@@ -175,7 +155,7 @@ def test_unknown_epoch_resets_by_the_policy(world, cluster):
     """The leader knows nothing of the epoch, so there is no place where the logs part."""
     world.read("a")
     world.read("b")
-    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(-1, -1))
+    cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(-1, -1))
     world.learn(1)
 
     assert [value for _ in range(2) for value in world.values(3000)] == ["a", "b"]
@@ -184,7 +164,7 @@ def test_unknown_epoch_resets_by_the_policy(world, cluster):
 def test_unknown_epoch_is_raised_without_a_policy(firm, cluster):
     """Then the divergent offset is not known either."""
     firm.read("a")
-    cluster[0].on(OffsetForLeaderEpochRequest, firm.answer(-1, -1))
+    cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(-1, -1))
     firm.learn(1)
 
     with pytest.raises(LogTruncationError, match="a place that is not known") as raised:
@@ -192,21 +172,10 @@ def test_unknown_epoch_is_raised_without_a_policy(firm, cluster):
     assert raised.value.divergent_offset is None
 
 
-def diverging(world, epoch: int, end_offset: int):
-    def answer(request, version):
-        response = world.fetched(request, {})
-        data = response.responses[0].partitions[0]
-        data.records = b""
-        data.diverging_epoch = Divergence(epoch=epoch, end_offset=end_offset)
-        return response
-
-    return answer
-
-
 def test_divergence_that_a_fetch_tells_is_raised_without_a_policy(firm, cluster):
     """The leader itself says so, from Fetch v12 on."""
     firm.read("a", "b")
-    cluster[0].on(FetchRequest, diverging(firm, 0, 1))
+    cluster[0].on(FetchRequest, firm.diverging(0, 1))
 
     with pytest.raises(LogTruncationError) as raised:
         firm.poll(3000)
@@ -216,7 +185,7 @@ def test_divergence_that_a_fetch_tells_is_raised_without_a_policy(firm, cluster)
 def test_divergence_that_a_fetch_tells_is_gone_back_to_with_a_policy(world, cluster):
     """As one that validation finds."""
     world.read("a", "b")
-    cluster[0].on(FetchRequest, diverging(world, 0, 1), world.fetch)
+    cluster[0].on(FetchRequest, world.diverging(0, 1), world.fetch)
 
     assert world.values(3000) == ["b"]
 
@@ -227,7 +196,7 @@ def test_log_that_lacks_only_the_epoch_is_read_on(firm, cluster):
     firm.read("a", epoch=3)
     firm.read("b", epoch=5)
     firm.write("c", epoch=6)
-    cluster[0].on(FetchRequest, diverging(firm, 3, 2), firm.fetch)
+    cluster[0].on(FetchRequest, firm.diverging(3, 2), firm.fetch)
 
     assert firm.values(3000) == ["c"]
 
@@ -249,7 +218,7 @@ def test_what_was_fetched_before_is_read_before_the_position_is_judged(runtime, 
 def test_validation_is_repeated_with_fresh_metadata(world, cluster, code):
     """The leader and the consumer do not mean the same epoch yet."""
     world.read("a")
-    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(0, -1, error=code), world.answer(0, 1))
+    cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(0, -1, error=code), epoch_ends(0, 1))
     world.learn(1)
     before = len(cluster[0].sent(MetadataRequest))
     world.write("b", epoch=1)
@@ -262,7 +231,7 @@ def test_validation_is_repeated_with_fresh_metadata(world, cluster, code):
 def test_validation_is_repeated_after_a_lost_connection(world, cluster):
     """The leader is connected to again."""
     world.read("a")
-    cluster[0].on(OffsetForLeaderEpochRequest, HANG_UP, world.answer(0, 1))
+    cluster[0].on(OffsetForLeaderEpochRequest, HANG_UP, epoch_ends(0, 1))
     world.learn(1)
     world.write("b", epoch=1)
 
@@ -273,7 +242,7 @@ def test_validation_that_is_not_permitted_is_raised(world, cluster):
     """The text names the partition."""
     world.read("a")
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(0, -1, error=code))
+    cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(0, -1, error=code))
     world.learn(1)
 
     with pytest.raises(Exception, match="validation of pages-0: Not authorized"):
@@ -298,7 +267,7 @@ def test_seek_ends_the_validation(world, cluster):
     world.learn(1)
     world.values(500)
     world.call(world.core.seek, PARTITION, 2)
-    cluster[0].held.pop().answer(world.answer(0, 1))
+    cluster[0].held.pop().answer(epoch_ends(0, 1))
 
     assert world.values() == ["c"]
 
@@ -307,7 +276,7 @@ def test_seek_with_an_epoch_is_validated(world, cluster):
     """As an offset that was committed with one."""
     world.write("a", "b", "c")
     world.values()
-    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(0, 1))
+    cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(0, 1))
     world.call(world.core.seek, PARTITION, 3, 0)
 
     assert world.values(3000) == ["b", "c"]
@@ -323,7 +292,7 @@ def test_metadata_older_than_the_position_are_not_believed(world, cluster):
 
     assert world.values(2000) == []
     assert world.asked() == []
-    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(6, 1))
+    cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(6, 1))
     world.epoch(6)
     assert world.values(3000) == ["b"]
 
@@ -332,7 +301,7 @@ def test_metadata_that_stay_older_are_believed_in_the_end(runtime, cluster):
     """The topic was made anew, and its epochs began again: the position is in no log any more."""
     world = EpochWorld(runtime, cluster, request_timeout_ms=5000)
     world.write("a")
-    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(-1, -1))
+    cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(-1, -1))
     world.call(world.core.seek, PARTITION, 1, 6)
 
     assert world.values(20_000) == ["a"]
@@ -343,7 +312,7 @@ def test_position_is_committed_with_the_epoch_of_the_last_batch(runtime, cluster
     world = EpochWorld(runtime, cluster, group_id="report")
     world.read("a", epoch=0)
     world.epoch(4)
-    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(0, 1))
+    cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(0, 1))
     world.read("b", epoch=4)
     world.run(world.core.commit(None, world.deadline()))
 
@@ -367,7 +336,7 @@ def test_committed_position_is_validated_before_it_is_fetched(runtime, cluster):
 
     world.committed[PARTITION] = 3
     cluster[0].on(OffsetFetchRequest, committed)
-    cluster[0].on(OffsetForLeaderEpochRequest, world.answer(0, 2))
+    cluster[0].on(OffsetForLeaderEpochRequest, epoch_ends(0, 2))
     world.learn(1)
 
     assert world.values(3000) == ["c"]
@@ -382,7 +351,7 @@ def test_answer_of_the_leader_before_does_not_count(runtime):
     world.read("a")
     cluster[0].on(FetchRequest, "hold")
     world.values(600)
-    cluster[1].on(OffsetForLeaderEpochRequest, world.answer(0, 1))
+    cluster[1].on(OffsetForLeaderEpochRequest, epoch_ends(0, 1))
     cluster.leaders["pages", 0] = 1
     world.learn(1)
     world.values(600)

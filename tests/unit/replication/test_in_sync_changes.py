@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from replica_world import LAG_MS, T0, ReplicaWorld
 
 from ottla.errors import ErrorCode
 from ottla.log.log_flusher import FlushJob
 from ottla.replication.exchange import ACKS_LEADER
 from ottla.structs import LeaderAndIsr
-
-
-@pytest.fixture
-def world():
-    """Three brokers with one partition that the first one leads."""
-    world = ReplicaWorld()
-    world.create()
-    yield world
-    world.close()
 
 
 def leading(world):

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-from replica_world import T0, ReplicaWorld
+from replica_world import T0
 
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
 from ottla.replication.exchange import IsolationLevel
-
-
-@pytest.fixture
-def world():
-    """Three brokers with one partition that the first one leads."""
-    world = ReplicaWorld()
-    world.create()
-    yield world
-    world.close()
 
 
 def delete_records(world, offset):

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-from replica_world import T0, ReplicaWorld
+from replica_world import T0
 
 from ottla.errors import ErrorCode
 from ottla.structs import StopReplicaPartition, TopicPartition
-
-
-@pytest.fixture
-def world():
-    """Three brokers with one partition that the first one leads."""
-    world = ReplicaWorld()
-    world.create()
-    yield world
-    world.close()
 
 
 def test_stale_words_of_the_controller_are_refused(world):

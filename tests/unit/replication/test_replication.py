@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
 from replica_world import LAG_MS, T0, ReplicaWorld, log_values
 
 from ottla.errors import ErrorCode
@@ -24,15 +23,6 @@ from ottla.record.control_record import (
 )
 from ottla.replication.exchange import ACKS_LEADER, IsolationLevel
 from ottla.structs import NO_EPOCH
-
-
-@pytest.fixture
-def world():
-    """Three brokers with one partition that the first one leads."""
-    world = ReplicaWorld()
-    world.create()
-    yield world
-    world.close()
 
 
 def errors(answers):

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import pytest
-from replica_world import T0, TOPIC_ID, DirectConnection, ReplicaWorld
+from replica_world import T0, TOPIC_ID, DirectConnection
 
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchRequest
 from ottla.structs import EPOCH_DURING_DELETE, StopReplicaPartition, TopicPartition
 
 NEW_ID = UUID(int=8)
-
-
-@pytest.fixture
-def world():
-    """Three brokers with one partition that the first one leads."""
-    world = ReplicaWorld()
-    world.create()
-    yield world
-    world.close()
 
 
 def make_again(world, *broker_ids):
