@@ -28,6 +28,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Where a machine has much else to do, a JVM alone can take a minute to start; and a test that is
 # cut off in the middle of a call leaves a Spark session behind that no other test can use.
 SPARK_LIMIT_S = 600
+DAY_MS = 24 * 3600 * 1000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,7 +58,9 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker that a whole session shares: tests use topics and groups of their own."""
-    process = BrokerProcess(tmp_path_factory.mktemp("shared") / "data").start()
+    # Many records are of long ago: what is older than a week would go while a test still reads it.
+    settings = {"log_retention_check_interval_ms": DAY_MS}
+    process = BrokerProcess(tmp_path_factory.mktemp("shared") / "data", **settings).start()
     yield process
     assert process.stop() == 0, f"the shared broker ended badly:\n{process.log}"
 
