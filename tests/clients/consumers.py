@@ -6,7 +6,7 @@ import time
 
 from ottla import Admin, Consumer, NewTopic, Producer, RebalanceListener, TopicPartition
 
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 100
 PARTITIONS = 3
 
 

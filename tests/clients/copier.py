@@ -4,7 +4,7 @@ import sys
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 100
 POLL_SECONDS = 0.3
 RECORDS = 50
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-LIMIT_SECONDS = 40
+LIMIT_SECONDS = 100
 
 
 def poll_until(members, condition) -> None:

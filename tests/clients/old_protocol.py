@@ -23,7 +23,7 @@ from ottla.protocol.produce import (
 )
 from ottla.record.record_batch import Record, batches
 
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 100
 
 
 class OldClient:
