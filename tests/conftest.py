@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +65,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process = BrokerProcess(tmp_path_factory.mktemp("shared") / "data", **settings).start()
     yield process
     assert process.stop() == 0, f"the shared broker ended badly:\n{process.log}"
+
+
+@pytest.fixture
+def sockets_left_open() -> Iterator[None]:
+    """For tests with kafka-python, which leaves sockets to the collector: what Python warns of
+    then is not about the broker. They are collected here, not in the middle of another test."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "unclosed", ResourceWarning)
+        yield
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

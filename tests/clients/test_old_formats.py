@@ -26,7 +26,7 @@ from ottla.record.record_batch import batches
 from ottla.structs import TopicPartition as OttlaPartition
 
 NOW = 1_700_000_000_000
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 100
 OLD_CODECS = [codec for codec in CompressionType if codec is not CompressionType.ZSTD]
 FETCH_VERSIONS = [0, 1, 2, 3, 4, 6, 9, 10, 11, 12]
 
@@ -363,6 +363,7 @@ def test_librdkafka_of_old_brokers(broker, new_topic, version, codec):
     ]
 
 
+@pytest.mark.usefixtures("sockets_left_open")
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("version", [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1)])
 def test_kafka_python_of_old_brokers(broker, new_topic, version, codec):
