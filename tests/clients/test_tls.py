@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import errno
 import os
 import re
 import socket
 import time
-import warnings
 from collections.abc import Iterator
 
 import aiokafka
@@ -21,9 +20,11 @@ import ottla
 from ottla.errors import TlsError
 from ottla.testing.broker_process import BrokerProcess
 
-LIMIT_S = 60
+LIMIT_S = 100
 VALUES = [os.urandom(900_000) for _ in range(14)]
 FETCH_BYTES = 16 << 20
+
+pytestmark = pytest.mark.usefixtures("sockets_left_open")
 
 
 class TlsBroker(BrokerProcess):
@@ -59,15 +60,6 @@ def tls_broker(certificates, tmp_path_factory) -> Iterator[TlsBroker]:
     assert broker.stop() == 0, f"the broker ended badly:\n{broker.log}"
 
 
-@pytest.fixture(autouse=True)
-def _sockets_left_open():
-    """kafka-python leaves sockets to the collector; what it warns of is not about the broker."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
 def with_confluent(address, ca, topic):
     """Produce and fetch; returns the values that came back."""
     settings = {
@@ -92,7 +84,9 @@ def with_confluent(address, ca, topic):
     consumer.subscribe([topic])
     values = []
     while len(values) < len(VALUES):
-        values += [message.value() for message in consumer.consume(len(VALUES), LIMIT_S)]
+        for message in consumer.consume(len(VALUES) - len(values), 1):
+            assert message.error() is None, message.error()
+            values.append(message.value())
     consumer.close()
     return values
 
@@ -176,11 +170,10 @@ def test_large_fetches_come_back_byte_for_byte(tls_broker, certificates, unique,
 
 
 def settings_for(certificates, **more):
-    """Of our own clients; they give up soon."""
+    """Of our own clients."""
     return {
         "security_protocol": "SSL",
         "ssl_truststore_location": certificates.ca,
-        "default_api_timeout_ms": 3000,
         **more,
     }
 
@@ -188,6 +181,14 @@ def settings_for(certificates, **more):
 def topics_of(address, **settings):
     with ottla.Admin(address, **settings) as admin:
         return admin.list_topics()
+
+
+def wait_for_log(broker, parts):
+    """Wait until the broker has logged each of them."""
+    deadline = time.monotonic() + LIMIT_S
+    while not all(part in broker.log for part in parts):
+        assert time.monotonic() < deadline, broker.log
+        time.sleep(0.05)
 
 
 def test_certificate_of_another_host_is_refused(tls_broker, certificates):
@@ -215,10 +216,11 @@ def test_certificate_of_an_unknown_authority_is_refused(tls_broker, certificates
         }
     )
     deadline = time.monotonic() + LIMIT_S
-    while not errors and time.monotonic() < deadline:
+    # Its code depends on when the handshake fails: _SSL, or _TRANSPORT while it still connects; and
+    # another address of localhost, where nobody listens, may be the first to be complained of.
+    while not any("certificate verify failed" in error.str() for error in errors):
+        assert time.monotonic() < deadline, errors
         producer.poll(0.1)
-    # Its code depends on when the handshake fails: _SSL, or _TRANSPORT while it still connects.
-    assert "certificate verify failed" in errors[0].str()
 
 
 def test_client_must_show_a_certificate_where_that_is_required(tls_broker, certificates):
@@ -229,8 +231,9 @@ def test_client_must_show_a_certificate_where_that_is_required(tls_broker, certi
         with pytest.raises(TlsError, match="alert"):
             topics_of(address, **settings_for(certificates, **own))
 
-    assert "on listener STRICT failed: PEER_DID_NOT_RETURN_A_CERTIFICATE" in tls_broker.log
-    assert "on listener STRICT failed: CERTIFICATE_VERIFY_FAILED" in tls_broker.log
+    reasons = ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED")
+    # A client can hear of it before the broker writes it down.
+    wait_for_log(tls_broker, [f"on listener STRICT failed: {each}" for each in reasons])
 
 
 def test_noise_on_the_port_changes_nothing(tls_broker, certificates):
@@ -242,13 +245,14 @@ def test_noise_on_the_port_changes_nothing(tls_broker, certificates):
         each.sendall(hello)
     for data in (b"\x00\x00\x00\x0a\x00\x12\x00\x00", os.urandom(5000), hello + bytes(506)):
         with socket.create_connection((host, port), timeout=LIMIT_S) as connection:
-            connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
             try:
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
                 while connection.recv(1000):
                     pass
-            except ConnectionResetError:
-                pass
+            except OSError as error:  # the broker may hang up before it has seen everything
+                if error.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN):
+                    raise
     topics_of(tls_broker.address("SSL"), **settings_for(certificates))
     for each in held:
         each.close()
