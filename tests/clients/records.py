@@ -31,6 +31,11 @@ def records(tag: str, count: int = COUNT) -> list[Sent]:
     ]
 
 
+def shared_out(shares: list) -> bool:
+    """Whether each member has some of the partitions, and none has any from before."""
+    return all(shares) and sum(map(len, shares)) == PARTITIONS
+
+
 def assert_same(expected: list[Sent], received: list[Sent]) -> None:
     """Every record once, whole, and in the order of its key."""
     assert len(expected) == len(received)
