@@ -11,7 +11,8 @@ from ottla import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartitio
 from ottla.clients.committed_offsets import ConsumerGroupMetadata, GroupMembership
 from ottla.errors import ErrorCode
 
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 100
+LONGER_THAN_A_RESTART_MS = 600_000
 COPIED = 3000
 SHARED = 20_000
 GROUP_MOVED_ON = {
@@ -29,9 +30,8 @@ def create(broker, topic, partitions=1) -> str:
 
 def new_producer(broker, transactional_id, **settings) -> Producer:
     """A producer that is ready for its first transaction."""
-    producer = Producer(
-        broker.bootstrap_servers, transactional_id=transactional_id, linger_ms=0, **settings
-    )
+    settings = {"linger_ms": 0, "transaction_timeout_ms": LONGER_THAN_A_RESTART_MS} | settings
+    producer = Producer(broker.bootstrap_servers, transactional_id=transactional_id, **settings)
     producer.init_transactions(LIMIT_SECONDS)
     return producer
 
@@ -238,7 +238,7 @@ def test_transaction_whose_time_is_over_is_aborted_by_the_broker(start_broker):
     """The producer hears of it when it wants to go on."""
     broker = start_broker(transaction_abort_timed_out_transaction_cleanup_interval_ms=100)
     create(broker, "late")
-    with new_producer(broker, "late", transaction_timeout_ms=500) as producer:
+    with new_producer(broker, "late", transaction_timeout_ms=3000) as producer:
         producer.begin_transaction()
         producer.send("late", "nobody commits this").result(LIMIT_SECONDS)
         partition = TopicPartition("late", 0)
