@@ -21,7 +21,9 @@ from ottla.testing.zookeeper_process import ZooKeeperProcess
 _names = itertools.count()
 
 # How long an example takes says how busy the machine is, and nothing about the code.
-hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("untimed")
 
 # A shell lets what it runs in the background ignore Ctrl-C, and so would all that the tests start.
