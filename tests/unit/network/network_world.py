@@ -7,16 +7,18 @@ import random
 import select
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterable
 
 from ottla.network.config import NetworkConfig
 from ottla.network.connection import Connection
 from ottla.network.outgoing import Part
 from ottla.network.processor import Processor
+from ottla.network.transport import Transport
 from ottla.runtime import Runtime, SocketNetwork
 from ottla.testing import MemoryDisk, MockBackground, MockClock, MockScheduler
 
-PATIENCE_TURNS = 2000
+PATIENCE_S = 100
 
 
 def frame(body: bytes) -> bytes:
@@ -122,13 +124,12 @@ class NetworkWorld:
             self.loop.run_until_complete(asyncio.sleep(0))
 
     def until(self, condition: Callable[[], object]) -> None:
-        """Turn the loop until something has happened."""
-        for _ in range(PATIENCE_TURNS):
-            if condition():
-                return
+        """Turn the loop until something has happened: a busy kernel may deliver later."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen"
             self.turn(1)
             select.select([client for client in self.clients if client.fileno() >= 0], [], [], 0)
-        raise AssertionError("it did not happen")
 
     def send(self, client: Client, data: bytes) -> None:
         """Send all of the data, while the processor takes it in."""
@@ -155,12 +156,24 @@ class NetworkWorld:
         return received
 
     def is_closed(self, client: Client) -> bool:
-        """Whether the processor closes the connection (within a few turns)."""
-        for _ in range(10):
-            self.turn(1)
-            if not client.take() and client.closed_by_peer:
-                return True
-        return False
+        """Whether the processor closes the connection; an error if it does not."""
+        self.until(lambda: not client.take() and client.closed_by_peer)
+        return True
+
+    def is_open(self, client: Client) -> bool:
+        """Whether the processor leaves the connection open for a few turns more."""
+        self.turn(10)
+        client.take()
+        return not client.closed_by_peer
+
+    def await_bytes(self, *transports: Transport) -> None:
+        """Wait, without a turn of the loop, until the kernel has brought something to each.
+
+        To every connection, where none are named.
+        """
+        for each in transports or [each.transport for each in self.processor.connections]:
+            readable, _, _ = select.select([each], [], [], PATIENCE_S)
+            assert readable, "nothing came"
 
     def advance(self, ms: int) -> None:
         """Let time pass, and the loop do what that brings."""

@@ -118,10 +118,13 @@ def test_promised_bytes_take_no_memory_before_they_come(world: NetworkWorld) -> 
         client = world.connect()
         client.send(struct.pack(">i", 100 * 1024 * 1024) + bytes(100))
     world.until(lambda: world.processor.connection_count == 100)
-    world.turn(5)
-    owned = [each.frames.owned_bytes for each in world.processor.connections]
 
-    assert all(0 < size <= 1024 for size in owned)
+    def owned() -> list[int]:
+        return [each.frames.owned_bytes for each in world.processor.connections]
+
+    world.until(lambda: all(owned()))
+    world.turn(5)
+    assert all(size <= 1024 for size in owned())
 
 
 def test_next_request_waits_for_the_answer_to_the_last_one(world: NetworkWorld) -> None:
@@ -130,6 +133,7 @@ def test_next_request_waits_for_the_answer_to_the_last_one(world: NetworkWorld) 
     world.answer = world.hold
     world.send(client, frame(b"first") + frame(b"second"))
     world.send(client, frame(b"third"))
+    world.until(lambda: world.requests)
     world.turn()
     assert world.requests == [b"first"]
 
@@ -147,8 +151,10 @@ def test_request_without_response_lets_the_next_one_through(world: NetworkWorld)
     client = world.connect()
     world.answer = lambda connection, request: connection.no_response()
     world.send(client, frame(b"1") + frame(b"2"))
+    world.until(lambda: len(world.requests) == 2)
     world.answer = world.hold
     world.send(client, frame(b"3") + frame(b"4"))
+    world.until(lambda: len(world.requests) == 3)
     world.turn()
     assert world.requests == [b"1", b"2", b"3"]
 
@@ -248,7 +254,9 @@ def test_numbers_of_closed_descriptors_are_used_again(world: NetworkWorld) -> No
     for _ in range(6):
         old, new = world.connect(), world.new_client()
         world.answer = world.hold
+        count = len(world.requests)
         world.send(old, frame(b"old"))
+        world.until(lambda: len(world.requests) == count + 1)  # noqa: B023
         old.send(frame(b"unread"))
         old_connection = world.connections[-1]
         numbers.append(old_connection.transport.fileno())
@@ -258,6 +266,7 @@ def test_numbers_of_closed_descriptors_are_used_again(world: NetworkWorld) -> No
         new.setblocking(False)
         world.answer = world.echo
         world.send(new, frame(b"new"))
+        world.until(lambda: len(world.requests) == count + 2)  # noqa: B023
         numbers.append(world.connections[-1].transport.fileno())
         old_connection.send([b"late answer"])
         world.send(new, frame(b"again"))
@@ -277,7 +286,9 @@ def test_client_is_accepted_in_the_turn_in_which_another_one_is_closed(
     old = world.connect()
     world.answer = lambda connection, request: connection.close("for the test")
     old.send(frame(b"close me"))
+    world.await_bytes()
     new = world.connect()
+    world.until(lambda: world.requests)
     world.answer = world.echo
     world.send(new, frame(b"new"))
 
@@ -338,9 +349,10 @@ def test_turn_is_bounded_in_requests(new_world: object) -> None:
     """A burst of 100 tiny requests takes several turns, in which others are heard."""
     world = new_world(turn_max_requests=10)
     greedy, modest = world.connect(), world.connect()
-    world.turn()
+    world.until(lambda: world.processor.connection_count == 2)
     greedy.send(b"".join(frame(b"%d" % number) for number in range(100)))
     modest.send(frame(b"modest"))
+    world.await_bytes()
     assert world.receive(modest, 10) == frame(b"modest")
 
     assert world.requests.index(b"modest") <= 20
@@ -362,7 +374,7 @@ def test_stop_sends_what_is_owed_and_then_closes(world: NetworkWorld) -> None:
 
     world.connections[0].send([frame(b"answer")])
     world.until(stopping.done)
-    assert client.take() == frame(b"answer")
+    assert world.receive(client, 10) == frame(b"answer")
     assert world.requests == [b"in flight"]
 
 

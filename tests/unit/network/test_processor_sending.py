@@ -16,6 +16,7 @@ def test_slow_reader_does_not_hold_others_and_is_bounded(world: NetworkWorld) ->
     world.respond_with([answer])
     for _ in range(50):
         slow.send(frame(b"more"))
+    world.until(lambda: any(each.outgoing for each in world.connections))
     world.turn(50)
     taken = len(world.requests)
     assert taken < 20
