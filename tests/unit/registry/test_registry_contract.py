@@ -30,7 +30,7 @@ from ottla.registry.zookeeper_session import ZooKeeperSettings
 from ottla.runtime import real_runtime
 
 Scenario = Callable[[Registry], Awaitable[None]]
-LIMIT_S = 20
+LIMIT_S = 100
 
 
 @pytest.fixture(params=["embedded", "zookeeper"])

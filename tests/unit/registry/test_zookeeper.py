@@ -31,7 +31,7 @@ from ottla.registry.zookeeper import ZooKeeperRegistry
 from ottla.registry.zookeeper_session import ZooKeeperSettings
 from ottla.runtime import real_runtime
 
-LIMIT_S = 20
+LIMIT_S = 100
 SESSION_MS = 4000
 
 Scenario = Callable[[ZooKeeperRegistry], Awaitable[None]]
