@@ -7,11 +7,15 @@ import time
 from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, PartitionMetadata
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
+"""For what hangs: on a busy machine a failover alone may take a quarter of a minute."""
 SHORT_S = 5.0
+SESSION_MS = 4000
+"""Of brokers at ZooKeeper: one that lives and waits for a processor must not lose its own."""
 PAUSE_S = 0.02
+IN_THE_AIR = 20_000
 QUIET = {"log_level": 0}
 LASTING = {
     "enable.idempotence": True,
@@ -60,25 +64,64 @@ class ClusterView:
         return True
 
     def leaders(self, topic: str) -> dict[int, int]:
-        try:
-            metadata = self.admin.list_topics(timeout=SHORT_S)
-        except KafkaException:
-            return {}  # it asked a broker that is gone; `until` asks again
-        found = metadata.topics.get(topic)
-        return {} if found is None else {p.id: p.leader for p in found.partitions.values()}
+        """The leader of each partition; none for a topic that the broker asked knows not yet."""
+        return {p.id: p.leader for p in self._partitions(topic)}
 
     def in_sync(self, topic: str) -> dict[int, list[int]]:
-        metadata = self.admin.list_topics(timeout=LIMIT_S)
-        return {p.id: sorted(p.isrs) for p in metadata.topics[topic].partitions.values()}
+        """The in-sync replicas of each partition; none for a topic that is not known yet."""
+        return {p.id: sorted(p.isrs) for p in self._partitions(topic)}
 
     def controller(self) -> int:
-        return self.admin.list_topics(timeout=LIMIT_S).controller_id
+        """-1 where there is none, or where it is not known."""
+        metadata = self._metadata()
+        return -1 if metadata is None else metadata.controller_id
+
+    def brokers(self) -> list[int]:
+        """Those that are registered."""
+        metadata = self._metadata()
+        return [] if metadata is None else sorted(metadata.brokers)
+
+    def is_whole(self, brokers: list[int]) -> bool:
+        """Whether these brokers are there and each partition has a leader and all its replicas."""
+        metadata = self._metadata()
+        return (
+            metadata is not None
+            and sorted(metadata.brokers) == brokers
+            and metadata.controller_id in brokers
+            and all(
+                p.leader >= 0 and sorted(p.isrs) == sorted(p.replicas)
+                for topic in metadata.topics.values()
+                for p in topic.partitions.values()
+            )
+        )
 
     def until_all_in_sync(self, topic: str, brokers: list[int]) -> None:
         def is_in_sync() -> bool:
-            return all(isr == brokers for isr in self.in_sync(topic).values())
+            found = self.in_sync(topic).values()
+            return bool(found) and all(isr == brokers for isr in found)
 
         until(is_in_sync, f"all replicas of {topic} are in sync")
+
+    def until_others_lead(self, topic: str, broker: int) -> None:
+        """Wait until each partition is led by another one than this broker."""
+
+        def has_moved() -> bool:
+            found = self.leaders(topic).values()
+            return bool(found) and not {-1, broker} & set(found)
+
+        until(has_moved, f"others than broker {broker} lead {topic}")
+
+    def _partitions(self, topic: str) -> list[PartitionMetadata]:
+        metadata = self._metadata()
+        found = None if metadata is None else metadata.topics.get(topic)
+        return [] if found is None else list(found.partitions.values())
+
+    def _metadata(self) -> ClusterMetadata | None:
+        """None where a broker was asked that is gone: whoever waits asks again."""
+        try:
+            return self.admin.list_topics(timeout=SHORT_S)
+        except KafkaException:
+            return None
 
 
 class SteadyLoad:
@@ -94,6 +137,7 @@ class SteadyLoad:
         self.failed: list[str] = []
         self.longest_gap_s = 0.0
         self._last_ack_s: dict[int, float] = {}
+        self._next = 0
         self._bootstrap_servers = bootstrap_servers
         self._producer = Producer(
             {
@@ -120,31 +164,34 @@ class SteadyLoad:
         assert self._producer.flush(LIMIT_S) == 0, "records are still on their way"
 
     def until_more(self, count: int = 100) -> None:
-        """Wait until each partition has acknowledged so many records more."""
-        before = {index: len(numbers) for index, numbers in self.acknowledged.items()}
+        """Wait until each partition has acknowledged so many of those that are not sent yet.
+
+        What was sent before may have been acknowledged before, and its callback still to come.
+        """
+        wanted = self._next + count
 
         def has_more() -> bool:
-            return all(
-                len(numbers) >= before[index] + count
-                for index, numbers in self.acknowledged.items()
-            )
+            return all(numbers and numbers[-1] >= wanted for numbers in self.acknowledged.values())
 
         until(has_more, f"{count} more records in each partition")
 
     def _run(self) -> None:
-        number = 0
         while not self._stop.is_set():
-            for _ in range(10):
-                for partition in range(self.partitions):
-                    self._producer.produce(
-                        self.topic,
-                        str(number).encode(),
-                        partition=partition,
-                        on_delivery=self._on_delivery,
-                    )
-                number += 1
+            if len(self._producer) < IN_THE_AIR:
+                self._send_some()
             self._producer.poll(0)
             time.sleep(0.005)
+
+    def _send_some(self) -> None:
+        for _ in range(10):
+            for partition in range(self.partitions):
+                self._producer.produce(
+                    self.topic,
+                    str(self._next).encode(),
+                    partition=partition,
+                    on_delivery=self._on_delivery,
+                )
+            self._next += 1
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

@@ -10,12 +10,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cluster_load import ClusterView
+from cluster_load import SESSION_MS, ClusterView, until
 
 from ottla.testing.cluster_process import ClusterProcess
 from ottla.testing.zookeeper_process import ZooKeeperProcess
 
 QUICK = {
+    "zookeeper.session.timeout.ms": SESSION_MS,
     "group.min.session.timeout.ms": 1000,
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.min.heartbeat.interval.ms": 500,
@@ -37,7 +38,10 @@ def running_cluster(
 
 @pytest.fixture
 def cluster(running_cluster: ClusterProcess) -> Iterator[ClusterProcess]:
-    """The cluster; brokers that a test has killed or stopped are started again after it."""
+    """The cluster, whole; brokers that a test has killed or stopped are started again after it."""
+    brokers = list(running_cluster.brokers)
+    view = ClusterView(running_cluster.bootstrap_servers)
+    until(lambda: view.is_whole(brokers), "all brokers are there, and all replicas in sync")
     yield running_cluster
     running_cluster.mend()
 
