@@ -12,7 +12,7 @@ def test_successor_writes_the_markers_of_what_is_decided(cluster, view, unique):
     """The log that is to have the marker is away, and then so is who decided it (F39)."""
     transaction = OneTransaction(cluster, view, unique("decided"))
     cluster.kill_broker(transaction.leader)
-    until(lambda: view.leaders(transaction.name)[0] == -1, "the log is away")
+    until(lambda: view.leaders(transaction.name) == {0: -1}, "the log is away")
     transaction.producer.commit_transaction(LIMIT_S)
     transaction.kill_coordinator()
     cluster.start_broker(transaction.leader)
