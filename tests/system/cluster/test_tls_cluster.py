@@ -25,6 +25,8 @@ def tls_cluster(zookeeper, certificates, tmp_path_factory) -> Iterator[ClusterPr
         "ssl.keystore.location": certificates.server,
         "ssl.truststore.location": certificates.ca,
         "default.replication.factor": 2,
+        # None of them dies: a busy machine must not make it look so.
+        "zookeeper.session.timeout.ms": 10_000,
         "offsets.topic.replication.factor": 2,
     }
     cluster = ClusterProcess(
