@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 
 import pytest
+from cluster_load import until
+from patient_tool import run_tool
 
 from ottla import Admin, NewTopic, Producer
 from ottla.clients.admin.descriptions import ConfigResource
@@ -19,14 +20,7 @@ def tool(cluster):
     """Run a tool against the cluster to its end."""
 
     def run(name: str, *words: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "ottla", name, "--bootstrap-server"]
-        return subprocess.run(
-            [*command, cluster.bootstrap_servers, *map(str, words)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_tool(name, "--bootstrap-server", cluster.bootstrap_servers, *words)
 
     return run
 
@@ -94,7 +88,10 @@ def test_replication_factor_grows_and_partitions_move(cluster, ottla, write):
             "--throttle", 50_000_000,
         )  # fmt: skip
         done = until_complete(ottla, path, 2)
-        partitions = admin.describe_topics(["moved"])["moved"].partitions
+        until(
+            lambda: replicas(admin, "moved") == [([1, 2, 3], [1, 2, 3]), ([3], [3])],
+            "every broker knows where the partitions are now",
+        )
 
     assert '{"topic":"moved","partition":1,"replicas":[2],"log_dirs":["any"]}' in printed
     assert printed.endswith(
@@ -107,11 +104,13 @@ def test_replication_factor_grows_and_partitions_move(cluster, ottla, write):
         "Reassignment of partition moved-1 completed successfully\n"
         "Throttle was removed.\n"
     )
-    assert [(each.replicas, sorted(each.isr)) for each in partitions] == [
-        ([1, 2, 3], [1, 2, 3]),
-        ([3], [3]),
-    ]
     assert ottla("reassign-partitions", "--list") == "No partition reassignments found.\n"
+
+
+def replicas(admin: Admin, topic: str) -> list[tuple[list[int], list[int]]]:
+    """All replicas of each partition, and those in sync, as some broker has heard."""
+    partitions = admin.describe_topics([topic])[topic].partitions
+    return [(each.replicas, sorted(each.isr)) for each in partitions]
 
 
 def test_plan_for_other_brokers_is_generated(cluster, ottla, write):
@@ -154,13 +153,15 @@ def test_preferred_leader_leads_again(cluster, ottla, write, words, said):
         ottla("reassign-partitions", "--reassignment-json-file", path, "--execute")
         until_complete(ottla, path, 1)
         printed = ottla(*words)
-        (partition,) = admin.describe_topics(["led"])["led"].partitions
+        until(
+            lambda: admin.describe_topics(["led"])["led"].partitions[0].leader == 2,
+            "broker 2 leads",
+        )
         path = write("back.json", plan("led", p0=[1, 2, 3]))
         ottla("reassign-partitions", "--reassignment-json-file", path, "--execute")
         until_complete(ottla, path, 1)
 
     assert re.fullmatch(said, printed)
-    assert partition.leader == 2
 
 
 def test_reassignment_is_taken_back(cluster, ottla, write):
@@ -181,13 +182,18 @@ def test_reassignment_is_taken_back(cluster, ottla, write):
         listed = ottla("reassign-partitions", "--list")
         faster = ottla(*words, "--execute", "--throttle", 2000)
         topic, broker = ConfigResource.topic("kept"), ConfigResource.broker(1)
-        settings = admin.describe_configs([topic, broker])
+        rate = "leader.replication.throttled.rate"
+        until(
+            lambda: admin.describe_configs([broker])[broker][rate].value == "2000",
+            "the broker has heard of the other throttle",
+        )
+        settings = admin.describe_configs([topic])
         verified = ottla(*words, "--verify")
         gone = write("gone.json", plan("gone", p0=[1]))
         other = ottla("reassign-partitions", "--reassignment-json-file", gone, "--verify")
         cancelled = ottla(*words, "--cancel")
         again = ottla(*words, "--cancel")
-        (partition,) = admin.describe_topics(["kept"])["kept"].partitions
+        until(lambda: replicas(admin, "kept") == [([1], [1])], "the old replica is left alone")
         under_way = admin.list_partition_reassignments([TopicPartition("kept", 0)])
 
     assert listed == "Current partition reassignments:\nkept-0: replicas: 1,2. adding: 2.\n"
@@ -196,7 +202,6 @@ def test_reassignment_is_taken_back(cluster, ottla, write):
         "The inter-broker throttle limit was set to 2000 B/s\n"
     )
     assert settings[topic]["follower.replication.throttled.replicas"].value == "0:2"
-    assert settings[broker]["leader.replication.throttled.rate"].value == "2000"
     assert "Reassignment of partition kept-0 is still in progress\n" in verified
     assert other == (
         "Status of partition reassignment:\nReassignment of partition gone-0 failed\n"
@@ -205,7 +210,7 @@ def test_reassignment_is_taken_back(cluster, ottla, write):
         "Successfully cancelled partition reassignments for: kept-0\nThrottle was removed.\n"
     )
     assert again == "None of the specified partition moves are active.\n"
-    assert (partition.replicas, under_way) == ([1], {})
+    assert under_way == {}
 
 
 def test_plan_for_a_broker_that_is_not_there_changes_nothing(cluster, fails, write):

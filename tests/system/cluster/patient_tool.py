@@ -1,0 +1,29 @@
+"""A tool run as its users run it: again, where the broker that it asked had not heard of a topic.
+
+A topic is made when the controller says so; the other brokers hear of it a moment later.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+from cluster_load import until
+
+LIMIT_S = 120
+NOT_HEARD = re.compile(r"UNKNOWN_TOPIC_OR_PARTITION|topic\S* .*does not exist", re.IGNORECASE)
+
+
+def run_tool(name: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """How `ottla` ends with these words, which name no topic that is not there at all."""
+    command = [sys.executable, "-m", "ottla", name, *map(str, words)]
+    outcomes: list[subprocess.CompletedProcess[str]] = []
+
+    def has_heard() -> bool:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        outcomes.append(done)
+        return done.returncode == 0 or not NOT_HEARD.search(done.stderr)
+
+    until(has_heard, f"the brokers have heard of the topics of {command}")
+    return outcomes[-1]
