@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-import time
 
 import pytest
 from cluster_load import until
-
-LIMIT_S = 30
+from patient_tool import run_tool
 
 
 @pytest.fixture
@@ -20,13 +16,7 @@ def ottla(cluster):
     connect = cluster.zookeeper.connect + cluster.chroot
 
     def run(name: str, *words: object) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "ottla", name, "--zookeeper", connect, *map(str, words)],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        done = run_tool(name, "--zookeeper", connect, *words)
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
@@ -71,7 +61,7 @@ def test_topics_and_their_settings(cluster, ottla, unique):
         f"Topic {topic} is marked for deletion.\n"
         "Note: This will have no impact if delete.topic.enable is not set to true.\n"
     )
-    assert topic not in ottla("topics", "--list").splitlines()
+    until(lambda: topic not in ottla("topics", "--list").splitlines(), "all know that it is gone")
 
 
 def test_partition_moves_with_a_throttle_that_is_seen_and_dropped(cluster, ottla, unique, tmp_path):
@@ -90,9 +80,14 @@ def test_partition_moves_with_a_throttle_that_is_seen_and_dropped(cluster, ottla
     executed = ottla(*words, *both, "--execute", "--throttle", 50_000_000)
     brokers = ottla("configs", "--describe", "--entity-type", "brokers")
     throttled = ottla("configs", "--describe", "--entity-type", "topics", "--entity-name", topic)
-    deadline = time.monotonic() + LIMIT_S
-    while "still in progress" in (verified := ottla(*words, "--verify")):
-        assert time.monotonic() < deadline, verified
+    verified = ""
+
+    def is_done() -> bool:
+        nonlocal verified
+        verified = ottla(*words, "--verify")
+        return "still in progress" not in verified
+
+    until(is_done, "the partition has moved")
     elected = ottla("preferred-replica-election")
     led_by_3 = f"\tTopic: {topic}\tPartition: 0\tLeader: 3\tReplicas: 3,2\tIsr: "
     until(lambda: led_by_3 in ottla("topics", "--describe", "--topic", topic), "3 leads")
