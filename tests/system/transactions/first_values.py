@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla import Consumer, TopicPartition
 
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 90
 
 
 def first_values(
