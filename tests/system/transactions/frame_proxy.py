@@ -1,7 +1,7 @@
 """A TCP proxy that holds back one request on its way to a broker, as a network may do.
 
-The client gives the connection up and goes on by another one; the proxy keeps the old one to the
-broker, and what it has held arrives there when the test says so.
+The client gives the connection up, or finds it ended, and goes on by another one; the proxy keeps
+the old one to the broker, and what it has held arrives there when the test says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.protocol.header import decode_request, decode_request_header, decode_
 from ottla.protocol.message import Request, Response
 
 SIZE = struct.Struct(">i")
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 60
 
 
 class FrameProxy:
@@ -25,6 +25,7 @@ class FrameProxy:
         self.port: int = self._listener.getsockname()[1]
         self.broker_port = 0
         self._kind: type[Request] | None = None
+        self._hangs_up = False
         self._held: tuple[socket.socket, bytes] | None = None
         self._is_held = threading.Event()
         self._sockets: list[socket.socket] = []
@@ -35,9 +36,13 @@ class FrameProxy:
         self.broker_port = broker_port
         self._run(self._accept)
 
-    def hold(self, kind: type[Request]) -> None:
-        """Keep the next request of this kind, and what comes behind it."""
+    def hold(self, kind: type[Request], *, hangs_up: bool = False) -> None:
+        """Keep the next request of this kind, and what comes behind it.
+
+        Where it does not hang up, the client waits for an answer for as long as it ever does.
+        """
         self._is_held.clear()
+        self._hangs_up = hangs_up
         self._kind = kind
 
     def wait_until_held(self) -> None:
@@ -97,6 +102,8 @@ class FrameProxy:
                 upstream.settimeout(0.05)
                 self._held = upstream, frame
                 self._is_held.set()
+                if self._hangs_up:
+                    close(client)
                 return
             upstream.sendall(SIZE.pack(len(frame)) + frame)
         close(upstream)

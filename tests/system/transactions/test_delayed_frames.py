@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 from first_values import LIMIT_SECONDS, first_values
 from frame_proxy import FrameProxy
@@ -12,6 +10,7 @@ from ottla import Admin, KafkaError, NewTopic, Producer, TopicPartition
 from ottla.errors import ErrorCode
 from ottla.protocol.produce import ProduceRequest
 from ottla.protocol.transactions import EndTxnRequest
+from ottla.runtime.free_port import free_port
 
 TOPIC = "delayed"
 PARTITION = TopicPartition(TOPIC, 0)
@@ -34,8 +33,7 @@ def level(request):
 @pytest.fixture
 def broker(start_broker, proxy, level):
     """A broker behind the proxy, with transaction.version at that level."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port("127.0.0.1")
     start_broker(
         listeners=f"PLAINTEXT://127.0.0.1:{port}",
         advertised_listeners=f"PLAINTEXT://127.0.0.1:{proxy.port}",
@@ -49,8 +47,8 @@ def broker(start_broker, proxy, level):
 
 @pytest.fixture
 def producer(broker, proxy):
-    """A producer that does not wait long for answers."""
-    limits = {"request_timeout_ms": 500, "delivery_timeout_ms": 500, "linger_ms": 0}
+    """A producer that does not wait long for answers, but long enough where a machine is busy."""
+    limits = {"request_timeout_ms": 3000, "delivery_timeout_ms": 3000, "linger_ms": 0}
     with Producer(f"127.0.0.1:{proxy.port}", transactional_id="till", **limits) as producer:
         producer.init_transactions()
         yield producer
@@ -95,7 +93,7 @@ def test_produce_that_comes_in_the_next_transaction_is_refused(proxy, producer):
 def test_end_that_comes_in_the_next_transaction_is_refused(proxy, producer, level):
     """A commit that was sent twice must not commit what its producer then aborts."""
     send(producer, b"first")
-    proxy.hold(EndTxnRequest)
+    proxy.hold(EndTxnRequest, hangs_up=True)
     producer.commit_transaction()
     proxy.wait_until_held()
     send(producer, b"torn")
