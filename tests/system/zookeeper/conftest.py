@@ -13,7 +13,7 @@ from kazoo.exceptions import NoNodeError
 
 from ottla.testing.zookeeper_process import ZooKeeperProcess
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 PAUSE_S = 0.02
 
 
@@ -35,6 +35,10 @@ class Znodes:
 
     def json(self, path: str) -> dict[str, Any]:
         return json.loads(self.get(path)[0])
+
+    def is_led(self) -> bool:
+        """Whether there is a controller."""
+        return self.get("/controller")[0] is not None
 
     def names(self, path: str) -> list[str]:
         return sorted(self.client.get_children((self.chroot + path).rstrip("/")))
