@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-LIMIT_S = 30
+LIMIT_S = 60
 ZNODE_STAT = [
     r"cZxid = 0x[0-9a-f]+",
     r"ctime = \w{3} \w{3} \d\d \d\d:\d\d:\d\d \S+ \d{4}",

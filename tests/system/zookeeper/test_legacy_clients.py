@@ -33,8 +33,8 @@ from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.testing.broker_process import BrokerProcess
 
 PARTITIONS = 6
-SESSION_MS = 2000
-LIMIT_S = 30
+SESSION_MS = 5000  # one that waits for a processor must not lose its own
+LIMIT_S = 60
 A_CONSUMER = """
 import sys
 from ottla.clients.legacy import Consumer, StringDecoder
@@ -170,7 +170,7 @@ def test_a_group_reads_everything_though_one_of_it_is_killed(
     assert child.stdout.readline() == "joined\n"
     assert len(znodes.names("/consumers/g/ids")) == 3
     until(lambda: sorted(Counter(owners(znodes)).values()) == [2, 2, 2])
-    assert owners(znodes).count("g_child-0") == 2
+    assert "g_child-0" in owners(znodes)
 
     child.kill()
     until(lambda: znodes.names("/consumers/g/ids") == sorted(c.consumer_id for c in connectors))
