@@ -10,7 +10,7 @@ import pytest
 
 from ottla.testing.broker_process import BrokerProcess
 
-LIMIT_S = 60
+LIMIT_S = 120
 Completed = subprocess.CompletedProcess[str]
 Run = Callable[..., Completed]
 
