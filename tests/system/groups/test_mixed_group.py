@@ -33,12 +33,13 @@ from ottla.protocol.offsets_topic import (
     decode_key,
 )
 
-LIMIT_SECONDS = 40
+LIMIT_SECONDS = 90
+PAUSE_S = 0.01
 MEMBER = Path(__file__).with_name("group_member.py")
 LIBRARIES = ("confluent", "kafka-python", "aiokafka")
 CONSUMER_PROTOCOL = ("consumer-protocol",) * 3
 PARTITIONS = 6
-SHORT_SESSION_MS, LONG_SESSION_MS = 1200, 10_000  # a member that is rolled has the long one's time
+SHORT_SESSION_MS, LONG_SESSION_MS = 1200, 30_000  # a member that is rolled has the long one's time
 
 
 class Member:
@@ -110,11 +111,13 @@ class Group:
                 self.producer.send(self.topic, b"v", partition=partition)
             self.producer.flush()
             self.sent += 1
+            time.sleep(PAUSE_S)  # the processors are for the members
 
     def wait(self, condition) -> None:
         deadline = time.monotonic() + LIMIT_SECONDS
         while not condition():
             assert time.monotonic() < deadline, [member.said[-3:] for member in self.members]
+            time.sleep(PAUSE_S)
 
     @property
     def everything(self) -> set[tuple[int, int]]:
