@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from ottla import Admin, AlterConfigOp, ConfigResource, NewTopic
 
-LIMIT_SECONDS = 40
+LIMIT_SECONDS = 90
 PARTITIONS = 6
 ROUND = 10
-CLASSIC = {"group.protocol": "classic", "session.timeout.ms": 6000, "heartbeat.interval.ms": 100}
+CLASSIC = {"group.protocol": "classic", "session.timeout.ms": 30_000, "heartbeat.interval.ms": 100}
 CONSUMER = {"group.protocol": "consumer"}
 
 
