@@ -13,7 +13,7 @@ from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.transactions import WriteTxnMarkersRequest
 
-LIMIT_S = 10
+LIMIT_S = 60
 FETCH_VERSION = 12
 
 

@@ -18,7 +18,7 @@ ROW = re.compile(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \|", re.MULTILINE)
 
 def test_the_page_lists_what_the_broker_advertises(broker):
     """The rows of the page are the answer to ApiVersions: no API more, no version less."""
-    with socket.create_connection(("127.0.0.1", broker.port), 10) as connection:
+    with socket.create_connection(("127.0.0.1", broker.port), 60) as connection:
         connection.sendall(encode_request(0, 1, "docs", ApiVersionsRequest()))
         (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
         frame = connection.recv(size, socket.MSG_WAITALL)

@@ -34,7 +34,7 @@ from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
 from ottla.record.batch_builder import BatchBuilder
 from ottla.record.compression import CompressionType
 
-LIMIT_SECONDS = 20
+LIMIT_SECONDS = 60
 TOPIC = "hostile"
 PRODUCE_VERSION = 9
 
