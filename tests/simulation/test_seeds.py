@@ -26,7 +26,7 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_500_seeds_keep_every_promise():
     """Nothing acknowledged is lost or out of order, nobody sees what is gone later, all heals."""
     done = run_python("-m", "ottla.testing.simulation", SEEDS)
@@ -34,6 +34,7 @@ def test_500_seeds_keep_every_promise():
     assert "500 seeds" in done.stdout
 
 
+@pytest.mark.timeout(600)
 def test_seed_is_replayed_exactly():
     """The same steps, faults and offsets, whenever it is run; a story of each kind."""
     for kind in set(KINDS):
@@ -43,7 +44,7 @@ def test_seed_is_replayed_exactly():
         assert re.search(r"fingerprint [0-9a-f]{16}", shown[0])
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", [plant.__name__ for plant in planted_bugs.PLANTS])
 def test_planted_bug_is_noticed(name):
     """One of the same seeds goes wrong, in a story of the kind that the bug is about."""
