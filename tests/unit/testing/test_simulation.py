@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.registry.tree import NoNodeError, SessionState
+from ottla.replication.delayed_fetch import DelayedFetch
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
 from ottla.testing.simulation.copier import Copier
@@ -76,6 +77,20 @@ def test_the_same_seed_gives_the_same_history() -> None:
         outcomes.append((world.step_count, history.acknowledged))
         world.close()
     assert outcomes[0] == outcomes[1] != outcomes[2]
+
+
+def test_a_fetch_that_is_never_answered_is_noticed(world: World, monkeypatch) -> None:
+    """Not as long as waits just end without a record."""
+    cluster, history = SimulatedCluster(world, 1, **ONE_BROKER), History()
+    make_topic(world, cluster, history, "story")
+    reader = Reader(cluster, "reader", history)
+    reader.process.spawn(reader.run([TopicPartition("story", 0)]), "read")
+    world.run(20_000)
+    assert cluster.hosts[0].forgotten == []
+
+    monkeypatch.setattr(DelayedFetch, "on_complete", lambda self: None)
+    world.run(20_000)
+    assert cluster.hosts[0].forgotten
 
 
 def test_copies_in_transactions_are_made_once_though_a_copier_dies(world: World) -> None:

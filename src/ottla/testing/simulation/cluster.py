@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
@@ -69,6 +70,8 @@ class Host:
         self.is_serving = False
         self.is_wanted = False
         self.failure: BaseException | None = None
+        self.forgotten: list[str] = []
+        """The connections with a fetch that was not answered when its wait was over."""
 
     @property
     def is_running(self) -> bool:
@@ -92,7 +95,7 @@ class Host:
             BrokerConfig.parse(settings),
             process.runtime,
             registry=SimulatedRegistry(process, SESSION_TIMEOUT_MS),
-            make_processor=SimulatedProcessor,
+            make_processor=partial(SimulatedProcessor, on_forgotten=self.forgotten.append),
         )
         broker.log_dir_failures.on_fatal = lambda: self._stop_for_good(process)
         process.spawn(self._serve(process, broker), f"start {self.name}")

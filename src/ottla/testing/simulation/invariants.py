@@ -22,6 +22,7 @@ class Watcher:
     - No two brokers lead a partition in one epoch.
     - The high watermark of a leader never falls while it leads.
     - Whoever begins to lead has everything that any leader before it has committed.
+    - No fetch waits for longer than it has asked for.
     """
 
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
@@ -41,6 +42,8 @@ class Watcher:
                 for partition in partitions_of(host):
                     if partition.is_leader:
                         self._look_at_leader(host, partition)
+                for connection_id in host.forgotten:
+                    self._complain(f"{host.name} has not answered a fetch of {connection_id}")
 
     def _look_at_leader(self, host: Host, partition: Partition) -> None:
         topic_partition, number = partition.topic_partition, partition.leader_epoch

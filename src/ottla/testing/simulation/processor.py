@@ -13,6 +13,7 @@ from ottla.network.config import NetworkConfig
 from ottla.network.connection import IN_FLIGHT, STOPPING, THROTTLED, Connection
 from ottla.network.frame_buffer import SIZE, SIZE_BYTES, BufferPool, FrameBuffer
 from ottla.network.transport import send_read
+from ottla.protocol.api_keys import ApiKey
 from ottla.runtime import Buffer, File, Runtime
 from ottla.testing.simulation.network import ProcessNetwork, StreamEnd
 
@@ -21,6 +22,10 @@ logger = logging.getLogger(__name__)
 UNLIMITED: Final = 1 << 40
 STALE: Final = 0xA5
 """What a frame is filled with once its handler has returned: nobody may look at it any more."""
+LOOK_MS: Final = 1_000
+MAX_LOOKS: Final = 3
+"""A fetch that is seen waiting so often is never answered: whoever reads gives it half a second."""
+API_KEY_BYTES: Final = 2
 
 
 class StreamTransport:
@@ -60,6 +65,8 @@ class Client:
         self._processor = processor
         peer = end.peer
         self.inbox = bytearray()
+        self.api_key = 0
+        self.looks = 0
         self.connection = Connection(
             processor,
             StreamTransport(end),
@@ -86,6 +93,7 @@ class SimulatedProcessor:
         config: NetworkConfig,
         on_request: Callable[[Connection, memoryview], object],
         complete_delayed: Callable[[], object] = lambda: None,
+        on_forgotten: Callable[[str], object] = lambda connection_id: None,
     ) -> None:
         assert isinstance(runtime.network, ProcessNetwork), "the broker lives in a world"
         self.max_frame_bytes = config.socket_request_max_bytes
@@ -96,6 +104,7 @@ class SimulatedProcessor:
         self._clock = runtime.clock
         self._on_request = on_request
         self._complete_delayed = complete_delayed
+        self._on_forgotten = on_forgotten
         self._clients: dict[Connection, Client] = {}
         self._to_handle: dict[Connection, None] = {}
         self._to_send: dict[Connection, None] = {}
@@ -135,6 +144,15 @@ class SimulatedProcessor:
         self._is_serving = True
         self._to_handle.update(dict.fromkeys(self._clients))
         self.schedule_turn()
+        self._scheduler.call_every(LOOK_MS, self._look_for_forgotten)
+
+    def _look_for_forgotten(self) -> None:
+        """Tell of fetches that were not answered when their wait was over."""
+        for client in self._clients.values():
+            if client.connection.muted & IN_FLIGHT and client.api_key == ApiKey.FETCH:
+                client.looks += 1
+                if client.looks == MAX_LOOKS:
+                    self._on_forgotten(client.connection.id)
 
     async def stop(self, timeout_ms: int) -> None:
         """Accept nobody, take no more requests, send what is owed for up to `timeout_ms`, close."""
@@ -191,6 +209,8 @@ class SimulatedProcessor:
                 return
             frame = inbox[SIZE_BYTES : SIZE_BYTES + size]
             del inbox[: SIZE_BYTES + size]
+            client.api_key = int.from_bytes(frame[:API_KEY_BYTES])
+            client.looks = 0
             self._handle_frame(connection, frame)
 
     def _handle_frame(self, connection: Connection, frame: bytearray) -> None:

@@ -31,7 +31,7 @@ def leading(watcher, broker_id, epoch, end):
     )
     manager = SimpleNamespace(partitions={PARTITION: partition})
     broker = SimpleNamespace(replica_manager=manager)
-    host = SimpleNamespace(broker_id=broker_id, broker=broker, is_running=True)
+    host = SimpleNamespace(broker_id=broker_id, broker=broker, is_running=True, forgotten=[])
     watcher.cluster.hosts[:] = [host]
     watcher.look()
     return partition
