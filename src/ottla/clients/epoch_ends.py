@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 from ottla.clients.network_client import NetworkClient, response_error
-from ottla.clients.topic_offsets import NO_OFFSET, by_topic
+from ottla.clients.topic_offsets import CONSUMER_REPLICA_ID, NO_OFFSET, by_topic
 from ottla.errors import KafkaError
 from ottla.protocol.fetch import EpochEndOffset as FetchEnd
 from ottla.protocol.leader_epoch import (
@@ -23,7 +23,6 @@ from ottla.protocol.leader_epoch import (
 )
 from ottla.structs import NO_EPOCH, TopicPartition
 
-CONSUMER_REPLICA_ID = -1
 # Brokers let readers ask from this version on; before it only other brokers may.
 FIRST_VERSION_FOR_READERS = 3
 
