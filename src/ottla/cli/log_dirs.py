@@ -7,12 +7,13 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.command import Command
-from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
     add_flag,
     bootstrap_server,
+    check_brokers,
+    integers,
     require,
 )
 from ottla.cli.properties import command_settings
@@ -44,13 +45,13 @@ class LogDirsCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         require(arguments, "--describe")
         servers = bootstrap_server(arguments)
+        listed = arguments.broker_list
+        wanted = integers(listed, "--broker-list") if listed else None
         topics = {name for name in (arguments.topic_list or "").split(",") if name}
         with terminal.clients.admin(servers, command_settings(arguments)) as admin:
             alive = sorted(node.id for node in admin.describe_cluster().nodes)
-            brokers = broker_ids(arguments.broker_list) or alive
-            unknown = [str(broker) for broker in brokers if broker not in alive]
-            if unknown:
-                raise CommandError(f"there are no brokers {', '.join(unknown)}")
+            brokers = alive if wanted is None else wanted
+            check_brokers(brokers, alive)
             terminal.print(
                 "Querying brokers for log directories information\n"
                 "Received log directory information from brokers " + ",".join(map(str, brokers))
@@ -62,13 +63,6 @@ class LogDirsCommand(Command):
         document = {"version": 1, "brokers": rows}
         terminal.print(json.dumps(document, separators=(",", ":")))
         return 0
-
-
-def broker_ids(text: str | None) -> list[int]:
-    try:
-        return [int(word) for word in (text or "").split(",") if word]
-    except ValueError:
-        raise UsageError(f"--broker-list takes ids of brokers, not '{text}'") from None
 
 
 def row(path: str, described: LogDirDescription, topics: set[str]) -> dict[str, Any]:

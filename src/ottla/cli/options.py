@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from ottla.cli.command import Command
@@ -192,8 +192,15 @@ def key_values(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def integers(text: str, option: str) -> list[int]:
-    """A list like `0,1,2`."""
+    """A list like `0,1,2`; a comma at its end means nothing, as to Kafka's scripts."""
     try:
-        return [int(part) for part in text.split(",")]
+        return [int(part) for part in text.rstrip(",").split(",")]
     except ValueError:
         raise UsageError(f"{option} takes numbers separated by commas, not '{text}'") from None
+
+
+def check_brokers(brokers: Iterable[int], alive: Collection[int]) -> None:
+    """Those that somebody named must all live: others would be waited for in vain."""
+    unknown = [broker for broker in brokers if broker not in alive]
+    if unknown:
+        raise CommandError(f"there are no brokers {', '.join(map(str, unknown))}")

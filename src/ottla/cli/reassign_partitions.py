@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from argparse import ArgumentParser, Namespace
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
@@ -16,6 +16,7 @@ from ottla.cli.options import (
     add_integer,
     add_zookeeper,
     bootstrap_server_or_zookeeper,
+    check_brokers,
     forbid_with,
     integers,
     one_of,
@@ -214,13 +215,6 @@ def execute(
     terminal.print("Successfully started reassignment of partitions.")
     if moving:
         terminal.print(f"Successfully started log directory moves for: {','.join(moving)}")
-
-
-def check_brokers(brokers: Iterable[int], alive: Collection[int]) -> None:
-    """All of them must live."""
-    unknown = [broker for broker in brokers if broker not in alive]
-    if unknown:
-        raise CommandError(f"there are no brokers {', '.join(map(str, unknown))}")
 
 
 def limit(

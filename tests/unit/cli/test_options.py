@@ -9,6 +9,7 @@ from ottla.cli.options import (
     bootstrap_server,
     bootstrap_server_or_zookeeper,
     check_action,
+    check_brokers,
     forbid_with,
     integers,
     key_values,
@@ -106,3 +107,17 @@ def test_integers_refuse_words():
     """The message has the option and what was given."""
     with pytest.raises(UsageError, match=r"--partitions takes numbers .* not '1,x'"):
         integers("1,x", "--partitions")
+
+
+def test_comma_at_the_end_of_integers_means_nothing():
+    """What stands nowhere else is no number either."""
+    assert integers("1,2,", "--broker-list") == [1, 2]
+    with pytest.raises(UsageError, match="not '1,,2'"):
+        integers("1,,2", "--broker-list")
+
+
+def test_named_brokers_must_all_live():
+    """The message has those that do not."""
+    check_brokers([0, 1], {0, 1, 2})
+    with pytest.raises(CommandError, match="there are no brokers 9, 7"):
+        check_brokers([0, 9, 7], {0: "rack"})
