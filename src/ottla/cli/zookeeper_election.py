@@ -32,12 +32,13 @@ def start_preferred_election(
     with session(zookeeper, log_level) as client:
         nodes = ZooKeeperTopics(client)
         names = sorted({each.topic for each in partitions or ()} or nodes.list_topics())
-        existing = [
+        # Each partition that is asked for is looked up in it; the order stays.
+        existing = dict.fromkeys(
             TopicPartition(name, info.partition)
             for name, topic in nodes.describe_topics(names).items()
             for info in topic.partitions
-        ]
-        started = existing if partitions is None else [p for p in partitions if p in existing]
+        )
+        started = list(existing) if partitions is None else [p for p in partitions if p in existing]
         _write(client, zookeeper, started)
     terminal.print(f"Created preferred replica election path with {_joined(started, ',')}")
     terminal.print(
