@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.zookeeper_session import session
+from ottla.cli.zookeeper_session import child_names, node_data, session
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -38,21 +38,13 @@ def registered_brokers(text: str, security_protocol: str, log_level: str) -> str
 
 
 def _nodes(client: KazooClient) -> Iterator[tuple[int, BrokerNode]]:
-    from kazoo.exceptions import NoNodeError
-
     from ottla.registry import paths
     from ottla.registry.znodes import BrokerNode
 
-    try:
-        names = client.get_children(paths.BROKER_IDS)
-    except NoNodeError:
-        return  # no cluster has ever been here
-    for broker_id in sorted(map(int, names)):
-        try:
-            data, _ = client.get(paths.broker(broker_id))
-        except NoNodeError:
-            continue  # it went between the two calls
-        yield broker_id, BrokerNode.decode(broker_id, data)
+    for broker_id in sorted(map(int, child_names(client, paths.BROKER_IDS))):
+        data = node_data(client, paths.broker(broker_id))
+        if data is not None:  # else it went between the two calls
+            yield broker_id, BrokerNode.decode(broker_id, data)
 
 
 def _listener(node: BrokerNode, security_protocol: str) -> str | None:

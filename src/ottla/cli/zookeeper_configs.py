@@ -6,41 +6,38 @@ Like Kafka 2.3's tool it shows what was ever given settings, also where none are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
+from ottla.cli.zookeeper_session import child_names, node_data
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-ROOT: Final = "/config"
-
 
 def configured(client: KazooClient, entity_type: str) -> list[str]:
     """The names of the entities of this type that have a node; "" stands for their default."""
-    from kazoo.exceptions import NoNodeError
-
     from ottla.registry import paths
 
-    try:
-        nodes = client.get_children(f"{ROOT}/{entity_type}")
-    except NoNodeError:
-        return []
-    names = sorted(map(paths.desanitize, nodes))
+    names = sorted(map(paths.desanitize, child_names(client, paths.configs(entity_type))))
     return ["" if name == paths.DEFAULT_ENTITY else name for name in names]
 
 
-def settings_of(client: KazooClient, entity_type: str, name: str) -> Mapping[str, str]:
-    """The settings of one entity; a topic has to be there."""
-    from kazoo.exceptions import NoNodeError
-
+def stored_settings(client: KazooClient, entity_type: str, name: str) -> dict[str, str] | None:
+    """The settings of one entity, in the order in which they are kept; None without a node."""
     from ottla.registry import paths
     from ottla.registry.znodes import decode_config
 
     path = paths.config(entity_type, name or paths.DEFAULT_ENTITY)
-    try:
-        return decode_config(path, client.get(path)[0] or b"")
-    except NoNodeError:
-        if entity_type == "topics" and client.exists(paths.topic(name)) is None:
-            raise CommandError(f"there is no topic '{name}'") from None
-        return {}
+    data = node_data(client, path)
+    return None if data is None else decode_config(path, data)
+
+
+def settings_of(client: KazooClient, entity_type: str, name: str) -> Mapping[str, str]:
+    """The settings of the entity that was asked for; a topic has to be there."""
+    from ottla.registry import paths
+
+    stored = stored_settings(client, entity_type, name)
+    if stored is None and entity_type == "topics" and client.exists(paths.topic(name)) is None:
+        raise CommandError(f"there is no topic '{name}'")
+    return stored or {}

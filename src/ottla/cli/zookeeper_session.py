@@ -64,3 +64,24 @@ def session(text: str, log_level: str) -> Iterator[KazooClient]:
     finally:
         client.stop()
         client.close()
+
+
+def node_data(client: KazooClient, path: str) -> bytes | None:
+    """What a node holds; None where there is none."""
+    from kazoo.exceptions import NoNodeError
+
+    try:
+        data: bytes | None = client.get(path)[0]
+    except NoNodeError:
+        return None
+    return data or b""
+
+
+def child_names(client: KazooClient, path: str) -> list[str]:
+    """The names below a node, in no order; none where it is not there."""
+    from kazoo.exceptions import NoNodeError
+
+    try:
+        return list(client.get_children(path))
+    except NoNodeError:
+        return []

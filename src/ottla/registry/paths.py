@@ -97,9 +97,14 @@ def group_offset(group: str, topic_name: str, index: int) -> str:
     return f"{CONSUMERS}/{group}/offsets/{topic_name}/{index}"
 
 
+def configs(entity_type: str) -> str:
+    """Whose children are the overrides of all topics, brokers, clients or users."""
+    return f"/config/{entity_type}"
+
+
 def config(entity_type: str, entity_name: str) -> str:
     """The overrides of a topic, broker, client or user; names are sanitised as Kafka does."""
-    return f"/config/{entity_type}/{sanitize(entity_name)}"
+    return f"{configs(entity_type)}/{sanitize(entity_name)}"
 
 
 def sanitize(entity_name: str) -> str:

@@ -12,6 +12,7 @@ def test_paths_are_kafkas():
     assert paths.broker(3) == "/brokers/ids/3"
     assert paths.topic("t") == "/brokers/topics/t"
     assert paths.partition_state("t", 0) == "/brokers/topics/t/partitions/0/state"
+    assert paths.configs("topics") == "/config/topics"
     assert paths.config("topics", "t") == "/config/topics/t"
     assert paths.delete_topic("t") == "/admin/delete_topics/t"
 
