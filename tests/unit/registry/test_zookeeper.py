@@ -32,7 +32,7 @@ from ottla.registry.zookeeper_session import ZooKeeperSettings
 from ottla.runtime import real_runtime
 
 LIMIT_S = 100
-SESSION_MS = 4000
+SESSION_MS = 10_000  # as long as the server of the tests allows
 
 Scenario = Callable[[ZooKeeperRegistry], Awaitable[None]]
 
