@@ -34,6 +34,7 @@ def member(broker, group, topic):
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
+        heartbeat_interval_ms=200,  # after which a member hears that another one joins
     )
 
 

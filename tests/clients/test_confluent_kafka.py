@@ -52,6 +52,7 @@ def member(broker, group, topic, revoked=None, **config):
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            "heartbeat.interval.ms": 200,  # after which a member hears that another one joins
             **config,
         }
     )

@@ -37,6 +37,7 @@ def member(broker, group, topic):
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
+        heartbeat_interval_ms=200,  # after which a member hears that another one joins
     )
 
 
