@@ -7,8 +7,11 @@ from pyspark.errors import PySparkException
 
 import ottla
 from ottla.clients.producer.partitioner import partition_for_key
+from ottla.pipelines.patient_query import PatientQuery
 
 pytestmark = pytest.mark.spark
+
+WAIT_S = 60
 
 ROWS = [
     "cast(if(id % 4 = 0, null, concat('k', id)) as binary) as key",
@@ -119,8 +122,10 @@ def test_stream_is_copied_over_restarts(spark, broker, topics, tmp_path, exactly
         rows = rows.options(startingOffsets="earliest", maxOffsetsPerTrigger=40).load()
         sink = rows.selectExpr("key", "value").writeStream.format("ottla").options(**options)
         sink = sink.options(topic=target, exactlyOnce=exactly_once)
-        query = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-        assert query.awaitTermination(300)
+        sink = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        query = PatientQuery(sink)
+        while not query.wait(WAIT_S):
+            pass
 
     for first in (0, 100):
         numbers = spark.range(first, first + 100, 1, 1).selectExpr("concat(id) as value")

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 import ottla
+from ottla.pipelines.patient_query import PatientQuery
 
 pytestmark = pytest.mark.spark
 
@@ -43,6 +44,8 @@ HEADERS = StructField(
     ),
     True,
 )
+WAIT_S = 60
+LIMIT_S = 300
 FIRST_MS = int(time.time() * 1000) - 3_600_000
 
 
@@ -228,14 +231,11 @@ def run_to_end(stream, checkpoint, out):
         sizes.append(len(rows))
         out.extend(rows)
 
-    query = (
-        stream.writeStream.foreachBatch(keep)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(300)
-    return sizes, query
+    writer = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    query = PatientQuery(writer.trigger(availableNow=True))
+    while not query.wait(WAIT_S):
+        pass
+    return sizes, query.current
 
 
 def test_stream_reads_each_record_once_over_restarts(topic, tmp_path):
@@ -277,12 +277,16 @@ def test_running_stream_finds_new_topics_and_partitions(spark, broker, unique, t
             arrived.put(tuple(row))
 
     def next_rows(count):
-        return sorted(arrived.get(timeout=90) for _ in range(count))
+        deadline = time.monotonic() + LIMIT_S
+        while arrived.qsize() < count:
+            assert not query.wait(1)
+            assert time.monotonic() < deadline, f"{arrived.qsize()} of {count} rows came"
+        return sorted(arrived.get() for _ in range(count))
 
     group = {"kafka.group.id": stem}
     stream = first.stream(subscribePattern=f"{stem}.*", startingOffsets="earliest", **group)
     writer = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path))
-    query = writer.start()
+    query = PatientQuery(writer)
     try:
         assert next_rows(3) == [(first.name, 0, n) for n in range(3)]
         with ottla.Admin(servers) as admin:
@@ -292,11 +296,11 @@ def test_running_stream_finds_new_topics_and_partitions(spark, broker, unique, t
         second = Topic(spark, servers, f"{stem}.b", partitions=1)
         second.fill([2])
         assert next_rows(2) == [(second.name, 0, n) for n in range(2)]
-        query.processAllAvailable()
+        query.current.processAllAvailable()
     finally:
         query.stop()
 
-    source = query.lastProgress.sources[0]
+    source = query.current.lastProgress.sources[0]
     reached = {first.name: {"0": 3, "1": 2}, second.name: {"0": 2}}
     epochs = {first.name: {"0": 0, "1": 0}, second.name: {"0": 0}}
     assert json.loads(source.latestOffset) == reached
