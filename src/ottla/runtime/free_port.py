@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import socket
 
@@ -10,12 +11,16 @@ PORTS = range(10_000, 32_000)
 its port free, whatever has been connected to whom in the meantime."""
 TRIES = 100
 
+# One after the other from a place of this process's own: a port that was given is free until its
+# server has started, or while it is down, and must not be given to another one meanwhile.
+_offsets = itertools.count(random.randrange(len(PORTS)))
+
 
 def free_port(host: str) -> int:
-    """A port on which nobody listens now; OSError if none is found."""
+    """A port on which nobody listens now, and never the one before; OSError if none is found."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for _ in range(TRIES):
-        port = random.choice(PORTS)
+    for offset in itertools.islice(_offsets, TRIES):
+        port = PORTS[offset % len(PORTS)]
         try:
             with socket.create_server((host, port), family=family):
                 return port
