@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ottla import Admin, Consumer, NewTopic, Producer
 from ottla.testing.broker_process import BrokerProcess
 
 LIMIT_S = 120
@@ -74,27 +75,40 @@ def fails(run: Run, broker: BrokerProcess) -> Callable[..., str]:
     return run_tool
 
 
+@pytest.fixture(scope="session")
+def admin(broker: BrokerProcess) -> Iterator[Admin]:
+    """For what tests only begin with: a command would take half a second."""
+    with Admin(broker.bootstrap_servers) as client:
+        yield client
+
+
 @pytest.fixture
-def topic(ottla: Run, unique: Callable[[str], str]) -> str:
+def topic(admin: Admin, unique: Callable[[str], str]) -> str:
     """A topic with three partitions."""
     name = unique("three")
-    ottla("topics", "--create", "--partitions", 3, "--replication-factor", 1, "--topic", name)
+    admin.create_topics([NewTopic(name, 3, 1)])
     return name
 
 
 @pytest.fixture
-def narrow(ottla: Run, unique: Callable[[str], str]) -> str:
+def narrow(admin: Admin, unique: Callable[[str], str]) -> str:
     """A topic with one partition, so that records keep their order."""
     name = unique("narrow")
-    ottla("topics", "--create", "--partitions", 1, "--topic", name)
+    admin.create_topics([NewTopic(name, 1, 1)])
     return name
 
 
 @pytest.fixture
-def group(ottla: Run, narrow: str) -> str:
+def group(broker: BrokerProcess, narrow: str) -> str:
     """A group that has read ten records of the narrow topic, and has left."""
     name = f"{narrow}-group"
-    ottla("console-producer", "--topic", narrow, stdin="".join(f"{n}\n" for n in range(10)))
-    words = ("--topic", narrow, "--from-beginning", "--group", name)
-    ottla("console-consumer", *words, "--max-messages", 10)
+    with Producer(broker.bootstrap_servers) as producer:
+        for number in range(10):
+            producer.send(narrow, str(number))
+    settings = {"group_id": name, "auto_offset_reset": "earliest", "topics": [narrow]}
+    with Consumer(broker.bootstrap_servers, **settings) as consumer:
+        count = 0
+        while count < 10:
+            count += len(consumer.poll(1000))
+        consumer.commit()
     return name
