@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LIMIT_S = 120
+LIMIT_S = 240
 
 
 class Page:

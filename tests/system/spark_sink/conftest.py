@@ -48,7 +48,7 @@ class Sink:
             capture_output=True,
             check=False,
             text=True,
-            timeout=60,
+            timeout=240,
         )
 
     def values(self):
