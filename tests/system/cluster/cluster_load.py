@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, Partit
 LIMIT_S = 60.0
 """For what hangs: on a busy machine a failover alone may take a quarter of a minute."""
 SHORT_S = 5.0
+TRIES = 3
 SESSION_MS = 4000
 """Of brokers at ZooKeeper: one that lives and waits for a processor must not lose its own."""
 PAUSE_S = 0.02
@@ -117,11 +118,13 @@ class ClusterView:
         return [] if found is None else list(found.partitions.values())
 
     def _metadata(self) -> ClusterMetadata | None:
-        """None where a broker was asked that is gone: whoever waits asks again."""
-        try:
-            return self.admin.list_topics(timeout=SHORT_S)
-        except KafkaException:
-            return None
+        """None where brokers were asked again and again that are gone: whoever waits goes on."""
+        for _ in range(TRIES):
+            try:
+                return self.admin.list_topics(timeout=SHORT_S)
+            except KafkaException:
+                continue
+        return None
 
 
 class SteadyLoad:
