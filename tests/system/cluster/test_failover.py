@@ -78,8 +78,7 @@ def test_all_brokers_killed_at_once_come_back_with_everything(cluster, view, uni
         load.until_more()
         for broker_id in BROKERS:
             cluster.kill_broker(broker_id)
-        for broker_id in BROKERS:
-            cluster.start_broker(broker_id)
+        cluster.start_brokers()
         load.until_more()
     load.check()
 
