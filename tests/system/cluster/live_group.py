@@ -74,8 +74,14 @@ class LiveGroup:
     def __init__(self, view: ClusterView, group: str, topic: str, protocol: str = "classic"):
         self.group, self.topic, self.protocol = group, topic, protocol
         self.servers = view.bootstrap_servers
-        self.partitions = sorted(view.leaders(topic))
         self.members: list[Member] = []
+        self.partitions: list[int] = []
+
+        def has_partitions() -> list[int]:
+            self.partitions = sorted(view.leaders(topic))
+            return self.partitions
+
+        until(has_partitions, f"the broker that is asked has heard of {topic}")
 
     def __enter__(self) -> LiveGroup:
         return self
