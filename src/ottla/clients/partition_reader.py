@@ -27,6 +27,7 @@ from ottla.network.node_connection import HIGHEST_VERSION
 from ottla.network.timing import Backoff, Deadline, pause
 from ottla.protocol.fetch import (
     FIRST_VERSION_OF_CONSUMERS,
+    FIRST_VERSION_WITH_FETCHED_EPOCH,
     LAST_VERSION_WITH_NAMES,
     FetchPartition,
     FetchRequest,
@@ -42,7 +43,6 @@ from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-FIRST_VERSION_WITH_FETCHED_EPOCH = 12
 MARGIN_MS = 5000
 
 

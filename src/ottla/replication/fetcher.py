@@ -15,7 +15,14 @@ from typing import Final, cast
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import EpochEntry
-from ottla.protocol.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
+from ottla.protocol.fetch import (
+    FIRST_VERSION_WITH_FETCHED_EPOCH,
+    LAST_VERSION_WITH_NAMES,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+)
 from ottla.replication.cluster import Cluster, LeaderConnection
 from ottla.replication.follower_partition import FollowerPartition, FollowerPhase, is_damage
 from ottla.replication.follower_session import FollowerSession, Wanted
@@ -26,8 +33,6 @@ from ottla.structs import NO_UUID, Node, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
-FIRST_VERSION_WITH_DIVERGENCE: Final = 12
 FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 FIRST_BACKOFF_MS: Final = 20
 TOUCH_ALL_MS: Final = 500
@@ -229,8 +234,8 @@ class Fetcher:
         return self._quota.applies(throttled, follower.topic_partition.partition)
 
     def _version(self) -> int:
-        high = LAST_VERSION_WITH_TOPIC_NAMES if self._without_id else FetchRequest.max_version
-        return self._connection.version_of(FetchRequest, FIRST_VERSION_WITH_DIVERGENCE, high)
+        high = LAST_VERSION_WITH_NAMES if self._without_id else FetchRequest.max_version
+        return self._connection.version_of(FetchRequest, FIRST_VERSION_WITH_FETCHED_EPOCH, high)
 
     def _request(self, touched: Iterable[TopicPartition], version: int) -> FetchRequest:
         config = self._config
