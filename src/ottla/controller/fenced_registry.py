@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -10,12 +11,15 @@ from ottla.controller.controller_election import ControllerEpoch, refuse_zombie
 from ottla.registry import paths
 from ottla.registry.tree import (
     Check,
+    NoNodeError,
     Operation,
     Registry,
     RegistryError,
     RegistryFailedError,
     Stat,
 )
+
+logger = logging.getLogger(__name__)
 
 MAX_OPERATIONS: Final = 250
 MAX_BYTES: Final = 400_000
@@ -36,6 +40,21 @@ class FencedRegistry:
         self.registry = registry
         self.epoch = epoch
         self._fence = Check(paths.CONTROLLER_EPOCH, epoch.version)
+
+    async def read_wish(self, path: str) -> tuple[bytes, Stat] | None:
+        """A node by which a tool asks for something; None where nobody does, or it is forbidden.
+
+        What an ACL keeps to itself is for somebody else: controllers would give up in turn.
+        """
+        try:
+            return await self.registry.get(path)
+        except NoNodeError:
+            return None
+        except RegistryFailedError:
+            raise
+        except RegistryError as error:
+            logger.error("%s is passed over: %s", path, error)
+            return None
 
     async def write(self, *operations: Operation) -> list[Stat | None]:
         """Do all of it or nothing; the stats of what was set, as `Registry.multi` has them."""

@@ -11,7 +11,7 @@ from ottla.controller.leader_election import elect_preferred, elect_unclean
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.admin_znodes import decode_preferred_elections
-from ottla.registry.tree import Delete, NoNodeError, RegistryError, RegistryFailedError
+from ottla.registry.tree import Delete
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -69,15 +69,10 @@ class LeaderBalance:
 
     async def read_node(self) -> None:
         """A tool has written /admin/preferred_replica_election: elect, and remove the node."""
-        try:
-            data, stat = await self.core.fenced.registry.get(paths.PREFERRED_REPLICA_ELECTION)
-        except NoNodeError:
+        found = await self.core.fenced.read_wish(paths.PREFERRED_REPLICA_ELECTION)
+        if found is None:
             return
-        except RegistryFailedError:
-            raise
-        except RegistryError as error:
-            logger.error("%s is passed over: %s", paths.PREFERRED_REPLICA_ELECTION, error)
-            return
+        data, stat = found
         try:
             partitions = decode_preferred_elections(data)
         except KafkaError as error:

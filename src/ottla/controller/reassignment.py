@@ -21,7 +21,7 @@ from ottla.controller.leader_election import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.admin_znodes import decode_reassignments, encode_reassignments
-from ottla.registry.tree import Delete, NoNodeError, RegistryError, RegistryFailedError, Set
+from ottla.registry.tree import Delete, NoNodeError, Set
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -83,15 +83,10 @@ class PartitionReassignment:
 
     async def read_node(self) -> None:
         """A tool has written /admin/reassign_partitions."""
-        try:
-            data, stat = await self.core.fenced.registry.get(paths.REASSIGN_PARTITIONS)
-        except NoNodeError:
+        found = await self.core.fenced.read_wish(paths.REASSIGN_PARTITIONS)
+        if found is None:
             return
-        except RegistryFailedError:
-            raise
-        except RegistryError as error:
-            logger.error("%s is passed over: %s", paths.REASSIGN_PARTITIONS, error)
-            return
+        data, stat = found
         try:
             targets = decode_reassignments(data)
         except KafkaError as error:
