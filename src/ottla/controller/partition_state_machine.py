@@ -20,7 +20,7 @@ from ottla.controller.leader_election import (
 from ottla.controller.partition_status import PARTITION_PREDECESSORS, PartitionStatus
 from ottla.controller.stored_states import StoredStates
 from ottla.errors import KafkaError
-from ottla.registry.tree import RegistryError
+from ottla.registry.tree import RegistryFailedError
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -149,9 +149,13 @@ class PartitionStateMachine:
         self.batch.add_leader_and_isr(self.context.reachable_replicas(partition), partition, is_new)
 
     async def _unclean_allowed(self, topic: str) -> bool:
+        """What the topic's overrides or else the broker's settings say.
+
+        Overrides that cannot be read may forbid it: better no leader than records lost.
+        """
         try:
             overrides = await self.configs.read(TOPICS, topic)
-        except RegistryError:
+        except RegistryFailedError:
             raise
         except KafkaError as error:
             logger.error("there will be no unclean leader of %s: %s", topic, error)

@@ -81,12 +81,22 @@ def test_wish_that_nobody_may_read_is_passed_over(world, monkeypatch, caplog, pa
     assert f"{path} is passed over" in caplog.text
 
 
-def test_overrides_that_cannot_be_read_keep_nobody_from_leading(world, caplog):
-    """An election of one topic asked for them, and those of all others were forgotten with it."""
+@pytest.mark.parametrize("is_forbidden", [False, True])
+def test_overrides_that_cannot_be_read_keep_nobody_from_leading(
+    world, monkeypatch, caplog, is_forbidden
+):
+    """An election of one topic asked for them, and those of all others were forgotten with it.
+
+    Where an ACL forbade them, one controller after the other gave up at it.
+    """
     world.create(NewTopic("a", assignment={0: (1,)}))
-    spoil(world, paths.config(TOPICS, "a"))
+    if is_forbidden:
+        forbid(monkeypatch, paths.config(TOPICS, "a"))
+    else:
+        spoil(world, paths.config(TOPICS, "a"))
     world.kill(1)
 
+    assert world.controller.context.epoch == 1
     assert world.state(T1).leader == 0
     assert world.state(TopicPartition("a", 0)).leader == NO_LEADER
     assert "no unclean leader of a:" in caplog.text
