@@ -11,7 +11,13 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.chance import Chance
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.tree import NodeExistsError, NoNodeError, Registry, ensure_path
+from ottla.registry.tree import (
+    NodeExistsError,
+    NoNodeError,
+    Registry,
+    RegistryFailedError,
+    ensure_path,
+)
 from ottla.registry.znodes import (
     BrokerNode,
     decode_cluster_id,
@@ -107,10 +113,11 @@ async def live_brokers(registry: Registry) -> dict[int, BrokerEndPoints]:
         broker_id = int(name)
         try:
             data, stat = await registry.get(paths.broker(broker_id))
+            brokers[broker_id] = broker_end_points(broker_id, data, stat.created_id)
         except NoNodeError:
             continue  # it went away between the two calls
-        try:
-            brokers[broker_id] = broker_end_points(broker_id, data, stat.created_id)
+        except RegistryFailedError:
+            raise
         except KafkaError as error:
             logger.error("broker %d is taken for dead: %s", broker_id, error)
     return dict(sorted(brokers.items()))

@@ -18,6 +18,7 @@ from ottla.registry.tree import (
     Operation,
     Registry,
     RegistryError,
+    RegistryFailedError,
     Set,
     ensure_path,
 )
@@ -66,10 +67,11 @@ class TopicReader:
         path = paths.partition_state(*topic_partition)
         try:
             data, stat = await self.registry.get(path)
+            state, epoch = decode_partition_state(path, data, stat.version)
         except NoNodeError:
             return topic_partition, None
-        try:
-            state, epoch = decode_partition_state(path, data, stat.version)
+        except RegistryFailedError:
+            raise
         except KafkaError as error:
             logger.error("%s is led by nobody: %s", topic_partition, error)
             return topic_partition, None

@@ -102,6 +102,34 @@ def test_overrides_that_cannot_be_read_keep_nobody_from_leading(
     assert "no unclean leader of a:" in caplog.text
 
 
+def test_partition_whose_state_nobody_may_read_has_no_leader(world, monkeypatch, caplog):
+    """The controller gave up because of this one, and each of its successors after it."""
+    state = paths.partition_state(*T0)
+    before = world.data(state)
+    with monkeypatch.context() as context:
+        forbid(context, state)
+        world.run(world.registry.delete(paths.CONTROLLER))
+        world.runtime.advance(0)
+
+    assert world.controller.is_active
+    assert world.controller.context.state(T0) is None
+    assert world.state(T1).leader == 1
+    assert f"t-0 is led by nobody: UNKNOWN_SERVER_ERROR: {state}" in caplog.text
+    assert world.data(state) == before
+
+
+def test_broker_whose_registration_nobody_may_read_is_taken_for_dead(world, monkeypatch, caplog):
+    """No broker could be the controller as long as it was there."""
+    forbid(monkeypatch, paths.broker(1))
+    world.run(world.registry.delete(paths.CONTROLLER))
+    world.runtime.advance(0)
+
+    assert world.controller.is_active
+    assert list(world.controller.context.brokers) == [0]
+    assert world.state(T1).leader == 0
+    assert "broker 1 is taken for dead" in caplog.text
+
+
 def test_node_beside_the_brokers_is_no_broker(world):
     """Whatever somebody has put there, brokers come and go."""
     world.write(f"{paths.BROKER_IDS}/notes", b"")
