@@ -21,7 +21,7 @@ from ottla.controller.leader_election import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.admin_znodes import decode_reassignments, encode_reassignments
-from ottla.registry.tree import Delete, NoNodeError, Set
+from ottla.registry.tree import Delete, NoNodeError, RegistryError, RegistryFailedError, Set
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -77,8 +77,7 @@ class PartitionReassignment:
                 results[partition] = error
                 continue
             await self._forget_request(partition)
-            await self._begin(partition, assignment)
-            results[partition] = None
+            results[partition] = await self._begin(partition, assignment)
         return results
 
     async def read_node(self) -> None:
@@ -99,13 +98,16 @@ class PartitionReassignment:
             self._asked_by_node[partition] = target
             if self._is_on_the_way(partition, target):
                 continue  # a predecessor has begun with it
+            refusal: KafkaError | None
             try:
                 assignment = self._plan(partition, target)
             except KafkaError as error:
-                logger.error("%s is not reassigned to %s: %s", partition, target, error)
-                await self._forget_request(partition)
+                refusal = error
             else:
-                await self._begin(partition, assignment)
+                refusal = await self._begin(partition, assignment)
+            if refusal is not None:
+                logger.error("%s is not reassigned to %s: %s", partition, target, refusal)
+                await self._forget_request(partition)
         if not targets:
             await self.core.fenced.write(Delete(paths.REASSIGN_PARTITIONS, stat.version))
 
@@ -159,19 +161,32 @@ class PartitionReassignment:
                 partition, planned.target, f"only replicas {list(state.isr)} are in sync"
             )
 
-    async def _begin(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+    async def _begin(
+        self, partition: TopicPartition, assignment: ReplicaAssignment
+    ) -> RegistryError | None:
+        """Write it, and go there. Returned is why it cannot be written: then nothing is changed.
+
+        The topic's node would be too large, for instance: ZooKeeper takes 1 MB.
+        """
         context = self.context
-        previous = context.assignment(partition)
-        logger.info("%s: reassigned from %s to %s", partition, previous, assignment)
+        previous, topic = context.assignment(partition), context.topics[partition.topic]
         if previous != assignment and assignment.is_being_reassigned:
-            await self._write(partition, assignment)
-        context.topics[partition.topic].set_assignment(partition.partition, assignment)
+            try:
+                await self._write(partition, assignment)
+            except RegistryFailedError:
+                raise
+            except RegistryError as error:
+                topic.set_assignment(partition.partition, previous)
+                return error
+        topic.set_assignment(partition.partition, assignment)
+        logger.info("%s: reassigned from %s to %s", partition, previous, assignment)
         unneeded = [each for each in previous.replicas if each not in assignment.replicas]
         state = context.state(partition)
         if state is not None and state.leader in unneeded:
             await self.core.partitions.bring_online((partition,), _elect_remaining)
         await self._drop(partition, unneeded)
         await self._advance(partition)
+        return None
 
     async def _advance(self, partition: TopicPartition) -> None:
         assignment = self.context.assignment(partition)

@@ -8,6 +8,8 @@ from ottla.controller.new_topic import NewTopic
 from ottla.errors import ErrorCode
 from ottla.registry import paths
 from ottla.registry.admin_znodes import encode_reassignments
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.tree import RegistryError, Set
 from ottla.registry.znodes import TopicNode
 from ottla.structs import TopicPartition
 
@@ -100,3 +102,44 @@ def test_next_controller_goes_on(world):
     world.report_in_sync(T0, 0, 1, 2)
 
     assert node(world).assignment == {0: (0, 2)}
+
+
+@pytest.fixture
+def full_node(world, monkeypatch):
+    """The topic's node has as much as ZooKeeper takes, as one of very many partitions."""
+    multi, limit = EmbeddedRegistry.multi, len(world.data(paths.topic("t")))
+
+    async def write_what_fits(self, operations):
+        for operation in operations:
+            if isinstance(operation, Set) and len(operation.data) > limit:
+                raise RegistryError(f"{operation.path}: more than ZooKeeper takes at once")
+        return await multi(self, operations)
+
+    monkeypatch.setattr(EmbeddedRegistry, "multi", write_what_fits)
+    return world
+
+
+def test_reassignment_that_the_node_of_the_topic_cannot_hold_is_refused(full_node):
+    """The controller gave up, and nobody heard why."""
+    before = full_node.data(paths.topic("t"))
+    error = alter(full_node, (2, 3))
+
+    assert error is not None
+    assert error.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "/brokers/topics/t: more than ZooKeeper takes" in error.message
+    assert full_node.controller.is_active
+    assert full_node.controller.context.epoch == 1
+    assert full_node.run(full_node.controller.list_partition_reassignments(None)) == {}
+    assert full_node.data(paths.topic("t")) == before
+
+
+def test_older_tool_that_asks_for_too_much_is_answered(full_node, caplog):
+    """One controller after the other gave up, as long as the tool's node was there."""
+    full_node.write(paths.REASSIGN_PARTITIONS, encode_reassignments({T0: (2, 3)}))
+    full_node.runtime.advance(5_000)
+
+    assert full_node.controller.is_active
+    assert full_node.controller.context.epoch == 1
+    assert full_node.run(full_node.registry.exists(paths.REASSIGN_PARTITIONS)) is None
+    assert "t-0 is not reassigned to (2, 3)" in caplog.text
+    assert "/brokers/topics/t: more than ZooKeeper takes" in caplog.text
