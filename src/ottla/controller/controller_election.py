@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
@@ -18,6 +19,8 @@ from ottla.registry.tree import (
     Set,
 )
 from ottla.registry.znodes import decode_controller, decode_epoch, encode_controller, encode_epoch
+
+logger = logging.getLogger(__name__)
 
 
 class ControllerEpoch(NamedTuple):
@@ -68,11 +71,17 @@ async def elect_controller(
 
 
 async def _withdraw_unanswered(registry: Registry, broker_id: int) -> None:
-    """An election of this session whose answer was lost left a node for which nobody acts."""
+    """A node of this session for which nobody acts: the election's answer was lost.
+
+    Or somebody has written over it, so that nobody finds the controller by it.
+    """
     try:
         data, stat = await registry.get(paths.CONTROLLER)
-        if stat.is_own and decode_controller(data) == broker_id:
+        named = _named(data)
+        if stat.is_own and named in (broker_id, None):
             await registry.delete(paths.CONTROLLER, stat.version)
+        elif named is None:
+            logger.error("%s has to go before a controller can be elected", paths.CONTROLLER)
     except (NoNodeError, BadVersionError):
         pass  # there is no controller, or another one
 
@@ -81,7 +90,8 @@ async def give_up_control(registry: Registry, broker_id: int, epoch: ControllerE
     """Make room for another election, if this broker is still the controller of this epoch."""
     try:
         data, stat = await registry.get(paths.CONTROLLER)
-        if decode_controller(data) == broker_id:
+        named = _named(data)
+        if named == broker_id or (named is None and stat.is_own):
             await registry.multi(
                 (
                     Check(paths.CONTROLLER_EPOCH, epoch.version),
@@ -93,12 +103,21 @@ async def give_up_control(registry: Registry, broker_id: int, epoch: ControllerE
 
 
 async def current_controller(registry: Registry) -> int | None:
-    """The id of the broker that is the controller; None while there is none."""
+    """The broker that is the controller; None while there is none, or nobody can read which."""
     try:
         data, _ = await registry.get(paths.CONTROLLER)
     except NoNodeError:
         return None
-    return decode_controller(data)
+    return _named(data)
+
+
+def _named(data: bytes) -> int | None:
+    """The broker that the node names; None where somebody else has spoilt it."""
+    try:
+        return decode_controller(data)
+    except KafkaError as error:
+        logger.error("%s: %s", paths.CONTROLLER, error)
+        return None
 
 
 async def refuse_zombie(registry: Registry, epoch: ControllerEpoch, error: RegistryError) -> None:

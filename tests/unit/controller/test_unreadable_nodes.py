@@ -11,7 +11,8 @@ from ottla.controller.topic_changes import TopicChanges
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.tree import RegistryError, create_or_set
+from ottla.registry.tree import Create, Delete, RegistryError, create_or_set
+from ottla.registry.znodes import decode_controller
 from ottla.structs import NO_LEADER, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -155,6 +156,53 @@ def test_controller_that_cannot_begin_makes_room(world, monkeypatch, caplog):
 
     assert world.controller.is_active
     assert world.state(T1).leader == 1
+
+
+def test_controller_whose_node_was_written_over_is_elected_anew(world, caplog):
+    """It could not tell whether it was the controller, asked in vain, and nobody found it."""
+    world.run(world.registry.set(paths.CONTROLLER, b"nobody"))
+    world.runtime.advance(0)
+
+    assert world.controller.is_active
+    assert world.controller.context.epoch == 2
+    assert decode_controller(world.data(paths.CONTROLLER)) == 0
+    assert "/controller: " in caplog.text
+    assert "not readable: b'nobody'" in caplog.text
+
+
+def test_controller_that_gives_up_takes_its_node_away_though_it_was_written_over(
+    world, monkeypatch
+):
+    """It was there in this session for ever, and no election came to an end."""
+
+    async def fail(self, partitions, elect):
+        await world.registry.set(paths.CONTROLLER, b"nobody")
+        raise KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, "unforeseen")
+
+    monkeypatch.setattr(PartitionStateMachine, "bring_online", fail)
+    world.run(world.registry.delete(paths.broker(1)))
+    world.runtime.advance(0)
+    monkeypatch.undo()
+    world.runtime.advance(2000)
+
+    assert world.controller.is_active
+    assert world.state(T0).leader == 0
+
+
+def test_node_in_the_place_of_the_controller_is_waited_for(world, caplog):
+    """Whoever made it is taken for the controller until it is gone."""
+    usurper = (Delete(paths.CONTROLLER), Create(paths.CONTROLLER, b"nobody"))
+    world.run(world.registry.multi(usurper))
+    world.runtime.advance(5000)
+    was_active = world.controller.is_active
+    world.run(world.registry.delete(paths.CONTROLLER))
+    world.runtime.advance(0)
+
+    assert not was_active
+    assert world.controller.is_active
+    assert world.controller.context.epoch == 2
+    assert "not readable: b'nobody'" in caplog.text
+    assert "/controller has to go before a controller can be elected" in caplog.text
 
 
 def test_event_that_fails_is_carried_out_by_the_next_controller(world, monkeypatch):
