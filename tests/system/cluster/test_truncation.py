@@ -90,6 +90,8 @@ def test_query_is_told_that_what_it_has_read_was_lost(spark, cluster, view, uniq
     """
     from pyspark.errors import StreamingQueryException
 
+    from ottla.pipelines.patient_query import PatientQuery
+
     topic = unique("torn")
 
     def run(fail_on_data_loss: bool) -> list[str]:
@@ -102,15 +104,15 @@ def test_query_is_told_that_what_it_has_read_was_lost(spark, cluster, view, uniq
             .option("startingOffsets", "earliest")
             .option("failOnDataLoss", fail_on_data_loss)
         )
-        query = (
+        query = PatientQuery(
             source.load()
             .selectExpr("CAST(value AS STRING) AS value")
             .writeStream.option("checkpointLocation", str(tmp_path))
             .trigger(availableNow=True)
             .foreachBatch(lambda rows, _: found.extend(row.value for row in rows.collect()))
-            .start()
         )
-        query.awaitTermination()
+        while not query.wait(60):
+            pass
         return found
 
     write_some_to_lose(cluster, view, topic)

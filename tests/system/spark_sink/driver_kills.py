@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 from committed_records import committed_values
-from spark_copier import start_copy
+from spark_copier import WAIT_S, start_copy
 
 import ottla
 
@@ -100,7 +100,8 @@ def copy_with_kills(servers, folder, *, records, per_batch, kills, longest_s, se
         driver.run_to_end()
     else:
         query = start_copy(spark, *arguments)
-        assert query.awaitTermination(LIMIT_SECONDS)
+        while not query.wait(WAIT_S):
+            pass
 
     found = sorted(map(int, committed_values(servers, "to")))
     assert found == list(range(records)), f"seed {seed}: {len(found)} of {records} records"

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import sys
 
+from ottla.pipelines.patient_query import PatientQuery
 from ottla.pipelines.runner import spark_session
+
+WAIT_S = 60
 
 
 def start_copy(spark, servers, source, target, folder, per_batch):
@@ -18,15 +21,16 @@ def start_copy(spark, servers, source, target, folder, per_batch):
     rows = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger=per_batch).load()
     writer = rows.select("key", "value").writeStream.format("ottla").options(**servers)
     writer = writer.option("topic", target).option("checkpointLocation", folder)
-    return writer.trigger(availableNow=True).start()
+    return PatientQuery(writer.trigger(availableNow=True))
 
 
 def main(*arguments):
     query = start_copy(spark_session("copier", short_run=True), *arguments)
-    while query.lastProgress is None and query.isActive:
-        query.awaitTermination(1)
+    while query.current.lastProgress is None and not query.wait(1):
+        pass
     print("running", flush=True)
-    query.awaitTermination()
+    while not query.wait(WAIT_S):
+        pass
 
 
 if __name__ == "__main__":

@@ -8,9 +8,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from ottla.pipelines.patient_query import PatientQuery
 from ottla.pipelines.runner import spark_session
 from ottla.warehouse.places import Place
 from ottla.warehouse.sinks import AppendSink
+
+WAIT_S = 60
 
 
 def main(servers, folder, per_batch):
@@ -21,7 +24,9 @@ def main(servers, folder, per_batch):
     stream = stream.option("checkpointLocation", str(Path(folder) / "checkpoint"))
     stream = stream.foreachBatch(AppendSink(Place.of(Path(folder) / "table")))
     print("loading", flush=True)
-    stream.trigger(availableNow=True).start().awaitTermination()
+    query = PatientQuery(stream.trigger(availableNow=True))
+    while not query.wait(WAIT_S):
+        pass
 
 
 if __name__ == "__main__":
