@@ -21,25 +21,25 @@ from ottla.pipelines.topics import create_topics, publish
 pytestmark = pytest.mark.spark
 
 DRIVER = Path(__file__).with_name("pipeline_crash_driver.py")
+LIMIT_S = 300
 FACTS = ("host", "metric", "minute", "samples")
 
 
 def crash(servers, folder, moment, batch):
     """A driver that kills itself; whatever it has started goes with it."""
-    driver = subprocess.Popen(
-        [sys.executable, str(DRIVER), servers, str(folder), moment, str(batch)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-    )
+    path = folder / "driver.log"
+    with path.open("w") as log:
+        driver = subprocess.Popen(
+            [sys.executable, str(DRIVER), servers, str(folder), moment, str(batch)],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+        )
     try:
-        status = driver.wait(300)
+        status = driver.wait(LIMIT_S)
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
-        said = driver.stderr.read()
-        driver.stderr.close()
-    assert status == -signal.SIGKILL, said[-5000:]
+    assert status == -signal.SIGKILL, path.read_text()[-5000:]
 
 
 @pytest.mark.parametrize("moment", ["some are committed"])
