@@ -69,6 +69,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     assert process.stop() == 0, f"the shared broker ended badly:\n{process.log}"
 
 
+@pytest.fixture(scope="session")
+def complaints() -> Callable[[str], str]:
+    """What a command with Spark has said on stderr, as far as it is to be taken seriously.
+
+    On a busy machine Spark may find a query's Python late, and says so at length; the query is
+    started again then, which is no fault.
+    """
+    started_again = "is started again: its Python process took longer"
+    return lambda said: "" if started_again in said else said
+
+
 @pytest.fixture
 def sockets_left_open() -> Iterator[None]:
     """For tests with kafka-python, which leaves sockets to the collector: what Python warns of

@@ -23,6 +23,7 @@ ASSETS = (
     *("css", "js", "png", "jpg", "jpeg", "gif", "ico"),
     *("svg", "webp", "woff", "woff2", "ttf", "map"),
 )
+LIMIT_S = 500
 CRAWLER_WORDS = ("bot", "crawl", "spider", "slurp")
 
 
@@ -112,17 +113,17 @@ def rows(output, name):
     }
 
 
-def run_demo(output, *arguments):
+def run_demo(complaints, output, *arguments):
     """Run it to its end; its lines."""
     done = subprocess.run(
         [sys.executable, "-m", "ottla", "demo", "--output", str(output), *arguments],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         check=False,
         env=dict(os.environ, PYTHONIOENCODING="utf-8"),
     )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert (done.returncode, complaints(done.stderr)) == (0, ""), done.stdout + done.stderr
     return done.stdout.splitlines()
 
 
@@ -160,13 +161,13 @@ def needs_java(spark):
     """The demo's own process needs what the session of the tests needs."""
 
 
-def test_demo_of_a_real_log(needs_java, access_log, tmp_path):
+def test_demo_of_a_real_log(needs_java, complaints, access_log, tmp_path):
     """Every line of the log is accounted for, and every figure is that of a plain script."""
     lines = access_log.read_text(encoding="utf-8").splitlines()
     figures = Figures(lines)
     output = tmp_path / "demo-output"
 
-    printed = run_demo(output, "--log", str(access_log))
+    printed = run_demo(complaints, output, "--log", str(access_log))
 
     assert printed[-1] == "demo: 10000 events in, 10000 read by the pipeline, 0 lost, 0 duplicated"
     assert "9,999 parsed + 1 malformed = 10,000 rows; 1 in web-traffic.dead-letter" in printed
@@ -180,7 +181,7 @@ def test_demo_of_a_real_log(needs_java, access_log, tmp_path):
     check_report(output, "10,000", f"{top:,}", "events in", "lost", "2015-05-17 10:05")
 
 
-def test_demo_of_generated_events(needs_java, tmp_path):
+def test_demo_of_generated_events(needs_java, complaints, tmp_path):
     """Without a log it says what it makes up; what a former run left is replaced, nothing else."""
     from ottla.pipelines.site_activity import SiteActivity
 
@@ -191,7 +192,7 @@ def test_demo_of_generated_events(needs_java, tmp_path):
     (output / "mine.txt").write_text("keep")
     figures = Figures(line.decode() for line in SiteActivity(7, 3000).lines())
 
-    printed = run_demo(output, "--events", "3000", "--seed", "7")
+    printed = run_demo(complaints, output, "--events", "3000", "--seed", "7")
 
     assert printed[0] == "events: 3,000 generated events (no log was given; seed 7)"
     assert printed[-1] == "demo: 3000 events in, 3000 read by the pipeline, 0 lost, 0 duplicated"

@@ -13,6 +13,7 @@ import ottla
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.access_log import read_lines, requests
+from ottla.pipelines.patient_query import PatientQuery
 from ottla.warehouse.delta import DeltaHome, open_delta
 from ottla.warehouse.layouts import Layout
 from ottla.warehouse.places import Place, WarehouseError
@@ -23,6 +24,7 @@ from ottla.warehouse.warehouse_load import LoadOptions, WarehouseLoad
 
 pytestmark = pytest.mark.spark
 
+WAIT_S = 60
 FIELDS = "client string, time timestamp, path string, status int, size bigint"
 
 
@@ -225,7 +227,9 @@ def test_stream_appends_each_batch_once(spark, broker, topic, tmp_path):
         reader = spark.readStream.format("ottla").options(**source, maxOffsetsPerTrigger=20)
         stream = reader.option("startingOffsets", "earliest").load().writeStream
         stream = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-        stream.foreachBatch(AppendSink(place, ("partition",))).start().awaitTermination()
+        query = PatientQuery(stream.foreachBatch(AppendSink(place, ("partition",))))
+        while not query.wait(WAIT_S):
+            pass
 
     publish(broker, topic, numbers(0, 50))
     run()
