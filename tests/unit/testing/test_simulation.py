@@ -12,6 +12,8 @@ from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
 from ottla.testing.simulation.copier import Copier
 from ottla.testing.simulation.group_ledger import GroupLedger
+from ottla.testing.simulation.group_reader import GROUP, GroupReader
+from ottla.testing.simulation.group_removals import count_removals
 from ottla.testing.simulation.invariants import check_in_the_end
 from ottla.testing.simulation.process import SimulatedProcess
 from ottla.testing.simulation.workload import History, Reader, TopicMaker, Writer
@@ -116,6 +118,32 @@ def test_copies_in_transactions_are_made_once_though_a_copier_dies(world: World)
     assert world.run_until(lambda: len(history.seen.get(copy, {})) >= len(sent), 60_000)
     assert [value for _, value in sorted(history.seen[copy].items())] == sent
     assert history.violations == []
+
+
+def test_removed_group_is_known_by_its_log(world: World) -> None:
+    """One that all have left and that has no offsets; not one that goes on in the new protocol."""
+    period_ms = 60_000
+    settings = {**ONE_BROKER, "offsets_retention_check_interval_ms": period_ms}
+    cluster, history = SimulatedCluster(world, 1, **settings), History()
+    make_topic(world, cluster, history, "story")
+    ledger = GroupLedger(history)
+
+    def read_for_a_while(protocol: str) -> None:
+        member = GroupReader(cluster, "member", ledger, "story", protocol)
+        member.process.spawn(member.run(), "read in a group")
+        world.run(5_000)
+        member.is_told_to_stop = True
+        assert world.run_until(lambda: member.is_done, 60_000)
+
+    for protocol in ("classic", "consumer"):
+        read_for_a_while(protocol)
+        assert count_removals(cluster, GROUP) == 0
+    world.run(period_ms)
+    assert count_removals(cluster, GROUP) == 1
+
+    read_for_a_while("classic")
+    world.run(period_ms)
+    assert count_removals(cluster, GROUP) == 2
 
 
 def test_a_cut_link_holds_what_is_sent_until_it_is_healed(world: World) -> None:

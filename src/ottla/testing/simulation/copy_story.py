@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ottla.config.consumer_config import CONSUMER_PROTOCOL
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import Host
-from ottla.testing.simulation.copier import Copier
+from ottla.testing.simulation.copier import GROUP, Copier
 from ottla.testing.simulation.feature_raiser import FeatureRaiser
 from ottla.testing.simulation.group_ledger import GroupLedger
+from ottla.testing.simulation.group_removals import count_removals
 from ottla.testing.simulation.story import PARTITIONS, PEACE_LIMIT_MS, START_LIMIT_MS, TOPIC, Story
 from ottla.testing.simulation.workload import History, Reader
 
@@ -38,7 +40,7 @@ class CopyStory(Story):
         if draw() < SHARE_OF_CONSUMER_PROTOCOL:
             self._protocol = CONSUMER_PROTOCOL
         self._raises_epochs = draw() < SHARE_OF_RAISED_EPOCHS
-        self._ledger = GroupLedger(self.history)
+        self._ledger = GroupLedger(self.history, partial(count_removals, self.cluster, GROUP))
         self._copies = [TopicPartition(COPY, index) for index in range(PARTITIONS)]
 
     def _begin(self) -> None:

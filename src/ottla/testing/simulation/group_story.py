@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ottla.config.consumer_config import CONSUMER_PROTOCOL
 from ottla.testing.simulation.group_ledger import GroupLedger
-from ottla.testing.simulation.group_reader import GroupReader
+from ottla.testing.simulation.group_reader import GROUP, GroupReader
+from ottla.testing.simulation.group_removals import count_removals
 from ottla.testing.simulation.story import PEACE_LIMIT_MS, TOPIC, Story
 
 MEMBERS: Final = 2
@@ -29,7 +31,7 @@ class GroupStory(Story):
         self._members: list[GroupReader] = []
         super().__init__(seed)
         self._protocols = self.world.random.choice(PROTOCOLS)
-        self._ledger = GroupLedger(self.history)
+        self._ledger = GroupLedger(self.history, partial(count_removals, self.cluster, GROUP))
 
     def _begin(self) -> None:
         self._make_topic(TOPIC)

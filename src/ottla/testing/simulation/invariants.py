@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from uuid import UUID
 
-from ottla.record.record_batch import batches
+from ottla.record.record_batch import RecordBatch, batches
 from ottla.replication.partition import Partition
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
@@ -132,7 +132,17 @@ def replicas_of(cluster: SimulatedCluster, topic_partition: TopicPartition) -> l
 
 def records_of(partition: Partition, start: int, end: int) -> dict[int, bytes]:
     """The values in the log by offset, from one to another; control records and nulls left out."""
-    found: dict[int, bytes] = {}
+    return {
+        record.offset: record.value or b""
+        for batch in batches_of(partition, start, end)
+        if not batch.is_control
+        for record in batch.records()
+        if record.offset >= start
+    }
+
+
+def batches_of(partition: Partition, start: int, end: int) -> Iterator[RecordBatch]:
+    """The batches in the log from the one that holds `start` on; whole ones below `end`."""
     log, offset = partition.log, start
     while offset < end:
         data = log.read(offset, 1 << 20, max_offset=end, min_one_message=True)
@@ -140,11 +150,7 @@ def records_of(partition: Partition, start: int, end: int) -> dict[int, bytes]:
             break
         for batch in batches(memoryview(data.records.read())):
             offset = batch.next_offset
-            if not batch.is_control:
-                for record in batch.records():
-                    if record.offset >= start:
-                        found[record.offset] = record.value or b""
-    return found
+            yield batch
 
 
 def check_in_the_end(cluster: SimulatedCluster, history: History, topic: str) -> list[str]:
