@@ -31,6 +31,8 @@ class Member:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "reconnect.backoff.max.ms": 200,
+                # Questions that wait for a dead broker are given up long before the test is.
+                "socket.timeout.ms": SESSION_MS,
                 **settings,
                 **QUIET,
             }
