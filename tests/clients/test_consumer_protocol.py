@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from members import LIMIT_SECONDS, poll_until, shares
 
-from ottla import Admin, NewTopic
+from ottla import Admin, NewTopic, OffsetAndMetadata, TopicPartition
 
 PARTITIONS = 6
 RECORDS = 20
@@ -82,6 +82,19 @@ def fill(servers: str, *topics: str, partitions: int = PARTITIONS) -> None:
     assert producer.flush(LIMIT_SECONDS) == 0
 
 
+def commit_beginnings(servers: str, group: str, topic: str) -> None:
+    """Tell the group where the partitions begin.
+
+    librdkafka asks for the beginning, and again if it is told of a rebalance before the answer is
+    there; the timer of the answer that comes too late takes it back there half a second later.
+    """
+    beginnings = {
+        TopicPartition(topic, number): OffsetAndMetadata(0) for number in range(PARTITIONS)
+    }
+    with Admin(servers) as admin:
+        admin.alter_group_offsets(group, beginnings)
+
+
 def everything_read(members) -> Counter:
     return Counter(record for member in members for record in member.read)
 
@@ -89,6 +102,7 @@ def everything_read(members) -> Counter:
 def test_members_share_topics_old_and_new(servers):
     """Three join one after another, topics appear, and each record is read once."""
     fill(servers, "first")
+    commit_beginnings(servers, "g", "first")
     members = [Member(servers, "g", "^first$", "^later.*") for _ in range(3)]
     poll_until(members, lambda: shares(members) == [2, 2, 2])
 
@@ -107,7 +121,7 @@ def test_members_share_topics_old_and_new(servers):
     assert sum(len(member.assignment) for member in group.members) == PARTITIONS + 3
     for member in members:
         member.consumer.close()
-    assert not any(member.errors for member in members)
+    assert [member.errors for member in members] == [[], [], []]
 
 
 def test_classic_group_goes_on_as_a_consumer_group_when_it_is_empty(servers):

@@ -138,7 +138,9 @@ def partitions_given_away_before_they_are_revoked(patch: pytest.MonkeyPatch) -> 
 
 def commits_of_stale_epochs_are_taken(patch: pytest.MonkeyPatch) -> None:
     """Who was a member of a consumer group may commit, whatever has become of its partitions."""
-    patch.setattr(offset_commits, "_check_epoch", lambda group, committer: ErrorCode.NONE)
+    patch.setattr(
+        offset_commits, "_check_epoch", lambda group, committer, committed: ErrorCode.NONE
+    )
 
 
 PLANTS: dict[Plant, type[Story]] = {

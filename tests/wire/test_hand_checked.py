@@ -40,6 +40,7 @@ from ottla.protocol.offsets_topic import (
     OffsetCommitKey,
     OffsetCommitValue,
     StoredClassicProtocol,
+    StoredOwnedPartitions,
     StoredRacks,
     StoredTopic,
     StoredTopicPartitions,
@@ -265,10 +266,14 @@ CONSUMER_GROUPS: list[tuple[Message, int, bytes]] = [
             member_epoch=9,
             previous_member_epoch=8,
             state=1,
-            assigned_partitions=stored_partitions(),
+            assigned_partitions=[StoredOwnedPartitions(topic_id=TOPIC_ID, partitions=[0, 3])],
+            partitions_pending_revocation=[
+                StoredOwnedPartitions(topic_id=TOPIC_ID, partitions=[5], assignment_epochs=[7])
+            ],
         ),
         0,
-        i16(0) + i32(9) + i32(8) + b"\1" + PARTITIONS + b"\1" + b"\0",
+        i16(0) + i32(9) + i32(8) + b"\1" + PARTITIONS
+        + b"\2" + TOPIC_ID.bytes + b"\2" + i32(5) + b"\1" + b"\0\5" + b"\2" + i32(7) + b"\0",
     ),
     (
         ConsumerGroupRegularExpressionKey(group="g", regular_expression="pay.*"),

@@ -178,6 +178,14 @@ class ConsumerGroupTargetAssignmentMemberValue(Message, versions="0", flexible="
     topic_partitions: list[StoredTopicPartitions] = field(Array(StoredTopicPartitions))
 
 
+class StoredOwnedPartitions(Struct):
+    """Partitions of one topic that a member has, each since an epoch of its own (KIP-1251)."""
+
+    topic_id: UUID = field(Uuid)
+    partitions: list[int] = field(Array(Int32))
+    assignment_epochs: list[int] | None = field(Array(Int32), nullable="0+", tag=0)
+
+
 class ConsumerGroupCurrentMemberAssignmentKey(Message, versions="8"):
     """The key of a member's current assignment."""
 
@@ -191,8 +199,8 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible=
     member_epoch: int = field(Int32)
     previous_member_epoch: int = field(Int32)
     state: int = field(Int8)
-    assigned_partitions: list[StoredTopicPartitions] = field(Array(StoredTopicPartitions))
-    partitions_pending_revocation: list[StoredTopicPartitions] = field(Array(StoredTopicPartitions))
+    assigned_partitions: list[StoredOwnedPartitions] = field(Array(StoredOwnedPartitions))
+    partitions_pending_revocation: list[StoredOwnedPartitions] = field(Array(StoredOwnedPartitions))
 
 
 class ConsumerGroupRegularExpressionKey(Message, versions="16"):

@@ -18,8 +18,8 @@ from ottla.protocol.offsets_topic import (
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    StoredOwnedPartitions,
     StoredTopic,
-    StoredTopicPartitions,
 )
 
 COMMIT_KEY = encode_versioned(OffsetCommitKey(group="g", topic="t", partition=2), 1)
@@ -115,14 +115,18 @@ def test_records_of_consumer_groups_are_json_with_kafkas_names():
         member_epoch=3,
         previous_member_epoch=2,
         state=1,
-        assigned_partitions=[StoredTopicPartitions(topic_id=UUID(int=1), partitions=[0, 2])],
+        assigned_partitions=[
+            StoredOwnedPartitions(topic_id=UUID(int=1), partitions=[0, 2], assignment_epochs=[3, 1])
+        ],
+        partitions_pending_revocation=[StoredOwnedPartitions(topic_id=UUID(int=1), partitions=[1])],
     )
 
     assert key_and_payload(key, encode_versioned(value, 0)) == (
         '{"type":"8","data":{"groupId":"g","memberId":"m"}}',
         '{"version":"0","data":{"memberEpoch":3,"previousMemberEpoch":2,"state":1,'
-        '"assignedPartitions":[{"topicId":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":[0,2]}],'
-        '"partitionsPendingRevocation":[]}}',
+        '"assignedPartitions":[{"topicId":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":[0,2],'
+        '"assignmentEpochs":[3,1]}],"partitionsPendingRevocation":'
+        '[{"topicId":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":[1]}]}}',
     )
     assert key_and_payload(key, None)[1] is None
 

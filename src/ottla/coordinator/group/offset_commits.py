@@ -82,7 +82,7 @@ class OffsetCommits:
                 on_committed(dict.fromkeys(offsets, unknown))
                 return
             group = self._manager.get_or_create_group(group_id)
-        error = self._check(group, committer)
+        error = self._check(group, committer, offsets)
         if error:
             on_committed(dict.fromkeys(offsets, error))
         else:
@@ -111,7 +111,7 @@ class OffsetCommits:
         is_empty = committer.generation_id < 0 and group.is_empty
         error = ErrorCode.NONE
         if not is_empty and committer.claims_membership:
-            error = check_generation(group, committer)
+            error = check_generation(group, committer, offsets)
         if error is ErrorCode.STALE_MEMBER_EPOCH:
             error = ErrorCode.ILLEGAL_GENERATION  # TxnOffsetCommit has no other word for it
         if not error and not group.offsets.admit(
@@ -138,12 +138,14 @@ class OffsetCommits:
             return dict(group.offsets.all())
         return {partition: group.offsets.get(partition) for partition in partitions}
 
-    def _check(self, group: Group, committer: Committer) -> ErrorCode:
+    def _check(
+        self, group: Group, committer: Committer, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
         if committer.generation_id < 0 and group.is_empty:
             return ErrorCode.NONE
         if not committer.claims_membership:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = check_generation(group, committer)
+        error = check_generation(group, committer, partitions)
         if error:
             return error
         if isinstance(group, ConsumerGroup):
@@ -186,10 +188,16 @@ class OffsetCommits:
         return len(value.metadata.encode("utf-8", "surrogatepass")) <= self._metadata_max_bytes
 
 
-def check_generation(group: Group, committer: Committer) -> ErrorCode:
-    """Whether the committer is a member of the group as it is now."""
+def check_generation(
+    group: Group, committer: Committer, partitions: Iterable[TopicPartition]
+) -> ErrorCode:
+    """Whether the committer is a member of the group as it is now.
+
+    A member of a consumer group that has not heard of its new epoch yet, as the heartbeat is still
+    on its way, may commit what it had in the old one and has ever since (KIP-1251).
+    """
     if isinstance(group, ConsumerGroup):
-        return _check_epoch(group, committer)
+        return _check_epoch(group, committer, partitions)
     assert isinstance(group, GroupMetadata)
     error = check_member(group, committer.member_id, committer.group_instance_id)
     if not error and committer.generation_id != group.generation_id:
@@ -201,15 +209,20 @@ def check_reader(group: Group | None, reader: Committer) -> ErrorCode:
     """Members of consumer groups read offsets in their epoch; all others may read them too."""
     if not isinstance(group, ConsumerGroup) or not reader.claims_membership:
         return ErrorCode.NONE
-    return _check_epoch(group, reader)
+    return _check_epoch(group, reader, None)
 
 
-def _check_epoch(group: ConsumerGroup, committer: Committer) -> ErrorCode:
+def _check_epoch(
+    group: ConsumerGroup, committer: Committer, committed: Iterable[TopicPartition] | None
+) -> ErrorCode:
     member = group.members.get(committer.member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if committer.generation_id != member.current.member_epoch:
-        if member.is_classic:
-            return ErrorCode.ILLEGAL_GENERATION
-        return ErrorCode.STALE_MEMBER_EPOCH
-    return ErrorCode.NONE
+    epoch = committer.generation_id
+    if epoch == member.current.member_epoch:
+        return ErrorCode.NONE
+    if member.is_classic:
+        return ErrorCode.ILLEGAL_GENERATION
+    if committed is not None and all(group.has_had(member, p, epoch) for p in committed):
+        return ErrorCode.NONE
+    return ErrorCode.STALE_MEMBER_EPOCH

@@ -137,6 +137,13 @@ class ConsumerGroup(Group):
         """Whether no other member owns the partition."""
         return self._owners.get(partition, member_id) == member_id
 
+    def has_had(self, member: ConsumerMember, partition: TopicPartition, epoch: int) -> bool:
+        """Whether the partition was the member's in the epoch, and has been ever since."""
+        topic = self.topics.get(partition.topic)
+        return topic is not None and member.current.has_had(
+            TopicIdPartition(topic.topic_id, partition.partition), epoch
+        )
+
     @property
     def classic_members(self) -> list[ConsumerMember]:
         """Those that speak the classic protocol."""

@@ -5,8 +5,9 @@ A record without a value deletes its key. Tombstones and values of one change st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
+from uuid import UUID
 
 from ottla.coordinator.group.consumer.member import (
     Assignment,
@@ -38,6 +39,7 @@ from ottla.protocol.offsets_topic import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
     StoredClassicProtocol,
+    StoredOwnedPartitions,
     StoredTopic,
     StoredTopicPartitions,
 )
@@ -162,8 +164,8 @@ def current_assignment_value(current: CurrentAssignment) -> bytes:
             member_epoch=current.member_epoch,
             previous_member_epoch=current.previous_member_epoch,
             state=current.state,
-            assigned_partitions=_stored_partitions(current.assigned),
-            partitions_pending_revocation=_stored_partitions(current.pending_revocation),
+            assigned_partitions=_owned_partitions(current, current.assigned),
+            partitions_pending_revocation=_owned_partitions(current, current.pending_revocation),
         )
     )
 
@@ -181,7 +183,26 @@ def read_current_assignment(value: ConsumerGroupCurrentMemberAssignmentValue) ->
         state=state,
         assigned=read_partitions(value.assigned_partitions),
         pending_revocation=read_partitions(value.partitions_pending_revocation),
+        assignment_epochs=dict(
+            _read_epochs([*value.assigned_partitions, *value.partitions_pending_revocation])
+        ),
     )
+
+
+def _read_epochs(
+    stored: Iterable[StoredOwnedPartitions],
+) -> Iterator[tuple[TopicIdPartition, int]]:
+    """Nothing of topics that were stored without epochs, as brokers before KIP-1251 did."""
+    for topic in stored:
+        if topic.assignment_epochs is None:
+            continue
+        if len(topic.assignment_epochs) != len(topic.partitions):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"{len(topic.partitions)} partitions have {len(topic.assignment_epochs)} epochs",
+            )
+        for partition, epoch in zip(topic.partitions, topic.assignment_epochs, strict=True):
+            yield TopicIdPartition(topic.topic_id, partition), epoch
 
 
 def regex_key(group_id: str, regex: str) -> bytes:
@@ -196,7 +217,9 @@ def regex_value(topics: Iterable[str], version: int, now_ms: int) -> bytes:
     )
 
 
-def read_partitions(stored: Iterable[StoredTopicPartitions]) -> Assignment:
+def read_partitions(
+    stored: Iterable[StoredTopicPartitions] | Iterable[StoredOwnedPartitions],
+) -> Assignment:
     return frozenset(
         TopicIdPartition(topic.topic_id, partition)
         for topic in stored
@@ -209,6 +232,28 @@ def _stored_partitions(partitions: Assignment) -> list[StoredTopicPartitions]:
         StoredTopicPartitions(topic_id=topic_id, partitions=numbers)
         for topic_id, numbers in by_topic(partitions).items()
     ]
+
+
+def _owned_partitions(
+    current: CurrentAssignment, partitions: Assignment
+) -> list[StoredOwnedPartitions]:
+    return [
+        StoredOwnedPartitions(
+            topic_id=topic_id,
+            partitions=numbers,
+            assignment_epochs=_known_epochs(current, topic_id, numbers),
+        )
+        for topic_id, numbers in by_topic(partitions).items()
+    ]
+
+
+def _known_epochs(
+    current: CurrentAssignment, topic_id: UUID, numbers: list[int]
+) -> list[int] | None:
+    """Since when each is the member's, or None if one has no epoch of its own."""
+    since = current.assignment_epochs
+    owned = [TopicIdPartition(topic_id, number) for number in numbers]
+    return [since[partition] for partition in owned] if since.keys() >= set(owned) else None
 
 
 def _key(key: Message) -> bytes:

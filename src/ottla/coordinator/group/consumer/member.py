@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -22,6 +23,9 @@ class TopicIdPartition(NamedTuple):
 
 Assignment = frozenset[TopicIdPartition]
 NO_PARTITIONS: Final[Assignment] = frozenset()
+
+AssignmentEpochs = Mapping[TopicIdPartition, int]
+NO_EPOCHS: Final[AssignmentEpochs] = MappingProxyType({})
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
@@ -73,18 +77,28 @@ class MemberDetails(NamedTuple):
 
 
 class CurrentAssignment(NamedTuple):
-    """Where a member is. Partitions that are pending revocation are still its own."""
+    """Where a member is. Partitions that are pending revocation are still its own.
+
+    `assignment_epochs` has the epoch since which the member has had a partition without a break;
+    where it is not known, as after the member has begun anew, the present epoch counts (KIP-1251).
+    """
 
     member_epoch: int = 0
     previous_member_epoch: int = 0
     state: MemberState = MemberState.STABLE
     assigned: Assignment = NO_PARTITIONS
     pending_revocation: Assignment = NO_PARTITIONS
+    assignment_epochs: AssignmentEpochs = NO_EPOCHS
 
     @property
     def owned(self) -> Assignment:
         """All partitions that nobody else may read."""
         return self.assigned | self.pending_revocation
+
+    def has_had(self, partition: TopicIdPartition, epoch: int) -> bool:
+        """Whether the partition was the member's in the epoch, and has been ever since."""
+        since = self.assignment_epochs.get(partition, self.member_epoch)
+        return since <= epoch <= self.member_epoch
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether the member has what the target assignment of the epoch gives it."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ottla.coordinator.group.consumer.member import (
     NO_PARTITIONS,
     Assignment,
+    AssignmentEpochs,
     CurrentAssignment,
     MemberState,
     TopicIdPartition,
@@ -40,6 +41,7 @@ def next_assignment(
             state=MemberState.UNREVOKED_PARTITIONS,
             assigned=kept,
             pending_revocation=leaving,
+            assignment_epochs=_epochs(current, current.assigned, target_epoch),
         )
     free = frozenset(filter(is_free, target - kept))
     has_all = len(kept) + len(free) == len(target)
@@ -49,7 +51,13 @@ def next_assignment(
         state=MemberState.STABLE if has_all else MemberState.UNRELEASED_PARTITIONS,
         assigned=kept | free,
         pending_revocation=NO_PARTITIONS,
+        assignment_epochs=_epochs(current, kept | free, target_epoch),
     )
     # A member that goes on waiting in the same epoch is not written again.
     is_same = following._replace(previous_member_epoch=current.previous_member_epoch) == current
     return current if is_same else following
+
+
+def _epochs(current: CurrentAssignment, partitions: Assignment, epoch: int) -> AssignmentEpochs:
+    """Those of before, and the new epoch for what comes now or whose own is not known."""
+    return {partition: current.assignment_epochs.get(partition, epoch) for partition in partitions}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from consumer_group_world import ConsumerWorld
+from consumer_group_world import ConsumerWorld, Peer
 
 from ottla.coordinator.group.offset_commits import Committer
 from ottla.errors import ErrorCode
@@ -34,6 +34,61 @@ def test_commit_is_the_members_in_its_epoch(world, member, epoch, error):
 
     assert world.commit(5, member, epoch).value is error
     assert world.committed() == (5 if error is ErrorCode.NONE else None)
+
+
+def test_member_commits_in_its_old_epoch_what_it_still_has():
+    """Its heartbeat is on the way when it closes, also to a new coordinator (KIP-1251)."""
+    world = ConsumerWorld({"t": 2})
+    a, b = world.members("a", "b")
+    old = a.epoch
+    (kept,) = (number for _, number in a.owned)
+    world.quit(b)
+    world.settle(a)
+    assert a.epoch > old
+    assert len(a.owned) == 2
+
+    world.reload()
+
+    stale = ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit(5, "a", old, partition=kept).value is ErrorCode.NONE
+    assert world.commit(5, "a", old, partition=1 - kept).value is stale
+    assert world.commit(5, "a", a.epoch, partition=1 - kept).value is ErrorCode.NONE
+    assert world.commit(6, "a", 0, partition=kept).value is stale
+    assert world.commit(6, "a", old, topic="never read").value is stale
+    assert world.committed(partition=kept) == 5
+
+
+def test_member_that_began_anew_commits_nothing_in_an_old_epoch(world):
+    """It has given up all that it had then."""
+    (a,) = world.members("a")
+    old = a.epoch
+    other = Peer("b")
+    world.join(other, "u")
+    world.rejoin(a)
+    world.settle(a, other)
+    assert (a.epoch > old, a.owned) == (True, {("t", 0)})
+
+    assert world.commit(5, "a", old).value is ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_member_commits_what_it_gives_up_and_nothing_after():
+    """Nor once the partition is its own again, in the epoch of before."""
+    world = ConsumerWorld({"t": 2})
+    (a,) = world.members("a")
+    old = a.epoch
+    b = Peer("b")
+    world.join(b)
+    world.beat(a)
+    (lost,) = {0, 1} - {number for _, number in a.owned}
+    assert world.commit(5, "a", a.epoch, partition=lost).value is ErrorCode.NONE
+
+    world.settle(a, b)
+
+    assert world.commit(6, "a", old, partition=lost).value is ErrorCode.STALE_MEMBER_EPOCH
+    world.quit(b)
+    world.settle(a)
+    assert world.commit(6, "a", old, partition=lost).value is ErrorCode.STALE_MEMBER_EPOCH
+    assert world.committed(partition=lost) == 5
 
 
 def test_member_must_know_what_a_stale_epoch_is(world):

@@ -14,8 +14,9 @@ from ottla.coordinator.group.consumer.reconciliation import next_assignment
 
 P0, P1, P2 = (TopicIdPartition(UUID(int=1), number) for number in range(3))
 STABLE, UNREVOKED, UNRELEASED = MemberState
-HAS_TWO = CurrentAssignment(5, 4, STABLE, frozenset({P0, P1}))
-REVOKES = CurrentAssignment(5, 5, UNREVOKED, frozenset({P0}), frozenset({P1}))
+SINCE = {P0: 2, P1: 5}
+HAS_TWO = CurrentAssignment(5, 4, STABLE, frozenset({P0, P1}), NO_PARTITIONS, SINCE)
+REVOKES = CurrentAssignment(5, 5, UNREVOKED, frozenset({P0}), frozenset({P1}), SINCE)
 
 
 def step(current, target, owned, free=(P0, P1, P2), epoch=6):
@@ -48,7 +49,7 @@ def test_member_that_says_nothing_has_not_revoked():
 def test_member_that_has_revoked_goes_on():
     """With all that is free."""
     assert step(REVOKES, {P0, P2}, frozenset({P0})) == CurrentAssignment(
-        6, 5, STABLE, frozenset({P0, P2})
+        6, 5, STABLE, frozenset({P0, P2}), NO_PARTITIONS, {P0: 2, P2: 6}
     )
 
 
@@ -56,7 +57,7 @@ def test_member_that_owns_nothing_need_not_revoke():
     """It has just joined again."""
     following = step(HAS_TWO, {P2}, NO_PARTITIONS)
 
-    assert following == CurrentAssignment(6, 5, STABLE, frozenset({P2}))
+    assert following == CurrentAssignment(6, 5, STABLE, frozenset({P2}), NO_PARTITIONS, {P2: 6})
 
 
 def test_member_waits_for_what_another_owns():
@@ -73,4 +74,20 @@ def test_target_may_change_while_a_member_revokes():
     """What it keeps may have to go as well."""
     following = step(REVOKES, {P2}, frozenset({P0}))
 
-    assert following == CurrentAssignment(5, 5, UNREVOKED, NO_PARTITIONS, frozenset({P0}))
+    assert following == CurrentAssignment(5, 5, UNREVOKED, NO_PARTITIONS, frozenset({P0}), {P0: 2})
+
+
+def test_partition_that_is_back_counts_from_its_new_epoch():
+    """As does what a member has that began anew: its old epochs are nobody's any more."""
+    gone = step(HAS_TWO, {P0}, frozenset({P0}))
+    back = step(gone, {P0, P1}, None, epoch=7)
+    anew = step(CurrentAssignment(assigned=frozenset({P0})), {P0}, NO_PARTITIONS, epoch=8)
+
+    assert back.assignment_epochs == {P0: 2, P1: 7}
+    assert anew.assignment_epochs == {P0: 8}
+
+
+def test_partition_was_a_members_from_its_epoch_to_the_present_one():
+    """Where the epoch is not known, only in the present one (KIP-1251)."""
+    assert [HAS_TWO.has_had(P0, epoch) for epoch in (1, 2, 5, 6)] == [False, True, True, False]
+    assert [HAS_TWO.has_had(P2, epoch) for epoch in (4, 5)] == [False, True]
