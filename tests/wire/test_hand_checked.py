@@ -8,6 +8,13 @@ from uuid import UUID
 
 import pytest
 
+from ottla.protocol.cluster_metadata import (
+    METADATA_RECORDS,
+    ConfigRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from ottla.protocol.leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -356,6 +363,22 @@ CHECKED: list[tuple[Message, int, bytes]] = [
     ),
 ]  # fmt: skip
 
+METADATA: list[tuple[Message, bytes]] = [
+    (
+        TopicRecord(name="orders", topic_id=TOPIC_ID),
+        compact(b"orders") + TOPIC_ID.bytes + b"\0",
+    ),
+    (
+        ConfigRecord(resource_type=2, resource_name="orders", name="retention.ms", value="99"),
+        b"\2" + compact(b"orders") + compact(b"retention.ms") + compact(b"99") + b"\0",
+    ),
+    (RemoveTopicRecord(topic_id=TOPIC_ID), TOPIC_ID.bytes + b"\0"),
+    (
+        ProducerIdsRecord(broker_id=1, broker_epoch=7, next_producer_id=2000),
+        i32(1) + i64(7) + i64(2000) + b"\0",
+    ),
+]  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("message", "version", "expected"),
@@ -379,6 +402,22 @@ def test_old_message_between_brokers_has_the_bytes_of_its_layout(
     """Versions without a peer are held to the schema by hand."""
     assert encode(message, version) == expected
     assert decode(type(message), version, expected) == message
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"), [pytest.param(*case, id=type(case[0]).__name__) for case in METADATA]
+)
+def test_record_of_the_cluster_metadata_has_the_bytes_of_its_layout(
+    record: Message, expected: bytes
+) -> None:
+    """Without the version, which stands in the frame around it."""
+    assert encode(record, 0) == expected
+    assert decode(type(record), 0, expected) == record
+
+
+def test_every_record_of_the_cluster_metadata_is_checked_here() -> None:
+    """Only a KRaft controller writes them."""
+    assert {type(record) for record, _ in METADATA} == set(METADATA_RECORDS.values())
 
 
 def test_every_version_of_the_stored_messages_is_checked_here() -> None:

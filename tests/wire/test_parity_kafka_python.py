@@ -18,6 +18,7 @@ from kafka.protocol.consumer.metadata import (
 
 from ottla.protocol.__main__ import messages
 from ottla.protocol.api_versions import ApiVersionsResponse
+from ottla.protocol.cluster_metadata import METADATA_RECORDS
 from ottla.protocol.header import decode_request_header, encode_request, encode_response
 from ottla.protocol.message import Message, Request, decode, encode, join
 from ottla.protocol.offsets_topic import VALUES
@@ -40,6 +41,7 @@ PEERS = dict(chain.from_iterable(vars(room).items() for room in ROOMS)) | {
 WITHOUT_PEER = {
     *(key.__name__ for key in VALUES),
     *(value.__name__ for value in VALUES.values()),
+    *(record.__name__ for record in METADATA_RECORDS.values()),
     *(
         f"{api}{kind}"
         for api in ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown")

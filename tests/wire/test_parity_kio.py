@@ -13,6 +13,7 @@ import pytest
 from kio.serial import entity_reader, entity_writer
 
 from ottla.protocol.__main__ import messages
+from ottla.protocol.cluster_metadata import METADATA_RECORDS
 from ottla.protocol.message import Message, decode, encode
 from ottla.protocol.offsets_topic import VALUES
 from ottla.protocol.types import Array
@@ -61,6 +62,7 @@ NOT_IN_KIO = {
     "GroupMetadataValue": range(5),
     **{key.__name__: range(key.min_version, key.max_version + 1) for key in VALUES},
     **{value.__name__: range(1) for value in VALUES.values() if value.max_version == 0},
+    **{record.__name__: range(1) for record in METADATA_RECORDS.values()},
 }
 CASES = [
     pytest.param(cls, version, id=f"{name}-v{version}")
