@@ -51,10 +51,12 @@ def test_leader_cut_from_zookeeper(story, world, is_controller):
     leader = controller if is_controller else others[0]
     name = f"F22 {'controller' if is_controller else 'leader'} without ZooKeeper"
     with story(name, assignment=led_by(leader)) as told:
-        # Nobody who is registered tells it that it leads no more: it keeps what it has been sent.
-        told.gap_limit_s = HUNG_S
+        # Nobody who is registered tells it that it leads no more: it keeps what it has been sent,
+        # and says to clients that it leads. They find its successor once they ask somebody else.
+        told.gap_limit_s = None
         world.network.isolate(end(leader), ZOOKEEPER)
         told.until_leader_is_not(leader)
+        told.until(lambda: not told.refuses(told.leader), "its successor takes records", HUNG_S)
         told.until(lambda: told.refuses(leader), "the old leader takes nothing")
         told.load.until_more()
         told.last(SESSION_S, 3 * SESSION_S)
