@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from chaos_load import PARTITIONS
 from chaos_world import BROKERS, SESSION_S
+from cluster_load import ClusterView
 
-from ottla import Admin, NewTopic
-from ottla.errors import ErrorCode, KafkaError
 from ottla.testing.broker_process import BrokerProcess
 
 LISTENERS = "REPLICATION://127.0.0.1:0,CLIENTS://127.0.0.1:0"
@@ -17,20 +16,8 @@ def until_controlled(told, world) -> None:
     """There is a controller, and it does its work."""
     told.until(lambda: world.controller != -1, "there is a controller")
     name = f"{told.topic}-after"
-    with Admin(world.bootstrap_servers) as admin:
-        told.until(lambda: is_created(admin, name), f"{name} is created")
+    ClusterView(world.bootstrap_servers).create(name, 1, len(BROKERS))
     told.until(lambda: world.in_sync(name) == set(BROKERS), f"{name} is there")
-
-
-def is_created(admin: Admin, name: str) -> bool:
-    """Create it, unless the controller has yet to hear that all brokers are back."""
-    try:
-        admin.create_topics([NewTopic(name, 1, len(BROKERS))])
-    except KafkaError as error:
-        if error.error is not ErrorCode.INVALID_REPLICATION_FACTOR:
-            raise
-        return False
-    return True
 
 
 @pytest.mark.parametrize("seconds", [SESSION_S / 4, 3 * SESSION_S])

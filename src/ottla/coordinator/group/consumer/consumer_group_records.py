@@ -199,7 +199,8 @@ def _read_epochs(
         if len(topic.assignment_epochs) != len(topic.partitions):
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"{len(topic.partitions)} partitions have {len(topic.assignment_epochs)} epochs",
+                f"topic {topic.topic_id} has {len(topic.assignment_epochs)} assignment epochs "
+                f"for {len(topic.partitions)} partitions; each must have one",
             )
         for partition, epoch in zip(topic.partitions, topic.assignment_epochs, strict=True):
             yield TopicIdPartition(topic.topic_id, partition), epoch
