@@ -156,10 +156,14 @@ class Controller:
         results = await self._do(
             "delete topics", lambda active: active.administration.delete_topics(names)
         )
-        deletion = active.core.deletion
-        await asyncio.gather(
-            *(deletion.settled(name) for name, error in results.items() if error is None)
-        )
+        begun = [name for name, error in results.items() if error is None]
+        settled = map(active.core.deletion.settled, begun)
+        outcomes = await asyncio.gather(*settled, return_exceptions=True)
+        for name, outcome in zip(begun, outcomes, strict=True):
+            if isinstance(outcome, RegistryError):
+                results[name] = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
         return results
 
     async def alter_partitions(

@@ -17,6 +17,7 @@ from ottla.registry.tree import (
     Registry,
     RegistryError,
     Set,
+    Stat,
 )
 from ottla.registry.znodes import decode_controller, decode_epoch, encode_controller, encode_epoch
 
@@ -45,7 +46,7 @@ async def elect_controller(
     """Take /controller if nobody has it, and raise the epoch that fences predecessors.
 
     Both or nothing: there is no controller whose epoch another one has, too (KAFKA-6082).
-    None where another broker is the controller. Whoever calls this is not acting as it.
+    None where another broker is the controller. The caller must not act as the controller.
     """
     await _withdraw_unanswered(registry, broker_id)
     try:
@@ -56,7 +57,7 @@ async def elect_controller(
         except NodeExistsError:
             pass  # another broker of a new cluster was faster
         data, stat = await registry.get(paths.CONTROLLER_EPOCH)
-    epoch = decode_epoch(data) + 1
+    epoch = _last_epoch(data, stat) + 1
     try:
         _, written = await registry.multi(
             (
@@ -68,6 +69,16 @@ async def elect_controller(
         return None
     assert written is not None, "a registry says what a set has made of the node"
     return ControllerEpoch(epoch, written.version)
+
+
+def _last_epoch(data: bytes, stat: Stat) -> int:
+    """The epoch before the next one, also where the node was overwritten with something else."""
+    try:
+        return decode_epoch(data)
+    except KafkaError as error:
+        # Each election writes the node once: its version is no smaller than the last epoch.
+        logger.error("%s: %s; epoch %d comes next", paths.CONTROLLER_EPOCH, error, stat.version + 1)
+        return stat.version
 
 
 async def _withdraw_unanswered(registry: Registry, broker_id: int) -> None:

@@ -179,7 +179,7 @@ class TopicAdministration:
             self.core.deletion.mark((name,))
 
         results = await _each(names, str, delete)
-        await self.core.deletion.resume()
+        await self.core.deletion.release(name for name in names if results[name] is None)
         return results
 
     def _racks(self) -> dict[int, str | None]:

@@ -1,8 +1,9 @@
 """Topics that are to be deleted: they go when every replica has, those on dead brokers later.
 
-marked -> nobody is told of the topic any more -> every live replica is deleted
+marked -> brokers leave the topic out of their metadata -> every live replica is deleted
     -> all are gone: the topic's nodes are removed
     -> some are on dead brokers: the topic is ineligible until they are back
+    -> a node may not be removed: the topic is ineligible until somebody asks again
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ottla.controller.partition_status import PartitionStatus, ReplicaStatus
 from ottla.controller.replica_state_machine import ReplicaStateMachine
 from ottla.controller.topic_store import TopicStore
 from ottla.errors import ErrorCode, KafkaError
+from ottla.registry.tree import RegistryError, RegistryFailedError
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -27,7 +29,8 @@ logger = logging.getLogger(__name__)
 class TopicDeletion:
     """Carries deletions on as far as the live brokers allow.
 
-    `ineligible` are the topics to be deleted that wait for dead brokers.
+    `ineligible` are the topics to be deleted that wait: for dead brokers, or, with the error of
+    the registry that refused to remove one of their nodes, for another request or controller.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class TopicDeletion:
         self.partitions = partitions
         self.replicas = replicas
         self.batch = batch
-        self.ineligible: dict[str, None] = {}
+        self.ineligible: dict[str, KafkaError | None] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 
     def mark(self, topics: Iterable[str]) -> None:
@@ -60,7 +63,7 @@ class TopicDeletion:
                 self._wake(topic)
 
     async def release(self, topics: Iterable[str]) -> None:
-        """What these waited for has happened: go on."""
+        """Go on with these: what they waited for has happened, or a client asks again."""
         known = [topic for topic in topics if topic in self.context.topics_to_delete]
         if known:
             for topic in known:
@@ -68,14 +71,14 @@ class TopicDeletion:
             await self.resume()
 
     def settled(self, topic: str) -> asyncio.Future[None]:
-        """Done when the topic is gone, or has to wait for a broker."""
+        """Done when the topic is gone or has to wait for a broker; it raises what was refused."""
         if self.batch.is_over:
             raise _abandoned()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if topic in self.context.topics_to_delete and topic not in self.ineligible:
             self._waiting.setdefault(topic, []).append(future)
         else:
-            future.set_result(None)
+            _settle(future, self.ineligible.get(topic))
         return future
 
     def abandon(self) -> None:
@@ -90,10 +93,12 @@ class TopicDeletion:
     async def resume(self) -> None:
         """Finish what can be finished, and begin with what can be begun."""
         for topic in list(self.context.topics_to_delete):
+            if topic in self.ineligible:
+                continue
             statuses = self._statuses(topic)
             if statuses <= {ReplicaStatus.DELETION_SUCCESSFUL}:
-                await self._complete(topic)
-            elif topic not in self.ineligible and ReplicaStatus.DELETION_STARTED not in statuses:
+                await self._finish(topic)
+            elif ReplicaStatus.DELETION_STARTED not in statuses:
                 await self._begin(topic)
 
     async def on_answer(self, broker_id: int, answers: Mapping[TopicPartition, ErrorCode]) -> None:
@@ -152,24 +157,47 @@ class TopicDeletion:
         self.replicas.start_deletion(live)
         await self.fail(dead)
 
-    async def _complete(self, topic: str) -> None:
+    async def _finish(self, topic: str) -> None:
+        """Remove the topic's nodes; where one is refused, as by an ACL, the topic has to wait."""
+        try:
+            await self._remove_nodes(topic)
+        except RegistryFailedError:
+            raise
+        except RegistryError as error:
+            logger.error(
+                "topic %s has no records left, but it cannot be deleted: %s; "
+                "delete it again once that is mended",
+                topic,
+                error,
+            )
+            self.ineligible[topic] = error
+            self._wake(topic)
+            return
         context = self.context
         self.replicas.forget(context.replicas_of(context.topics[topic].partitions))
+        context.remove_topic(topic)
+        self._wake(topic)
+        logger.info("deleted topic %s", topic)
+
+    async def _remove_nodes(self, topic: str) -> None:
         overrides = await self.configs.plan(TOPICS, topic, None)
         if overrides.operations:
             await self.store.fenced.write(*overrides.operations)
         if overrides.has_news:  # while there is somebody to tell it again, if this one dies
             await self.configs.notify(TOPICS, topic)
         await self.store.remove(topic)
-        context.remove_topic(topic)
-        self.ineligible.pop(topic, None)
-        self._wake(topic)
-        logger.info("deleted topic %s", topic)
 
     def _wake(self, topic: str) -> None:
         for future in self._waiting.pop(topic, ()):
             if not future.done():
-                future.set_result(None)
+                _settle(future, self.ineligible.get(topic))
+
+
+def _settle(future: asyncio.Future[None], refusal: KafkaError | None) -> None:
+    if refusal is None:
+        future.set_result(None)
+    else:
+        future.set_exception(refusal)
 
 
 def _abandoned() -> KafkaError:

@@ -193,7 +193,9 @@ class TopicStore(TopicReader):
     async def remove(self, name: str) -> None:
         """Forget the topic, and with its last node that it was to be deleted."""
         below = await self._tree(paths.topic(name))
-        await self.fenced.write_each([(Delete(path),) for path in below[:-1]])
+        for outcome in await self.fenced.write_each([(Delete(path),) for path in below[:-1]]):
+            if isinstance(outcome, RegistryError):
+                raise outcome
         last = [Delete(path) for path in below[-1:]]
         if await self.registry.exists(paths.delete_topic(name)) is not None:
             last.append(Delete(paths.delete_topic(name)))

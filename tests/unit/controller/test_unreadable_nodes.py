@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.entity_configs import TOPICS
+from ottla.controller.entity_configs import TOPICS, EntityConfigs
 from ottla.controller.new_topic import NewTopic
 from ottla.controller.partition_state_machine import PartitionStateMachine
 from ottla.controller.topic_changes import TopicChanges
@@ -138,6 +138,59 @@ def test_node_beside_the_brokers_is_no_broker(world):
 
     assert list(world.controller.context.brokers) == [0]
     assert world.state(T1).leader == 0
+
+
+@pytest.mark.parametrize("path", [paths.config(TOPICS, "t"), paths.partition("t", 0)])
+def test_topic_whose_nodes_may_not_be_removed_waits(world, monkeypatch, caplog, path):
+    """One controller after the other gave up at it, and the client never got an answer."""
+    multi = EmbeddedRegistry.multi
+
+    async def do_what_is_permitted(self, operations):
+        if Delete(path) in operations:
+            raise RegistryError(f"{path}: ZooKeeper's ACLs do not permit it")
+        return await multi(self, operations)
+
+    with monkeypatch.context() as context:
+        context.setattr(EmbeddedRegistry, "multi", do_what_is_permitted)
+        refused = world.run(world.controller.delete_topics(["t"]))["t"]
+        world.runtime.advance(10_000)
+
+        assert path in str(refused)
+        assert world.controller.context.epoch == 1
+        assert list(world.controller.context.topics_to_delete) == ["t"]
+        assert caplog.text.count("topic t has no records left, but it cannot be deleted") == 1
+        world.create(NewTopic("u", assignment={0: (1, 0)}))
+        assert world.state(TopicPartition("u", 0)).leader == 1
+    assert world.run(world.controller.delete_topics(["t"])) == {"t": None}
+    assert world.run(world.registry.children(paths.TOPICS)) == ["u"]
+    assert world.run(world.registry.children(paths.DELETE_TOPICS)) == []
+
+
+def test_topic_whose_nodes_may_not_be_removed_is_tried_by_the_next_controller(world, monkeypatch):
+    """The mark of its deletion is in the registry, whichever controller reads it."""
+
+    async def refuse(self, entity_type, entity_name, config):
+        raise RegistryError("ZooKeeper's ACLs do not permit it")
+
+    with monkeypatch.context() as context:
+        context.setattr(EntityConfigs, "plan", refuse)
+        world.run(world.controller.delete_topics(["t"]))
+    world.restart()
+
+    assert world.run(world.registry.children(paths.TOPICS)) == []
+
+
+def test_epoch_that_was_overwritten_is_counted_by_its_node(world, caplog):
+    """No controller was elected any more: each attempt failed at the node, once a second."""
+    world.run(world.registry.set(paths.CONTROLLER_EPOCH, b"{spoilt"))
+    world.kill(1)
+    world.runtime.advance(2000)
+
+    assert world.controller.is_active
+    assert world.controller.context.epoch == 3
+    assert world.data(paths.CONTROLLER_EPOCH) == b"3"
+    assert world.state(T0).leader == 0
+    assert caplog.text.count("/controller_epoch: ") == 1
 
 
 def test_controller_that_cannot_begin_makes_room(world, monkeypatch, caplog):
