@@ -219,6 +219,8 @@ class Log(ReadableLog):
 
     def relocate(self, log_dir: LogDir, directory: str, synced_offset: int) -> list[File]:
         """Go on with equal files elsewhere; returns the old ones, which may still be read from."""
+        self.log_dir.log_count -= 1
+        log_dir.log_count += 1
         self.dir, self.log_dir = directory, log_dir
         self.producer_state_manager.directory = directory
         self.leader_epoch_cache.relocate(f"{directory}/{LEADER_EPOCH_CHECKPOINT}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
@@ -48,6 +48,7 @@ class MetaProperties(NamedTuple):
 class LogDir:
     """A log directory. Once it is offline it stays so until the broker is started again.
 
+    `log_count` is how many partitions have their log in it, as the log manager counts them.
     A failed fsync is never tried again and believed: the kernel may have dropped the data.
     """
 
@@ -58,6 +59,7 @@ class LogDir:
         "disk",
         "high_watermarks",
         "is_offline",
+        "log_count",
         "log_start_offsets",
         "path",
         "recovery_points",
@@ -69,6 +71,7 @@ class LogDir:
         self.disk = disk
         self.path = path.rstrip("/") or "/"
         self.is_offline = False
+        self.log_count = 0
         self._on_failure = on_failure
         self._lock: DiskLock | None = None
         self.recovery_points = self._checkpoint(RECOVERY_POINT_CHECKPOINT)
@@ -171,3 +174,10 @@ class LogDir:
 
     def _checkpoint(self, name: str) -> OffsetCheckpoint:
         return OffsetCheckpoint(self.disk, self.file(name))
+
+
+def with_fewest_logs(live_dirs: Sequence[LogDir]) -> LogDir:
+    """Where a new partition goes; KAFKA_STORAGE_ERROR if no directory is left."""
+    if not live_dirs:
+        raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
+    return min(live_dirs, key=lambda log_dir: log_dir.log_count)

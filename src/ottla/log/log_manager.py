@@ -22,7 +22,7 @@ from ottla.config.topic_config import TopicConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log import Log
-from ottla.log.log_dir import LogDir, MetaProperties
+from ottla.log.log_dir import LogDir, MetaProperties, with_fewest_logs
 from ottla.log.log_files import MOVE_MARK, check_topic_name, deleted_dir_name, stray_dir_name
 from ottla.log.log_loading import DirContents, LogLoader
 from ottla.log.log_retention import delete_old_segments
@@ -140,7 +140,9 @@ class LogManager:
             self.remove_later(path)
         for log in contents.logs:
             other = self._logs.get(log.topic_partition)
-            self._logs[log.topic_partition] = log if other is None else self._choose(log, other)
+            if other is not None:
+                log = self._choose(log, self._take_out(other))
+            self._put_in(log)
 
     def _choose(self, one: Log, other: Log) -> Log:
         """Of two logs of a partition, the one that goes further; the other one is deleted.
@@ -205,35 +207,32 @@ class LogManager:
         check_topic_name(topic_partition.topic)
         if topic_partition in self._unusable:
             raise self._unusable[topic_partition]
-        log_dir = self.moves.wanted_dir(topic_partition) or self._next_dir()
+        log_dir = self.moves.wanted_dir(topic_partition) or with_fewest_logs(self.live_dirs)
         try:
             loaded = load_log(self._loader.source(log_dir, topic_partition, is_clean=True))
         except OSError as error:
             raise log_dir.failed(error, f"creation of {topic_partition}") from error
         log = Log(self.runtime, log_dir, loaded, NO_UUID)
-        self._logs[topic_partition] = log
+        return self._put_in(log)
+
+    def _put_in(self, log: Log) -> Log:
+        self._logs[log.topic_partition] = log
+        log.log_dir.log_count += 1
         return log
 
-    def _next_dir(self) -> LogDir:
-        """The live directory with the fewest partitions."""
-        live = self.live_dirs
-        if len(live) == 1:
-            return live[0]  # not counted: it may have thousands, and there may be as many to come
-        counts = dict.fromkeys(live, 0)
-        for log in self._logs.values():
-            if log.log_dir in counts:
-                counts[log.log_dir] += 1
-        if not counts:
-            raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
-        return min(counts, key=counts.__getitem__)
+    def _take_out(self, log: Log) -> Log:
+        del self._logs[log.topic_partition]
+        log.log_dir.log_count -= 1
+        return log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
         """Delete a partition: its directory gets another name now and goes a little later."""
         self.moves.give_up(topic_partition)
         self._note_deletion()
-        log = self._logs.pop(topic_partition, None)
+        log = self._logs.get(topic_partition)
         if log is None:
             return
+        self._take_out(log)
         if log.log_dir.is_offline:
             log.is_deleted = True
             logger.warning("%s cannot be deleted: %s", log.dir, log.log_dir.offline_error())
@@ -259,7 +258,7 @@ class LogManager:
             topic_id,
             stray,
         )
-        del self._logs[topic_partition]
+        self._take_out(log)
         log.delete(stray, is_kept=True)
         self._note_deletion()
 

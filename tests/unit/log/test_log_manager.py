@@ -204,6 +204,21 @@ def test_new_partition_goes_to_the_directory_with_the_fewest():
     assert world.log(9).log_dir.path == "/data/b"
 
 
+def test_directories_know_how_many_logs_they_have():
+    """To choose one of them, every log of the broker was looked at, for each new partition."""
+    world = LogWorld(**{"log.dirs": "/data/a,/data/b"})
+    for partition in range(7):
+        world.log(partition)
+    world.manager.moves.alter(TopicPartition("topic", 0), "/data/b")
+    world.runtime.scheduler.run_ready()
+    world.manager.delete_log(TopicPartition("topic", 4))
+    before = [log_dir.log_count for log_dir in world.manager.dirs]
+    world.restart(clean=True)
+
+    assert before == [2, 4]
+    assert [log_dir.log_count for log_dir in world.manager.dirs] == before
+
+
 def test_topic_id_is_kept_with_the_partition(world: LogWorld):
     """A log of a deleted topic of the same name is not taken for it."""
     log = world.manager.get_or_create_log(PARTITION, TOPIC_ID)
