@@ -29,6 +29,7 @@ from ottla.log.log_rolling import LogRoller
 from ottla.log.log_segment import LogSegment
 from ottla.log.log_validator import AppendOrigin, LogValidator
 from ottla.log.partition_metadata import write_topic_id
+from ottla.log.producers.producer_state import NO_OFFSET
 from ottla.log.recovery import LoadedLog
 from ottla.log.segment_deletion import delete_directory, delete_segments
 from ottla.log.segments import Segments
@@ -107,9 +108,11 @@ class Log(ReadableLog):
         *,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        refused_end: int = NO_OFFSET,
     ) -> LogAppendInfo:
         """Append one batch: check it, stamp offset and epoch in place, and write it in one call.
 
+        `refused_end` says where the log ended when batches were refused a short while ago.
         Raises KafkaError with the code for the producer, and then nothing was appended.
         """
         if self.is_deleted or self.log_dir.is_offline:
@@ -121,7 +124,7 @@ class Log(ReadableLog):
         if batch.producer_id >= 0:
             if origin is not CLIENT:
                 self.producer_state_manager.check_coordinator(batch)
-            elif (duplicate := self.producer_state_manager.check(batch)) is not None:
+            elif (duplicate := self.producer_state_manager.check(batch, refused_end)) is not None:
                 is_append_time = self._validator.is_log_append_time
                 awaits_flush = self._flusher.awaits(duplicate.last_offset)
                 return info_of_duplicate(

@@ -163,12 +163,19 @@ class Partition:
         if leading is None:
             raise self._not_leader()
         if required_acks == ACKS_ALL and len(leading.in_sync.committed) < leading.min_isr:
+            leading.note_refusal()
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic_partition}: {len(leading.in_sync.committed)} in-sync replicas are "
                 f"fewer than min.insync.replicas={leading.min_isr}",
             )
-        info = self.log.append_as_leader(records, self.leader_epoch, now_ms=now_ms, origin=origin)
+        info = self.log.append_as_leader(
+            records,
+            self.leader_epoch,
+            now_ms=now_ms,
+            origin=origin,
+            refused_end=leading.refused_end(),
+        )
         leading.maybe_increment_high_watermark()
         return info
 

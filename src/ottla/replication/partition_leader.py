@@ -18,6 +18,7 @@ from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
+from ottla.log.producers.producer_state import NO_OFFSET
 from ottla.replication.cluster import Cluster
 from ottla.replication.in_sync_replicas import InSyncReplicas
 from ottla.replication.replica_state import UNKNOWN_EPOCH, ReplicaState
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 # The controller has refused a change: it is not asked again with every fetch.
 RETRY_BACKOFF_MS: Final = 1_000
+# What a client had sent before it heard of a refusal is answered, or given up, within its
+# request.timeout.ms, which is 30 s by default.
+PIPELINE_MS: Final = 30_000
 
 
 class PartitionLeader:
@@ -44,6 +48,8 @@ class PartitionLeader:
         "_lag_ms",
         "_may_propose_at_ms",
         "_on_progress",
+        "_refused_at_ms",
+        "_refused_end",
         "broker_id",
         "epoch_start_offset",
         "followers",
@@ -74,6 +80,7 @@ class PartitionLeader:
         self._lag_ms = lag_ms
         self._on_progress = on_progress
         self._may_propose_at_ms = clock.monotonic_ms()
+        self.note_refusal()  # this broker did not lead until now
         log.leader_epoch_cache.assign(state.leader_epoch, log.log_end_offset)
         self._set_followers(state)
         self.maybe_increment_high_watermark()
@@ -144,6 +151,25 @@ class PartitionLeader:
     def has_enough_replicas(self) -> bool:
         """Whether a write with acks=all may be acknowledged, now that it is committed."""
         return len(self.in_sync.maximal) >= self.min_isr
+
+    # -- refusing
+
+    def note_refusal(self) -> None:
+        """Batches are refused until now: others of the same pipeline may come later."""
+        self._refused_end = self.log.log_end_offset
+        self._refused_at_ms = self._clock.monotonic_ms()
+
+    def refused_end(self) -> int:
+        """Where the log ended when batches were last refused here.
+
+        -1 if that is `PIPELINE_MS` ago: no client has a batch on its way that it sent before.
+        """
+        if (
+            self._refused_end != NO_OFFSET
+            and self._clock.monotonic_ms() - self._refused_at_ms > PIPELINE_MS
+        ):
+            self._refused_end = NO_OFFSET
+        return self._refused_end
 
     # -- followers
 

@@ -333,10 +333,12 @@ class ReplicaWorld:
             self.runtime.advance(min(ms, 100))
             self.run()
 
-    def append(self, broker_id, *values, acks=ACKS_ALL, timeout_ms=5_000, topic_partition=T0):
+    def append(
+        self, broker_id, *values, acks=ACKS_ALL, timeout_ms=5_000, topic_partition=T0, **header
+    ):
         """Produce one batch; returns the list that the answer goes to."""
         answers = []
-        batch = build_batch([(1_000, None, value, ()) for value in values])
+        batch = build_batch([(1_000, None, value, ()) for value in values], **header)
         self.brokers[broker_id].manager.append_records(
             timeout_ms,
             acks,

@@ -21,6 +21,11 @@ def next_sequence(sequence: int) -> int:
     return 0 if sequence == MAX_SEQUENCE else sequence + 1
 
 
+def is_behind(sequence: int, later: int) -> bool:
+    """Whether `later` comes after a sequence number, by less than half of all there are."""
+    return 0 < (later - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2
+
+
 class BatchMetadata(NamedTuple):
     """Sequence and place of a batch that was appended."""
 
@@ -58,6 +63,10 @@ class ProducerState:
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
         """The retained batch that this one repeats, if it does."""

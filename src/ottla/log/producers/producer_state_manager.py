@@ -12,6 +12,13 @@ Which batch may come next, for a producer with epoch e and last sequence s:
     an epoch above e       0
     an epoch below e       none: the producer has been fenced
 
+Another one is refused with OUT_OF_ORDER_SEQUENCE_NUMBER: a record was lost. But where this broker
+has refused batches a short while ago, because it did not lead yet or had too few in-sync replicas,
+the ones that are missing may be among those, while later ones of the same pipeline arrive. Until
+the producer has written again, they are refused with NOT_LEADER_OR_FOLLOWER, so that all are sent
+again in order. (librdkafka raises its epoch after a gap, and then sends again whatever is not
+acknowledged, in all partitions; what was appended under the old epoch would be there twice.)
+
 A transactional batch of a client opens a transaction only where the coordinator has confirmed that
 the partition belongs to one (KIP-890): a batch that comes late, after its transaction has ended,
 would open one that nobody ends. While a transaction is open, and until its marker is replicated,
@@ -34,8 +41,10 @@ from ottla.log.producers.producer_snapshot import (
 )
 from ottla.log.producers.producer_state import (
     NO_OFFSET,
+    NO_SEQUENCE,
     BatchMetadata,
     ProducerState,
+    is_behind,
     next_sequence,
 )
 from ottla.record.control_record import EndTransactionMarker, parse_end_transaction_marker
@@ -146,12 +155,17 @@ class ProducerStateManager:
 
     # -- appending
 
-    def check(self, batch: RecordBatch) -> BatchMetadata | None:
-        """The batch that this one repeats, or None if it may be appended; else KafkaError."""
+    def check(self, batch: RecordBatch, refused_end: int = NO_OFFSET) -> BatchMetadata | None:
+        """The batch that this one repeats, or None if it may be appended; else KafkaError.
+
+        `refused_end` says where the log ended when batches were refused a short while ago.
+        """
         state = self.producers.get(batch.producer_id)
         if state is None:
             if batch.attributes & TRANSACTIONAL_FLAG:
                 self._check_transaction(batch, state)
+            if batch.base_sequence and refused_end != NO_OFFSET:
+                raise self._overtook(batch, NO_SEQUENCE)
             return None
         epoch, sequence = batch.producer_epoch, batch.base_sequence
         if epoch < state.producer_epoch:
@@ -166,10 +180,21 @@ class ProducerStateManager:
                 return duplicate
         elif sequence == 0:
             return None
+        last = state.last_sequence if epoch == state.producer_epoch else NO_SEQUENCE
+        if state.last_offset < refused_end and is_behind(last, sequence):
+            raise self._overtook(batch, last)
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"{self.topic_partition}: producer {batch.producer_id} with epoch {epoch} sent "
             f"sequence {sequence} after {state.last_sequence} of epoch {state.producer_epoch}",
+        )
+
+    def _overtook(self, batch: RecordBatch, last_sequence: int) -> KafkaError:
+        return KafkaError.of(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"{self.topic_partition}: producer {batch.producer_id} with epoch "
+            f"{batch.producer_epoch} sent sequence {batch.base_sequence} after {last_sequence}; "
+            "what lies between may have been refused a short while ago",
         )
 
     def check_coordinator(self, batch: RecordBatch) -> None:

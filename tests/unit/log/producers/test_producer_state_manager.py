@@ -9,7 +9,7 @@ from log_world import NOW_MS, PARTITION, new_batch
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.indexes.txn_index import AbortedTxn
-from ottla.log.producers.producer_state import BatchMetadata
+from ottla.log.producers.producer_state import NO_SEQUENCE, BatchMetadata, is_behind
 from ottla.log.producers.producer_state_manager import ProducerStateManager
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch
@@ -134,6 +134,54 @@ def test_newer_epoch_begins_with_zero():
     assert error_of(manager, 1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(manager, 0, epoch=1)
     append(manager, 1, epoch=1)
+
+
+@pytest.mark.parametrize(("sequence", "epoch"), [(2, 0), (1, 1)])
+def test_gap_behind_refused_batches_is_not_a_lost_record(sequence, epoch):
+    """Batches were refused when the log ended at 101: those that are missing are sent again."""
+    manager = new_manager()
+    append(manager, 0)
+    late = batch(sequence, epoch=epoch)
+
+    with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+        manager.check(late, refused_end=101)
+    with pytest.raises(KafkaError, match="OUT_OF_ORDER"):
+        manager.check(late, refused_end=100)  # the producer has written since
+
+
+def test_unknown_producer_begins_with_zero_where_batches_were_refused():
+    """Its first batch may be among those: what follows must not be taken in its place."""
+    manager = new_manager()
+
+    with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+        manager.check(batch(1), refused_end=0)
+    assert manager.check(batch(0), refused_end=0) is None
+
+
+def test_step_back_is_out_of_order_also_behind_refused_batches():
+    """A batch that comes before what was written was never overtaken by it."""
+    manager = new_manager()
+    for sequence in range(7):
+        append(manager, sequence)
+
+    with pytest.raises(KafkaError, match="OUT_OF_ORDER"):
+        manager.check(batch(1), refused_end=200)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "later", "expected"),
+    [
+        (0, 1, True),
+        (MAX_SEQUENCE, 0, True),
+        (NO_SEQUENCE, 5, True),
+        (1, 0, False),
+        (5, 5, False),
+        (0, MAX_SEQUENCE, False),
+    ],
+)
+def test_sequence_is_behind_the_ones_that_come_next(sequence, later, expected):
+    """Numbers wrap, so half of them come after any one."""
+    assert is_behind(sequence, later) is expected
 
 
 def test_older_epoch_is_fenced():

@@ -1,0 +1,102 @@
+"""Batches of one pipeline, of which the broker refuses the first and could take the others.
+
+librdkafka has five of them in flight, and after a gap sends again whatever is not acknowledged in
+any partition, under a new epoch: what was appended under the old one is there twice.
+"""
+
+from __future__ import annotations
+
+import pytest
+from replica_world import ReplicaWorld
+
+from ottla.config.topic_config import TopicConfig
+from ottla.errors import ErrorCode
+from ottla.replication.partition_leader import PIPELINE_MS
+
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def produce(world, broker_id, sequence, epoch=0):
+    """Send one batch of producer 7 with acks=all; returns its answer, once there is one."""
+    value = b"%d" % sequence
+    header = {"producer_id": 7, "producer_epoch": epoch, "base_sequence": sequence}
+    answers = world.append(broker_id, value, **header)
+    world.advance(500)
+    return answers[0].error
+
+
+@pytest.fixture
+def world():
+    """Broker 1 leads, and producer 7 has written sequence 0."""
+    world = ReplicaWorld()
+    world.create()
+    assert produce(world, 1, 0) is ErrorCode.NONE
+    yield world
+    world.close()
+
+
+def test_batch_that_overtakes_one_from_before_the_broker_led_is_sent_again_in_order(world):
+    """Two are in flight to the next leader, and it begins to lead between them."""
+    assert produce(world, 2, 1) is NOT_LEADER
+    world.elect(2)
+
+    assert produce(world, 2, 2) is NOT_LEADER
+    assert [produce(world, 2, sequence) for sequence in (1, 2)] == [ErrorCode.NONE] * 2
+    assert world.values(2) == [(0, b"0"), (1, b"1"), (2, b"2")]
+
+
+def test_first_batches_of_a_producer_do_not_overtake_each_other(world):
+    """A new leader knows nothing of the producer: its second batch must not be taken first."""
+    world.elect(2)
+    header = {"producer_id": 8, "producer_epoch": 0}
+
+    def error_of(sequence):
+        answers = world.append(2, b"new", base_sequence=sequence, **header)
+        world.advance(500)
+        return answers[0].error
+
+    assert [error_of(sequence) for sequence in (1, 0, 1)] == [
+        NOT_LEADER,
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+    ]
+
+
+def test_lost_record_is_found_out_once_the_producer_has_written_to_the_new_leader(world):
+    """What is missing behind a batch of this leader epoch, this leader has not refused."""
+    world.elect(2)
+    assert produce(world, 2, 1) is ErrorCode.NONE
+
+    assert produce(world, 2, 3) is OUT_OF_ORDER
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_lost_record_is_found_out_when_a_pipeline_can_have_no_more_batches(world, epoch):
+    """A gap that lasts is a lost record, in the producer's epoch and after it was raised."""
+    world.elect(2)
+    assert produce(world, 2, 3, epoch) is NOT_LEADER
+    world.advance(PIPELINE_MS)
+
+    assert produce(world, 2, 3, epoch) is OUT_OF_ORDER
+
+
+def test_batch_that_overtakes_one_from_before_there_were_enough_replicas_is_sent_again(world):
+    """There are enough in-sync replicas for acks=all from one batch of a pipeline to the next."""
+    world.advance(PIPELINE_MS + 1_000)
+    broker = world.brokers[1]
+
+    def require_in_sync(count):
+        settings = {"min.insync.replicas": str(count)}
+        broker.log().update_config(TopicConfig.of(broker.config, settings))
+
+    require_in_sync(4)
+    assert produce(world, 1, 1) is ErrorCode.NOT_ENOUGH_REPLICAS
+    require_in_sync(3)
+
+    assert produce(world, 1, 2) is NOT_LEADER
+    assert [produce(world, 1, sequence) for sequence in (1, 2, 4)] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        OUT_OF_ORDER,
+    ]
