@@ -6,6 +6,7 @@ import gzip
 import os
 import socket
 import struct
+import time
 import zlib
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from crc32c import crc32c
 from ottla.errors import ErrorCode
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.list_offsets import (
     ListOffsetsPartition,
@@ -305,6 +307,63 @@ def test_topic_names_cannot_leave_the_data_directory(victim, name):
     assert described.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert produce_error(victim, batch(), name) is not ErrorCode.NONE
     assert sorted(path.name for path in Path(victim.data_dir).iterdir()) == before
+
+
+def waiting_fetch(max_wait_ms=600_000):
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)
+    body = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1_000,
+        session_epoch=-1,
+        topics=[FetchTopic(topic="empty", partitions=[wanted])],
+    )
+    return encode_request(11, 1, "test", body)
+
+
+def open_descriptors(victim):
+    return len(os.listdir(f"/proc/{victim.pid}/fd"))
+
+
+@pytest.mark.parametrize("ahead", [1, 2], ids=["one request", "one more sent ahead"])
+def test_fetches_whose_clients_are_gone_keep_no_descriptors(victim, ahead):
+    """200 clients closed their connections while a fetch of ten minutes waited: all were kept."""
+    create_empty_topic(victim)
+    clients = [connect(victim) for _ in range(200)]
+    for client in clients:
+        client.sendall(ahead * waiting_fetch())
+    assert_alive(victim)
+    await_that(lambda: open_descriptors(victim) >= 200)
+    for client in clients:
+        client.close()
+
+    await_that(lambda: open_descriptors(victim) < 100)
+    assert_alive(victim)
+
+
+def test_half_closed_client_is_answered(victim):
+    """A client that has closed its side and still reads gets the answers that it waits for."""
+    create_empty_topic(victim)
+    with connect(victim) as client:
+        client.sendall(2 * waiting_fetch())
+        client.shutdown(socket.SHUT_WR)
+        for _ in range(2):
+            _, response = decode_response(FetchRequest, 11, receive(client))
+            assert response.responses[0].partitions[0].error_code == 0
+        assert receive(client) is None
+
+
+def create_empty_topic(victim):
+    topic = CreatableTopic(name="empty", num_partitions=1, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+    answer_to(victim, encode_request(5, 1, "test", request))
+
+
+def await_that(condition):
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from ottla.errors import LocalProtocolError
 from ottla.network.frame_buffer import FrameBuffer
 from ottla.network.outgoing import Outgoing, Part
 from ottla.network.transport import Transport
+from ottla.runtime import DelayedOperation
 
 # Why a connection takes no more requests at present. It is muted while any of them holds.
 IN_FLIGHT = 1  # a handler owes an answer
@@ -42,12 +43,14 @@ class Connection:
 
     __slots__ = (
         "_owner",
+        "awaited",
         "client_host",
         "client_port",
         "close_reason",
         "frames",
         "id",
         "interest",
+        "is_half_closed",
         "is_queued_to_send",
         "is_ready",
         "last_active_ms",
@@ -76,6 +79,9 @@ class Connection:
         self.client_host, self.client_port = client
         self.muted = 0
         self.close_reason = ""
+        self.awaited: DelayedOperation | None = None
+        # The client has closed its side: it sends no more, and may still read.
+        self.is_half_closed = False
         # The processor's notes.
         self.interest = 0  # what epoll watches for
         self.is_ready = False  # in the list of those with requests to be handled
@@ -109,6 +115,24 @@ class Connection:
         if not self.muted & CLOSING:
             self._owner.has_output(self)
 
+    def wait_for(self, operation: DelayedOperation) -> None:
+        """The request in flight is answered by this operation, which ends with the client."""
+        if self.muted & CLOSING:
+            operation.cancel()
+        elif self.is_half_closed:
+            operation.end_early()
+        else:
+            self.awaited = operation
+
+    def half_close(self) -> None:
+        """The client sends no more; it may be gone, or still read its answer.
+
+        TCP tells the two apart only when something is sent to the client.
+        """
+        self.is_half_closed = True
+        if self.awaited is not None:
+            self.awaited.end_early()
+
     def mute_until(self, deadline_ms: int) -> None:
         """Take no more requests before the monotonic clock reaches `deadline_ms` (throttling)."""
         if not self.muted & CLOSING:
@@ -119,6 +143,9 @@ class Connection:
         if not self.muted & CLOSING:
             self.muted |= CLOSING
             self.close_reason = reason
+            if self.awaited is not None:
+                self.awaited.cancel()
+                self.awaited = None
             self._owner.begin_close(self)
 
     def _end_request(self) -> None:
@@ -126,3 +153,4 @@ class Connection:
         if not self.muted & (IN_FLIGHT | CLOSING):
             raise LocalProtocolError(f"{self.id} was sent an answer without a request in flight")
         self.muted &= ~IN_FLIGHT
+        self.awaited = None

@@ -22,6 +22,9 @@ Facts about epoll that shape this file:
   So connections are closed after all events of the turn have been looked at.
 - It is used level-triggered: whatever a bounded turn leaves unread is simply reported again. Errors
   and hang-ups are reported even where nothing is asked for.
+- That a client has closed its side (EPOLLRDHUP) is reported where it is asked for, also behind
+  bytes that nobody reads. The client may be gone, or still read: a fetch that waits is answered
+  with what there is, which shows which it is; other requests go on, and the kernel probes.
 - It knows nothing of bytes that TLS has taken from a socket. `_readable_ahead` does.
 """
 
@@ -65,6 +68,8 @@ TURN_LARGE_SENDS = 16
 
 IN = select.EPOLLIN
 OUT = select.EPOLLOUT
+# Of a muted client: only that it closes its side.
+QUIET = select.EPOLLRDHUP
 
 
 class Processor:
@@ -217,9 +222,20 @@ class Processor:
             self._readable.append(connection)
         elif events & IN and connection.interest & IN:
             # Not before a client sends ahead of its answers is epoll told to be quiet about it.
-            self._watch(connection, connection.interest & ~IN)
+            self._watch(connection, QUIET)
+        elif events == QUIET:
+            self._watch(connection, 0)
+            self._half_close(connection)
         else:
             connection.close("the client has hung up")
+
+    def _half_close(self, connection: Connection) -> None:
+        try:
+            connection.transport.probe_peer()
+        except OSError:
+            connection.close("the client has hung up")
+        else:
+            connection.half_close()
 
     def _readable_ahead(self) -> list[Connection]:
         """Who may take requests of which TLS holds the bytes already."""
@@ -443,7 +459,7 @@ class Processor:
         elif connection.muted & STOPPING and not connection.muted & IN_FLIGHT:
             connection.close("the broker is stopping")
         elif connection.interest & OUT:
-            self._watch(connection, 0)
+            self._watch(connection, 0 if connection.is_half_closed else QUIET)
 
     # Close
 

@@ -6,6 +6,7 @@ from ottla.errors import LocalProtocolError
 from ottla.network.connection import Connection
 from ottla.protocol.header import RequestHeader, encode_response
 from ottla.protocol.message import Response
+from ottla.runtime import DelayedOperation
 
 
 class RequestContext:
@@ -45,6 +46,15 @@ class RequestContext:
         parts = encode_response(self.header, response)
         self._is_ended = True  # not before: a response that cannot be encoded is no answer
         self.connection.send(parts)
+
+    def wait_for(self, operation: DelayedOperation | None) -> None:
+        """`operation` gives the answer, unless it was given at once (None).
+
+        It is cancelled when the connection ends, and asked to end early when the client has closed
+        its side.
+        """
+        if operation is not None and not self._is_ended:
+            self.connection.wait_for(operation)
 
     def no_response(self) -> None:
         """End the request without an answer, as a produce with acks=0 wants it."""

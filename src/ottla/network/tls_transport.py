@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Final, cast
 
-from ottla.network.transport import send_read
+from ottla.network.transport import probe, send_read
 from ottla.runtime import Buffer, File
 
 CHUNK_BYTES: Final = 64 * 1024
@@ -134,6 +134,9 @@ class TlsTransport:
 
     def send_file(self, file: File, position: int, count: int) -> int:
         return self._finish() or send_read(self.send, file, position, count)
+
+    def probe_peer(self) -> None:
+        probe(self._socket)
 
     def close(self) -> None:
         """Say goodbye if the socket takes it, and close."""

@@ -11,6 +11,9 @@ from ottla.runtime import Buffer, File
 from ottla.runtime.network import USE_SYSTEM_DEFAULT, set_buffer_sizes
 
 READ_BYTES: Final = 128 * 1024
+# How soon, and how often, a client that has closed its side is asked whether it is still there.
+PROBE_SECONDS: Final = 5
+PROBES: Final = 3
 
 
 class Transport(Protocol):
@@ -36,6 +39,10 @@ class Transport(Protocol):
 
     def send_file(self, file: File, position: int, count: int) -> int:
         """Send a part of a file; less than `count` when the peer takes no more, 0 at its end."""
+        ...
+
+    def probe_peer(self) -> None:
+        """Have the kernel find out whether a peer that sends no more still exists."""
         ...
 
     def close(self) -> None: ...
@@ -64,6 +71,9 @@ class PlainTransport:
         if fd is None:
             return send_read(self.send, file, position, count)
         return os.sendfile(self._fd, fd, position, count)
+
+    def probe_peer(self) -> None:
+        probe(self._socket)
 
     def close(self) -> None:
         self._socket.close()
@@ -94,3 +104,14 @@ def tune_socket(endpoint: socket.socket, send_buffer_bytes: int) -> str:
     set_buffer_sizes(endpoint, send_buffer_bytes, USE_SYSTEM_DEFAULT)
     host, port = endpoint.getsockname()[:2]
     return f"{host}:{port}"
+
+
+def probe(endpoint: socket.socket) -> None:
+    """Have the kernel ask soon whether the peer still exists; if not, epoll reports a hang-up.
+
+    The kernel of a client that is gone keeps its half of the connection for a while (a minute on
+    Linux, `net.ipv4.tcp_fin_timeout`), and refuses the next probe.
+    """
+    endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_SECONDS)
+    endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_SECONDS)
+    endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)

@@ -161,10 +161,11 @@ class ReplicaManager:
         respond: Callable[[AppendResults], object],
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-    ) -> None:
+    ) -> DelayedProduce | None:
         """Append one batch to each partition; `respond` is called once `required_acks` have it.
 
         The memoryviews are written to (offset and epoch are stamped in place) and are not kept.
+        Returns what waits for the acknowledgement; None where `respond` was called at once.
         """
         now_ms = self.runtime.clock.now_ms()
         results = {
@@ -175,8 +176,9 @@ class ReplicaManager:
         if required_acks != ACKS_NONE and any(is_pending(tp, results[tp]) for tp in results):
             operation = DelayedProduce(timeout_ms, results, is_pending, respond)
             self.delayed.produces.watch(operation, list(results))
-        else:
-            respond(results)
+            return operation
+        respond(results)
+        return None
 
     def _append(
         self,
@@ -278,15 +280,18 @@ class ReplicaManager:
         params: FetchParams,
         partitions: Collection[FetchPartition],
         respond: Callable[[FetchResults], object],
-    ) -> None:
-        """Read from the partitions; waits up to `max_wait_ms` while there is too little."""
+    ) -> DelayedFetch | None:
+        """Read from the partitions; waits up to `max_wait_ms` while there is too little.
+
+        Returns what waits; None where `respond` was called at once.
+        """
         results = self.read_from_logs(params, partitions)
         if params.is_from_follower:
             self._reads.note_follower(params, partitions, results, self.delayed)
             respond = partial(self._answer_follower, respond)
         if params.max_wait_ms <= 0 or not partitions or is_satisfied(params, results):
             respond(results)
-            return
+            return None
         read = partial(self.read_from_logs, params, partitions)
         operation = DelayedFetch(params, read, respond)
         if params.is_from_follower:
@@ -294,6 +299,7 @@ class ReplicaManager:
         else:
             keys = [request.topic_partition for request in partitions]
             self.delayed.fetches.watch(operation, keys)
+        return operation
 
     def read_from_logs(
         self, params: FetchParams, partitions: Collection[FetchPartition]
@@ -331,7 +337,7 @@ class ReplicaManager:
         timeout_ms: int,
         offsets: Mapping[TopicPartition, int],
         respond: Callable[[DeleteResults], object],
-    ) -> None:
+    ) -> DelayedDeleteRecords:
         """Move log start offsets up; answered once all live replicas have done so."""
         wanted: dict[TopicPartition, int] = {}
         refused: DeleteResults = {}
@@ -345,6 +351,7 @@ class ReplicaManager:
         keys = list(wanted)
         operation = DelayedDeleteRecords(timeout_ms, wanted, refused, self._low_watermark, respond)
         self.delayed.delete_records.try_complete_else_watch(operation, keys)
+        return operation
 
     def _low_watermark(self, topic_partition: TopicPartition) -> int:
         return self.partition(topic_partition).low_watermark

@@ -2,7 +2,7 @@
 
 A produce with acks=all waits for replicas, a fetch for data, a join for the other members. Such
 an operation is watched under the keys of whatever can complete it, and has a time limit on the
-timing wheel. It ends exactly once: completed by a check, forced, or expired.
+timing wheel. It ends exactly once: completed by a check, forced, expired, or cancelled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CompletionListener(Protocol):
 class DelayedOperation(ABC):
     """Something to be done as soon as it can be, or when its time is up.
 
-    Invariant: `on_complete` runs exactly once, in whatever way the operation ends;
+    Invariant: `on_complete` runs exactly once, however the operation ends, unless it is cancelled;
     `on_expiration` runs after it if time ended it.
     """
 
@@ -56,14 +56,28 @@ class DelayedOperation(ABC):
         """Complete it now whatever is missing; False if it was completed before."""
         if self.is_completed:
             return False
+        self._end_wait()
+        self.on_complete()
+        return True
+
+    def cancel(self) -> None:
+        """End the wait without `on_complete`: the client that asked is gone."""
+        if not self.is_completed:
+            self._end_wait()
+
+    def end_early(self) -> None:
+        """The client has closed its side: complete now if it may be done with what there is.
+
+        Nothing by default: the operation goes on until it is done or its time is up.
+        """
+
+    def _end_wait(self) -> None:
         self.is_completed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._listener is not None:
             self._listener.forget(self)
-        self.on_complete()
-        return True
 
     def begin_wait(self, scheduler: Scheduler, listener: CompletionListener) -> None:
         """Let time end the wait after `delay_ms`, and tell `listener` how it ends."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla.errors import ErrorCode
 from ottla.record.conversion import Converted, down_convert, needs_down_conversion
-from ottla.replication.delayed_fetch import FetchResults
+from ottla.replication.delayed_fetch import DelayedFetch, FetchResults
 from ottla.replication.exchange import FetchParams, FetchPartition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import FileRegion
@@ -61,9 +61,9 @@ class MessageSetFetch:
         self.results: FetchResults = {}
         self.message_sets: MessageSets = {}
 
-    def start(self) -> None:
-        """Read, and wait for data if there are none, as any fetch does."""
-        self.replica_manager.fetch_records(self.params, self.partitions, self._take)
+    def start(self) -> DelayedFetch | None:
+        """Read, and wait for data if there are none, as any fetch does; returns what waits."""
+        return self.replica_manager.fetch_records(self.params, self.partitions, self._take)
 
     def _limited(self, request: FetchPartition) -> FetchPartition:
         partition = self.replica_manager.partitions.get(request.topic_partition)

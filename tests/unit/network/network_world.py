@@ -15,7 +15,7 @@ from ottla.network.connection import Connection
 from ottla.network.outgoing import Part
 from ottla.network.processor import Processor
 from ottla.network.transport import Transport
-from ottla.runtime import Runtime, SocketNetwork
+from ottla.runtime import DelayedOperation, Runtime, SocketNetwork
 from ottla.testing import MemoryDisk, MockBackground, MockClock, MockScheduler
 
 PATIENCE_S = 100
@@ -24,6 +24,23 @@ PATIENCE_S = 100
 def frame(body: bytes) -> bytes:
     """The body behind its size."""
     return struct.pack(">i", len(body)) + body
+
+
+class Poll(DelayedOperation):
+    """A request that waits, like a fetch: it may be answered early, and is released by `cancel`."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(600_000)
+        self.connection = connection
+
+    def try_complete(self) -> bool:
+        return False
+
+    def end_early(self) -> None:
+        self.force_complete()
+
+    def on_complete(self) -> None:
+        self.connection.send([frame(b"early")])
 
 
 class Client(socket.socket):
@@ -72,6 +89,7 @@ class NetworkWorld:
         self.answer: Callable[[Connection, memoryview], object] = self.echo
         self.requests: list[bytes] = []
         self.connections: list[Connection] = []
+        self.polls: list[Poll] = []
         self.complete_delayed: Callable[[], object] = lambda: None
         self.processor = Processor(
             self.runtime, self.config, self.on_request, self.on_complete_delayed
@@ -96,6 +114,11 @@ class NetworkWorld:
 
     def hold(self, connection: Connection, request: memoryview) -> None:
         """An answer that is given later."""
+
+    def poll(self, connection: Connection, request: memoryview) -> None:
+        """An answer that waits until somebody ends the wait."""
+        self.polls.append(Poll(connection))
+        connection.wait_for(self.polls[-1])
 
     def respond_with(self, parts: Iterable[Part]) -> None:
         """From now on, answer with these parts."""

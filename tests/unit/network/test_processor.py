@@ -12,6 +12,7 @@ from network_world import NetworkWorld, frame
 
 from ottla.errors import RemoteProtocolError
 from ottla.network.connection import Connection
+from ottla.network.transport import PROBE_SECONDS
 
 MANY = [f"request {number}".encode() for number in range(40)]
 
@@ -246,6 +247,73 @@ def test_client_that_closes_its_side_still_gets_the_answer_in_flight(world: Netw
 
     assert world.receive(client, 9) == frame(b"heard")
     assert world.is_closed(client)
+
+
+def test_client_that_closes_while_its_fetch_waits_is_forgotten_at_once(
+    world: NetworkWorld,
+) -> None:
+    """200 waiting fetches without clients kept 200 descriptors, until their time was up."""
+    world.answer = world.poll
+    clients = [world.connect() for _ in range(20)]
+    for client in clients[:10]:
+        world.send(client, frame(b"fetch"))
+    for client in clients[10:]:
+        world.send(client, frame(b"fetch") + frame(b"sent ahead"))
+    world.until(lambda: len(world.requests) == 20)
+    for client in clients:
+        client.close()
+    world.until(lambda: world.processor.connection_count == 0)
+
+    assert all(poll.is_completed for poll in world.polls)
+
+
+def test_client_that_closes_its_side_while_its_fetches_wait_gets_an_answer_to_each(
+    world: NetworkWorld,
+) -> None:
+    """It may be reading still: a fetch may be answered early, and those behind it as well."""
+    client = world.connect()
+    world.answer = world.poll
+    world.send(client, frame(b"first") + frame(b"second"))
+    world.until(lambda: world.requests)
+    world.send(client, frame(b"third"))
+    client.shutdown(socket.SHUT_WR)
+
+    assert world.receive(client, 27) == 3 * frame(b"early")
+    assert world.is_closed(client)
+    assert world.requests == [b"first", b"second", b"third"]
+
+
+def test_reset_releases_what_the_client_waited_for(world: NetworkWorld) -> None:
+    """Nothing is read for an answer that goes nowhere."""
+    client = world.connect()
+    world.answer = world.poll
+    world.send(client, frame(b"fetch"))
+    world.until(lambda: world.polls)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()  # with linger 0: a reset
+    world.until(lambda: world.processor.connection_count == 0)
+
+    assert world.polls[0].is_completed
+    assert not world.connections[0].outgoing
+
+
+def test_half_closed_client_that_waits_for_another_answer_is_probed(world: NetworkWorld) -> None:
+    """It cannot be answered early: the kernel asks soon whether anybody is there."""
+    client = world.connect()
+    world.answer = world.hold
+    world.send(client, frame(b"join"))
+    world.until(lambda: world.requests)
+    client.shutdown(socket.SHUT_WR)
+    world.until(lambda: world.connections[0].is_half_closed)
+
+    served = socket.socket(fileno=socket.dup(world.connections[0].transport.fileno()))
+    with served:
+        assert served.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == PROBE_SECONDS
+        assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == PROBE_SECONDS
+    world.turn(10)
+    world.connections[0].send([frame(b"heard")])
+    assert world.receive(client, 9) == frame(b"heard")
 
 
 def test_numbers_of_closed_descriptors_are_used_again(world: NetworkWorld) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -252,6 +253,36 @@ def test_hang_up_is_noticed(tls: TlsWorld) -> None:
     rude.socket.close()
 
     tls.world.until(lambda: tls.world.processor.connection_count == 0)
+
+
+def test_hang_up_while_a_fetch_waits_is_noticed(tls: TlsWorld) -> None:
+    """With goodbye or without; it kept its descriptor until the fetch had waited its time."""
+    polite, rude = tls.connect(), tls.connect()
+    tls.world.answer = tls.world.poll
+    for client in (polite, rude):
+        client.send(frame(b"fetch"))
+    tls.world.until(lambda: len(tls.world.polls) == 2)
+    with pytest.raises(Exception, match="read"):
+        polite.end.tls.unwrap()
+    tls.world.send(polite.socket, polite.end.outbox)
+    polite.socket.close()
+    rude.socket.close()
+
+    tls.world.until(lambda: tls.world.processor.connection_count == 0)
+
+
+def test_half_closed_client_gets_the_answer_to_its_fetch(tls: TlsWorld) -> None:
+    """It has said goodbye and closed its side of TCP, and still reads."""
+    client = tls.connect()
+    tls.world.answer = tls.world.poll
+    client.send(frame(b"fetch"))
+    tls.world.until(lambda: tls.world.polls)
+    with pytest.raises(Exception, match="read"):
+        client.end.tls.unwrap()
+    tls.world.send(client.socket, client.end.outbox)
+    client.socket.shutdown(socket.SHUT_WR)
+
+    assert client.receive(9) == frame(b"early")
 
 
 def test_random_bytes_after_the_handshake_are_closed(tls: TlsWorld) -> None:

@@ -57,6 +57,8 @@ class TlsEnd:
             self.has_ended = True
         except ssl.SSLWantReadError:
             pass
+        except ssl.SSLZeroReturnError:  # in place of b"", after a goodbye of our own
+            self.has_ended = True
 
 
 class TlsClient:

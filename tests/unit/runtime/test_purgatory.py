@@ -211,3 +211,21 @@ def test_complete_all_leaves_nobody_waiting(purgatory: DelayedOperationPurgatory
 
     assert all(operation.is_completed for operation in operations)
     assert (purgatory.watched, purgatory.delayed) == (0, 0)
+
+
+def test_cancelled_operation_is_released_without_being_done(
+    runtime: MockRuntime, purgatory: DelayedOperationPurgatory[str]
+) -> None:
+    """Its client has gone: neither a check nor its time limit completes it, and nothing is kept."""
+    operation = Wait(delay_ms=100)
+    purgatory.try_complete_else_watch(operation, ["a", "b"])
+    operation.cancel()
+    operation.cancel()
+    operation.can_complete = True
+    runtime.scheduler.advance(200)
+    for key in ("a", "b"):
+        assert purgatory.check_and_complete(key) == 0
+
+    assert operation.events == ["try"]
+    assert not operation.force_complete()
+    assert (purgatory.watched, purgatory.delayed) == (0, 0)

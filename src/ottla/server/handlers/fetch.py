@@ -83,7 +83,8 @@ class FetchHandler:
         if context.api_version < FIRST_VERSION_WITH_ZSTD:
             self._fetch_for_old_reader(context, params, fetch, respond)
         else:
-            self.replica_manager.fetch_records(params, fetch.partitions, respond)
+            operation = self.replica_manager.fetch_records(params, fetch.partitions, respond)
+            context.wait_for(operation)
         return None
 
     def _fetch_for_old_reader(
@@ -111,16 +112,20 @@ class FetchHandler:
             context.close_connection(f"down-conversion failed: {error!r}")
 
         if version >= FIRST_VERSION_WITH_BATCHES:
-            self.replica_manager.fetch_records(params, fetch.partitions, respond_with_batches)
+            operation = self.replica_manager.fetch_records(
+                params, fetch.partitions, respond_with_batches
+            )
+            context.wait_for(operation)
             return
-        MessageSetFetch(
+        message_set_fetch = MessageSetFetch(
             self.replica_manager,
             params,
             list(fetch.partitions),
             version,
             respond_with_message_sets,
             fail,
-        ).start()
+        )
+        context.wait_for(message_set_fetch.start())
 
     def _refuse_unreadable(self, results: FetchResults, api_version: int) -> None:
         """Topics stored with zstd (KIP-110), and those that are not to be converted (KIP-283)."""

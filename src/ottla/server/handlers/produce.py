@@ -79,9 +79,12 @@ class ProduceHandler:
             answer(context, body, {**refused, **appended} if refused else appended)
 
         if body.transactional_id is None:
-            self.replica_manager.append_records(body.timeout_ms, body.acks, entries, respond)
+            operation = self.replica_manager.append_records(
+                body.timeout_ms, body.acks, entries, respond
+            )
+            context.wait_for(operation)
         else:
-            self.transactional.append(body, context.api_version, entries, respond)
+            self.transactional.append(context, body, entries, respond)
 
     def _from_message_set(
         self, topic_partition: TopicPartition, records: memoryview | None

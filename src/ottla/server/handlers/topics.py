@@ -196,7 +196,7 @@ class TopicsHandler:
         def respond(results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
             context.respond(_delete_records_response({**results, **refused}))
 
-        self.replica_manager.delete_records(body.timeout_ms, offsets, respond)
+        context.wait_for(self.replica_manager.delete_records(body.timeout_ms, offsets, respond))
 
     async def _within(
         self,

@@ -14,6 +14,7 @@ from typing import Final
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.errors import ErrorCode
+from ottla.network.request import RequestContext
 from ottla.protocol.produce import ProduceRequest
 from ottla.record.record_batch import TRANSACTIONAL_FLAG
 from ottla.replication.delayed_produce import AppendResults
@@ -46,8 +47,8 @@ class TransactionalProduce:
 
     def append(
         self,
+        context: RequestContext,
         body: ProduceRequest,
-        api_version: int,
         entries: dict[TopicPartition, memoryview],
         respond: Callable[[AppendResults], object],
     ) -> None:
@@ -59,18 +60,20 @@ class TransactionalProduce:
             if attributes & TRANSACTIONAL_FLAG:
                 producers.add((producer[0], producer[1]))
                 transactional.append(topic_partition)
+        api_version = context.api_version
         is_answered = False
 
         def on_verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
             nonlocal is_answered
             is_answered = True
             refused = {tp: unverified(error, api_version) for tp, error in errors.items()}
-            self.replica_manager.append_records(
+            operation = self.replica_manager.append_records(
                 body.timeout_ms,
                 body.acks,
                 {tp: records for tp, records in entries.items() if tp not in refused},
                 lambda appended: respond({**refused, **appended}),
             )
+            context.wait_for(operation)
 
         if not producers:
             on_verified({})

@@ -52,6 +52,9 @@ class StreamTransport:
     def send_file(self, file: File, position: int, count: int) -> int:
         return send_read(self.send, file, position, count)
 
+    def probe_peer(self) -> None:
+        """A simulated stream ends for both sides at once: there is nobody to ask."""
+
     def close(self) -> None:
         self._end.close()
 

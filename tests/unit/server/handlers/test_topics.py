@@ -282,7 +282,9 @@ def test_partitions_are_created(world):
 def test_records_are_deleted_where_they_may_be(world):
     """Not in internal topics, nor where no topic can be."""
     answers = []
-    context = SimpleNamespace(api_version=2, respond=answers.append)
+    context = SimpleNamespace(
+        api_version=2, respond=answers.append, wait_for=lambda operation: None
+    )
     body = DeleteRecordsRequest(
         topics=[
             DeleteRecordsTopic(
