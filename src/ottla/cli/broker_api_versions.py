@@ -30,7 +30,7 @@ class BrokerApiVersionsCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         servers = bootstrap_server(arguments)
         failed = 0
-        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+        with terminal.admin(servers, command_settings(arguments)) as admin:
             for node in sorted(admin.describe_cluster().nodes, key=lambda each: each.id):
                 try:
                     text = versions_text(admin.api_versions(node.id))

@@ -108,7 +108,7 @@ class ConfigsCommand(Command):
             return 0
         settings = command_settings(arguments)
         servers = bootstrap_server_or_zookeeper(arguments, settings)
-        with terminal.clients.admin(servers, settings) as admin:
+        with terminal.admin(servers, settings) as admin:
             if action == "--alter":
                 what = Entity(kind, str(name))
                 alter(admin, what, changes)

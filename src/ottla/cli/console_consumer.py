@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
@@ -18,20 +18,26 @@ from ottla.cli.options import (
     add_repeated,
     add_unused_zookeeper,
     bootstrap_server,
+    did_you_mean,
     key_values,
     one_of,
     require,
 )
 from ottla.cli.properties import load_properties
 from ottla.cli.terminal import Terminal
-from ottla.structs import TopicPartition
+from ottla.cli.topics.topic_filter import topic_pattern
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Consumer, ConsumerRecord
 
+    Follow = Callable[[], None]
+
 logger = logging.getLogger(__name__)
 
-POLL_MS: Final = 200  # how soon Ctrl-C is noticed while nothing arrives
+POLL_MS: Final = 200  # how soon Ctrl-C, or that nobody reads on, is noticed while nothing arrives
+LOOK_AGAIN_MS: Final = 30_000  # how soon new partitions are read without a group
 RECORDS_AT_A_TIME: Final = 5000
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -56,13 +62,18 @@ class ConsoleConsumerCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         check(arguments)
-        formatting = formatter(arguments.formatter, formatter_properties(arguments))
+        properties = formatter_properties(arguments)
+        formatting = formatter(arguments.formatter, properties, for_screen=terminal.shows_results)
         settings = consumer_settings(arguments)
+        servers = bootstrap_server(arguments)
         reader = _Reader(arguments, formatting, terminal)
-        with terminal.clients.consumer(bootstrap_server(arguments), settings) as consumer:
+        what = f"records of {arguments.topic or arguments.include} at {servers}"
+        with (
+            terminal.waiting_for(what),
+            terminal.clients.consumer(servers, settings) as consumer,
+        ):
             try:
-                position(consumer, arguments)
-                reader.read(consumer)
+                reader.read(consumer, position(consumer, arguments, settings))
             finally:
                 terminal.note(f"Processed a total of {reader.count} messages")
         if arguments.enable_systest_events:
@@ -177,13 +188,20 @@ def formatter_properties(arguments: Namespace) -> dict[str, str]:
 
 
 def consumer_settings(arguments: Namespace) -> dict[str, str]:
-    """The consumer's settings; without a group it gets a throw-away one that commits nothing."""
+    """The consumer's settings; without a group nothing is committed."""
     from_file = load_properties(arguments.consumer_config) if arguments.consumer_config else {}
     extra = key_values(arguments.consumer_property)
     settings = from_file | extra
     settings.pop("key.deserializer", None)
     settings.pop("value.deserializer", None)
-    settings |= _group_settings(arguments, from_file.get("group.id"), extra.get("group.id"))
+    groups = {arguments.group, from_file.get("group.id"), extra.get("group.id")} - {None, ""}
+    if len(groups) > 1:
+        raise UsageError(f"several groups are given: {', '.join(sorted(groups))}")
+    if groups and arguments.partition is None:
+        settings["group.id"] = groups.pop()
+    else:
+        settings.pop("group.id", None)
+        settings["enable.auto.commit"] = "false"
     wanted = "earliest" if arguments.from_beginning else "latest"
     reset = settings.setdefault("auto.offset.reset", wanted)
     if arguments.from_beginning and reset != "earliest":
@@ -192,29 +210,62 @@ def consumer_settings(arguments: Namespace) -> dict[str, str]:
         settings["isolation.level"] = arguments.isolation_level
     settings.setdefault("client.id", "console-consumer")
     settings.setdefault("max.poll.records", str(RECORDS_AT_A_TIME))
+    # A name that was typed wrong must not become a topic.
+    settings.setdefault("allow.auto.create.topics", "false")
     return settings
 
 
-def _group_settings(arguments: Namespace, *others: str | None) -> dict[str, str]:
-    from secrets import randbelow
+def position(consumer: Consumer, arguments: Namespace, settings: Mapping[str, str]) -> Follow:
+    """Begin to read what was asked for; what the answer does looks for new partitions of it.
 
-    groups = {group for group in (arguments.group, *others) if group}
-    if len(groups) > 1:
-        raise UsageError(f"several groups are given: {', '.join(sorted(groups))}")
-    if groups and arguments.partition is None:
-        return {"group.id": groups.pop()}
-    throw_away = f"console-consumer-{randbelow(100_000)}"
-    return {"group.id": throw_away, "enable.auto.commit": "false"}
-
-
-def position(consumer: Consumer, arguments: Namespace) -> None:
-    """Subscribe, or take the one partition and go to where reading starts."""
-    if arguments.include:
-        consumer.subscribe(pattern=arguments.include)
-    elif arguments.partition is None:
-        consumer.subscribe([arguments.topic])
-    else:
+    With a group the topics are subscribed to. Without one the partitions are assigned, which
+    needs no agreement with other members; auto.offset.reset says where reading starts.
+    """
+    if arguments.partition is not None:
         _take_partition(consumer, TopicPartition(arguments.topic, arguments.partition), arguments)
+        return lambda: None
+    if arguments.topic:
+        partitions_of(consumer, arguments.topic)  # it must be there
+    if "group.id" in settings:
+        if arguments.include:
+            consumer.subscribe(pattern=arguments.include)
+        else:
+            consumer.subscribe([arguments.topic])
+        return lambda: None
+    consumer.assign(chosen_partitions(consumer, arguments))
+
+    def follow() -> None:
+        now = chosen_partitions(consumer, arguments)
+        new = [partition for partition in now if partition not in consumer.assignment()]
+        if new:
+            consumer.assign(now)
+            consumer.seek_to_beginning(new)
+
+    return follow
+
+
+def chosen_partitions(consumer: Consumer, arguments: Namespace) -> list[TopicPartition]:
+    """All partitions of the topic, or of those that --include matches and are not internal."""
+    if arguments.topic:
+        return partitions_of(consumer, arguments.topic)
+    pattern = topic_pattern(arguments.include)
+    return [
+        TopicPartition(name, info.partition)
+        for name, partitions in sorted(consumer.list_topics().items())
+        if name not in INTERNAL_TOPICS and pattern.fullmatch(name)
+        for info in partitions
+    ]
+
+
+def partitions_of(consumer: Consumer, topic: str) -> list[TopicPartition]:
+    """The partitions of a topic; a CommandError with names like it where it does not exist."""
+    try:
+        return [TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)]
+    except KafkaError as error:
+        if error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        near = did_you_mean(topic, consumer.list_topics())
+        raise CommandError(f"topic '{topic}' does not exist{near}") from None
 
 
 def _take_partition(
@@ -224,7 +275,7 @@ def _take_partition(
     if arguments.from_beginning:
         start = "earliest"
     topic, partition = topic_partition
-    if partition not in (info.partition for info in consumer.partitions_for(topic)):
+    if topic_partition not in partitions_of(consumer, topic):
         raise CommandError(f"topic '{topic}' has no partition {partition}")
     consumer.assign([topic_partition])
     if start == "earliest":
@@ -232,7 +283,18 @@ def _take_partition(
     elif start == "latest":
         consumer.seek_to_end([topic_partition])
     else:
+        _check_offset(consumer, topic_partition, int(start))
         consumer.seek(topic_partition, int(start))
+
+
+def _check_offset(consumer: Consumer, partition: TopicPartition, offset: int) -> None:
+    """The offset must be in the log: auto.offset.reset would go elsewhere without a word."""
+    end = consumer.end_offsets([partition])[partition]
+    if offset > end:
+        raise CommandError(f"offset {offset} is beyond the end ({end}) of {partition}")
+    start = consumer.beginning_offsets([partition])[partition]
+    if offset < start:
+        raise CommandError(f"offset {offset} is before the start ({start}) of {partition}")
 
 
 class _Reader:
@@ -249,11 +311,11 @@ class _Reader:
         self.count = 0
         self.stopped = False
 
-    def read(self, consumer: Consumer) -> None:
+    def read(self, consumer: Consumer, follow: Follow) -> None:
         """Print records until told to stop; a signal waits for the poll that is under way."""
         before = [(each, signal.signal(each, self._stop)) for each in STOP_SIGNALS]
         try:
-            quiet_since_ms = self.terminal.now_ms()
+            quiet_since_ms = looked_ms = self.terminal.now_ms()
             while not self.stopped and self._wanted() != 0:
                 records = consumer.poll(POLL_MS)
                 now_ms = self.terminal.now_ms()
@@ -261,10 +323,21 @@ class _Reader:
                     quiet_since_ms = now_ms
                     self._print(consumer, records)
                 elif self.timeout_ms is not None and now_ms - quiet_since_ms >= self.timeout_ms:
+                    self._note_no_assignment(consumer)
                     return
+                else:
+                    self.terminal.check_reader()
+                if now_ms - looked_ms >= LOOK_AGAIN_MS:
+                    looked_ms = now_ms
+                    follow()
         finally:
             for each, handler in before:
                 signal.signal(each, handler)
+
+    def _note_no_assignment(self, consumer: Consumer) -> None:
+        """Nothing was read because the group gave out nothing yet: that is not an empty topic."""
+        if not self.count and not consumer.assignment():
+            self.terminal.note(f"no partition was assigned within {self.timeout_ms} ms")
 
     def _wanted(self) -> int | None:
         """How many more records are asked for; None for all."""
@@ -273,6 +346,7 @@ class _Reader:
     def _print(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
         """Print as many as are wanted; the others are given back, so that nobody commits them."""
         printed = 0
+        self.terminal.end_silence()
         try:
             for record in records[: self._wanted()]:
                 self._write(record)

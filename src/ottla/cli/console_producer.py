@@ -107,12 +107,19 @@ class ConsoleProducerCommand(Command):
         require(arguments, "--topic")
         reader = LineReader(key_values(arguments.property))
         settings = producer_settings(arguments)
-        with terminal.clients.producer(bootstrap_server(arguments), settings) as producer:
+        servers = bootstrap_server(arguments)
+        with terminal.clients.producer(servers, settings) as producer:
             sender = _Sender(producer, arguments.topic, arguments.sync)
+            begun_ms = terminal.now_ms()
             for records in reader.read(terminal.source, terminal.out):
                 sender.send(records)
-            sender.finish()
+            with terminal.waiting_for(f"{servers} to take the records"):
+                sender.finish()
+            ended_ms = terminal.now_ms()
         # Only now has the last callback been called: the producer's thread has ended.
+        if not terminal.source.isatty() and not sender.failures:
+            seconds = (ended_ms - begun_ms) / 1000
+            terminal.remark(f"{sender.count} records to {arguments.topic} in {seconds:.1f} s")
         return sender.report(terminal)
 
 
@@ -129,10 +136,12 @@ class _Sender:
         self.few = 0 if sync else FEW_RECORDS
         self.chunks_under_way = 0 if sync else CHUNKS_UNDER_WAY
         self.under_way: deque[list[RecordFuture]] = deque()
+        self.count = 0
         self.failures: list[str] = []  # appended to by the I/O thread too
         self.logged: set[str] = set()
 
     def send(self, records: list[LineRecord]) -> None:
+        self.count += len(records)
         if len(records) <= self.few:
             for record in records:
                 self._queue(record, self._on_delivery)

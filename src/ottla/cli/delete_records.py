@@ -43,7 +43,7 @@ class DeleteRecordsCommand(Command):
         require(arguments, "--offset-json-file")
         servers = bootstrap_server(arguments)
         offsets = read_offsets(arguments.offset_json_file)
-        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+        with terminal.admin(servers, command_settings(arguments)) as admin:
             terminal.print("Executing records delete operation")
             results = delete_records(admin, offsets)
         terminal.print("Records delete operation completed:")

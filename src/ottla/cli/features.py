@@ -69,7 +69,7 @@ class FeaturesCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         levels = check(arguments)
         servers = bootstrap_server(arguments)
-        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+        with terminal.admin(servers, command_settings(arguments)) as admin:
             if arguments.action == "describe":
                 return describe(admin, terminal)
             return update(admin, levels, arguments, terminal)

@@ -78,7 +78,7 @@ class GetOffsetsCommand(Command):
         timestamp = parse_time(arguments.time)
         wanted = partition_filter(arguments)
         servers = bootstrap_server(arguments)
-        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+        with terminal.admin(servers, command_settings(arguments)) as admin:
             partitions = matching_partitions(admin, arguments, wanted, terminal)
             return print_offsets(admin, partitions, timestamp, terminal)
 

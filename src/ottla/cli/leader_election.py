@@ -161,7 +161,7 @@ def elect(
     words: Wording,
 ) -> int:
     """Have them elected and print what became of them; failures are named at the end."""
-    with terminal.clients.admin(servers, admin_settings(arguments)) as admin:
+    with terminal.admin(servers, admin_settings(arguments)) as admin:
         if partitions is None and words.not_needed is None:
             partitions = all_partitions(admin)
         outcomes = admin.elect_leaders(election, partitions)

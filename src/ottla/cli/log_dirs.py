@@ -48,7 +48,7 @@ class LogDirsCommand(Command):
         listed = arguments.broker_list
         wanted = integers(listed, "--broker-list") if listed else None
         topics = {name for name in (arguments.topic_list or "").split(",") if name}
-        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+        with terminal.admin(servers, command_settings(arguments)) as admin:
             alive = sorted(node.id for node in admin.describe_cluster().nodes)
             brokers = alive if wanted is None else wanted
             check_brokers(brokers, alive)

@@ -7,12 +7,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from types import FrameType
 
 from ottla.cli.command import COMMANDS, Command, load_command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.options import option_parser
+from ottla.cli.options import did_you_mean, option_parser
 from ottla.cli.terminal import Terminal
 from ottla.errors import ConfigError, KafkaError
 from ottla.version import __version__
@@ -108,9 +107,8 @@ def overview() -> str:
 
 def unknown_command(word: str) -> str:
     """The line for a command that does not exist, with those that look like it."""
-    near = get_close_matches(word, COMMANDS, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "'ottla --help' lists them all."
-    return f"ottla: there is no command '{word}'; {hint}"
+    hint = did_you_mean(word, COMMANDS) or "; 'ottla --help' lists them all."
+    return f"ottla: there is no command '{word}'{hint}"
 
 
 def set_up_logging(level: str, terminal: Terminal) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -16,16 +17,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that a terminal takes for orders; a tab and a line feed do no harm."""
 
 
 class MessageFormatter(ABC):
-    """Writes records; what `--property` says reaches it when it is made."""
+    """Writes records; what `--property` says reaches it when it is made.
 
-    @abstractmethod
-    def __init__(self, properties: Mapping[str, str]) -> None: ...
+    With `for_screen` bytes of a record cannot give orders to the terminal that shows them.
+    """
+
+    def __init__(self, properties: Mapping[str, str], *, for_screen: bool = False) -> None:
+        self.properties = properties
+        self.for_screen = for_screen
 
     @abstractmethod
     def write(self, record: Record, out: BinaryIO) -> None: ...
+
+    def shown(self, data: bytes) -> bytes:
+        """The bytes as they are, or as text that is safe on a screen."""
+        return visible(data) if self.for_screen else data
 
 
 class DefaultMessageFormatter(MessageFormatter):
@@ -34,7 +45,8 @@ class DefaultMessageFormatter(MessageFormatter):
     timestamp, partition, offset, headers, key, value; separated by key.separator
     """
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, properties: Mapping[str, str], *, for_screen: bool = False) -> None:
+        super().__init__(properties, for_screen=for_screen)
         self.key_separator = properties.get("key.separator", "\t").encode()
         self.line_separator = properties.get("line.separator", "\n").encode()
         self.headers_separator = properties.get("headers.separator", ",").encode()
@@ -43,7 +55,8 @@ class DefaultMessageFormatter(MessageFormatter):
         self.decode_value = decoder(properties.get("value.deserializer"))
         self.decode_header = decoder(properties.get("headers.deserializer"))
         self.parts = self._parts(properties)
-        self.is_plain = list(self.parts) == ["print.value"] and self.decode_value is None
+        is_value = list(self.parts) == ["print.value"]
+        self.is_plain = is_value and self.decode_value is None and not for_screen
 
     def _parts(self, properties: Mapping[str, str]) -> dict[str, Callable[[Record], bytes]]:
         every: dict[str, Callable[[Record], bytes]] = {
@@ -71,7 +84,7 @@ class DefaultMessageFormatter(MessageFormatter):
     def _headers(self, record: Record) -> bytes:
         return (
             self.headers_separator.join(
-                key.encode() + b":" + self._text(self.decode_header, value)
+                self.shown(key.encode()) + b":" + self._text(self.decode_header, value)
                 for key, value in record.headers
             )
             or b"NO_HEADERS"
@@ -80,7 +93,7 @@ class DefaultMessageFormatter(MessageFormatter):
     def _text(self, decode: Decode | None, data: bytes | None) -> bytes:
         if data is None:
             return self.null_literal
-        return data if decode is None else decode(data)
+        return self.shown(data if decode is None else decode(data))
 
 
 class LoggingMessageFormatter(DefaultMessageFormatter):
@@ -99,9 +112,6 @@ class LoggingMessageFormatter(DefaultMessageFormatter):
 class NoOpMessageFormatter(MessageFormatter):
     """Writes nothing: the records are only counted."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        pass
-
     def write(self, record: Record, out: BinaryIO) -> None:
         pass
 
@@ -109,29 +119,23 @@ class NoOpMessageFormatter(MessageFormatter):
 class OffsetsMessageFormatter(MessageFormatter):
     """Committed offsets, for reading __consumer_offsets: `[group,topic,partition]::value`."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        pass
-
     def write(self, record: Record, out: BinaryIO) -> None:
         from ottla.cli.group_records import offset_line
 
         line = offset_line(record.key, record.value)
         if line is not None:
-            out.write(line.encode() + b"\n")
+            out.write(self.shown(line.encode()) + b"\n")
 
 
 class GroupMetadataMessageFormatter(MessageFormatter):
     """Groups and their members, for reading __consumer_offsets: `group::value`."""
-
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        pass
 
     def write(self, record: Record, out: BinaryIO) -> None:
         from ottla.cli.group_records import group_line
 
         line = group_line(record.key, record.value)
         if line is not None:
-            out.write(line.encode() + b"\n")
+            out.write(self.shown(line.encode()) + b"\n")
 
 
 FORMATTERS: Final[dict[str, type[MessageFormatter]]] = {
@@ -143,13 +147,24 @@ FORMATTERS: Final[dict[str, type[MessageFormatter]]] = {
 }
 
 
-def formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:
+def formatter(
+    name: str, properties: Mapping[str, str], *, for_screen: bool = False
+) -> MessageFormatter:
     """The formatter of a name like `default` or `kafka.tools.DefaultMessageFormatter`."""
     short = name.rpartition(".")[2].rpartition("$")[2].removesuffix("MessageFormatter")
     found = FORMATTERS.get(short.lower())
     if found is None:
         raise UsageError(f"there is no formatter '{name}'; there are {', '.join(FORMATTERS)}")
-    return found(properties)
+    return found(properties, for_screen=for_screen)
+
+
+def visible(data: bytes) -> bytes:
+    """UTF-8 text with control characters as `\\x1b`; anything else as hexadecimal digits."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return b"0x" + data.hex().encode()
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text).encode()
 
 
 def timestamp_text(record: Record) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import NoReturn
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.terminal import with_port
 
+SERVERS_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
+DEFAULT_SERVERS = "localhost:9092"
 LOG_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 
 
@@ -62,13 +67,16 @@ def add_repeated(parser: argparse.ArgumentParser, option: str, metavar: str, tex
 def add_bootstrap_server(
     parser: argparse.ArgumentParser, older_names: Sequence[str] = ("--broker-list",)
 ) -> None:
-    """`--bootstrap-server`, and `--broker-list` as older tools call it."""
+    """`--bootstrap-server`, short `-b`, and `--broker-list` as older tools call it."""
     parser.add_argument(
         "--bootstrap-server",
+        "-b",
         *older_names,
         dest="bootstrap_server",
-        metavar="HOST:PORT,...",
-        help="Required. The brokers to ask first; any of them tells about the others.",
+        metavar="HOST[:PORT],...",
+        type=with_ports,
+        help="The brokers to ask first; any of them tells about the others. The port is 9092 "
+        f"where it is left out. Default: ${SERVERS_VARIABLE}, else {DEFAULT_SERVERS}.",
     )
 
 
@@ -101,7 +109,7 @@ def add_command_config(parser: argparse.ArgumentParser) -> None:
 
 
 def bootstrap_server(arguments: argparse.Namespace) -> str:
-    """The brokers to ask; explains itself where only --zookeeper was given."""
+    """The brokers to ask: named, from the environment, or on this machine; not ZooKeeper's."""
     servers: str | None = arguments.bootstrap_server
     zookeeper: str | None = getattr(arguments, "zookeeper", None)
     if servers and zookeeper:
@@ -111,9 +119,12 @@ def bootstrap_server(arguments: argparse.Namespace) -> str:
             "consumers and their groups talk to a broker, not to ZooKeeper: write "
             f"--bootstrap-server <broker host>:9092 instead of --zookeeper {zookeeper}"
         )
-    if not servers:
-        raise UsageError("missing required option --bootstrap-server")
-    return servers
+    return servers or with_ports(os.environ.get(SERVERS_VARIABLE) or DEFAULT_SERVERS)
+
+
+def with_ports(servers: str) -> str:
+    """Each server of a list with its port."""
+    return ",".join(map(with_port, servers.split(",")))
 
 
 def bootstrap_server_or_zookeeper(
@@ -197,6 +208,12 @@ def integers(text: str, option: str) -> list[int]:
         return [int(part) for part in text.rstrip(",").split(",")]
     except ValueError:
         raise UsageError(f"{option} takes numbers separated by commas, not '{text}'") from None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean orders?`, or "" where nothing looks like the word."""
+    near = get_close_matches(word, list(known), n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def check_brokers(brokers: Iterable[int], alive: Collection[int]) -> None:

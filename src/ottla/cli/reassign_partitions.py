@@ -129,7 +129,7 @@ class ReassignPartitionsCommand(Command):
         settings = command_settings(arguments)
         # Kafka 2.3's tool has both: --zookeeper for the plan, the brokers for log directories.
         servers = arguments.bootstrap_server or bootstrap_server_or_zookeeper(arguments, settings)
-        with terminal.clients.admin(servers, settings) as admin:
+        with terminal.admin(servers, settings) as admin:
             if action == "--generate":
                 generate(admin, arguments, terminal)
             elif action == "--list":

@@ -64,7 +64,7 @@ class StreamsCommand(Command):
         servers = bootstrap_server(arguments)
         names = (arguments.intermediate_topics or "").split(",")
         intermediate = [name.strip() for name in names if name.strip()]
-        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+        with terminal.admin(servers, command_settings(arguments)) as admin:
             try:
                 reset = Reset.plan(
                     admin, arguments.application_id, Path(arguments.state_dir), intermediate

@@ -5,10 +5,13 @@ Tests hand in their own streams and clients; the real ones are made when first a
 
 from __future__ import annotations
 
+import select
 import socket
 import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO
 
 from ottla.cli.command_error import CommandError
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from ottla import Admin, Consumer, Producer
 
 CONNECT_TIMEOUT_S = 5.0
+SILENCE_S = 1.0
+"""How long a person sees nothing before a line on stderr says what is waited for."""
+DEFAULT_PORT = 9092
 
 
 class Clients(Protocol):
@@ -53,7 +59,11 @@ class RealClients:
 
 
 class Terminal:
-    """The standard streams of a command, its clock, and its clients."""
+    """The standard streams of a command, its clock, and its clients.
+
+    What is meant for a person (questions, escapes, what is waited for) depends on which streams
+    are a terminal: a script that reads them through a pipe gets results and errors alone.
+    """
 
     def __init__(
         self,
@@ -69,14 +79,90 @@ class Terminal:
         self.raw_out: BinaryIO = raw_out or sys.stdout.buffer
         self.err = err or sys.stderr
         self.clients = clients or RealClients()
+        self._silence: threading.Timer | None = None
+
+    @property
+    def shows_results(self) -> bool:
+        """Whether a person reads standard output as it comes."""
+        return self.out.isatty()
+
+    @property
+    def shows_notes(self) -> bool:
+        """Whether a person reads standard error as it comes."""
+        return self.err.isatty()
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person reads questions and types answers."""
+        return self.shows_notes and self.source.isatty()
+
+    @contextmanager
+    def admin(self, servers: str, settings: Mapping[str, str]) -> Iterator[Admin]:
+        """An admin client for a command that asks, prints and ends; a person is told of waits."""
+        with self.waiting_for(servers), self.clients.admin(servers, settings) as admin:
+            yield admin
 
     def print(self, text: str = "") -> None:
         """A line of the command's result."""
+        self.end_silence()
         self.out.write(text + "\n")
 
     def note(self, text: str) -> None:
         """A line beside the result: a warning or a count."""
+        self.end_silence()
         self.err.write(text + "\n")
+
+    def remark(self, text: str) -> None:
+        """A line on stderr for a person; scripts do not get it."""
+        if self.shows_notes:
+            self.note(text)
+
+    def ask(self, question: str) -> str:
+        """What the person types as the answer; "" at the end of the input."""
+        self.end_silence()
+        self.out.flush()
+        self.err.write(question)
+        self.err.flush()
+        return self.source.readline().decode("utf-8", "replace").strip()
+
+    @contextmanager
+    def waiting_for(self, what: str) -> Iterator[None]:
+        """Tell a person after a second what is waited for, unless something was printed before."""
+        if not self.shows_notes:
+            yield
+            return
+        self.end_silence()
+        self._silence = threading.Timer(SILENCE_S, self._tell_waiting, [what])
+        self._silence.daemon = True
+        self._silence.start()
+        try:
+            yield
+        finally:
+            self.end_silence()
+
+    def check_reader(self) -> None:
+        """Raise BrokenPipeError where the pipe that results go to was closed at its other end.
+
+        Without it a command that waits for more to print would notice at its next line only.
+        """
+        try:
+            fd = self.raw_out.fileno()
+        except OSError:  # not a file of the operating system
+            return
+        pipe = select.poll()
+        pipe.register(fd, 0)
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in pipe.poll(0)):
+            raise BrokenPipeError
+
+    def end_silence(self) -> None:
+        """Something has come: nothing needs to be said about the wait."""
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+
+    def _tell_waiting(self, what: str) -> None:
+        self.err.write(f"waiting for {what} ...\n")
+        self.err.flush()
 
     def now_ms(self) -> int:
         """The wall clock."""
@@ -104,6 +190,14 @@ def first_reachable(servers: Iterable[str], kind: str) -> tuple[str, int]:
         except OSError as error:
             failures.append(f"{server} ({error.strerror or error})")
     raise CommandError(f"cannot connect to {kind} at {', '.join(failures)}")
+
+
+def with_port(server: str) -> str:
+    """`localhost` as `localhost:9092`; a server that has a port as it is."""
+    name = server.strip()
+    if not name or (":" in name and not name.endswith("]")):
+        return name
+    return f"{name}:{DEFAULT_PORT}"
 
 
 def host_and_port(server: str) -> tuple[str, int]:

@@ -134,6 +134,31 @@ def test_reader_that_goes_away_is_no_error(start, ottla, broker, topic):
     assert re.fullmatch(r"Processed a total of \d+ messages\n", err)
 
 
+def test_consumer_that_waits_ends_when_its_reader_has_gone(start, ottla, broker, narrow):
+    """`| head -1` of a topic with one record: there is no next write to fail."""
+    ottla("console-producer", "--topic", narrow, stdin="hi\n")
+    words = ("--topic", narrow, "--from-beginning")
+    process = start("console-consumer", "--bootstrap-server", broker.bootstrap_servers, *words)
+
+    first = process.stdout.readline()
+    process.stdout.close()
+
+    assert (first, process.wait(LIMIT_S)) == ("hi\n", 128 + signal.SIGPIPE)
+
+
+def test_misspelled_topic_is_not_created_by_reading(ottla, fails, run, broker, narrow):
+    """The topic that was meant is named, and there is no new one."""
+    wrong = f"{narrow}x"
+    words = ("--bootstrap-server", broker.bootstrap_servers, "--topic", wrong)
+
+    done = run("console-consumer", *words, "--from-beginning", "--max-messages", 1)
+
+    assert done.returncode == 1
+    assert f"topic '{wrong}' does not exist; did you mean {narrow}" in done.stderr
+    assert wrong not in ottla("topics", "--list").stdout.splitlines()
+    assert ottla("consumer-groups", "--list").stdout.count("console-consumer-") == 0
+
+
 def test_prompt_is_shown_to_people_only(start, broker, topic):
     """On a terminal each line is asked for with >."""
     ours, theirs = pty.openpty()

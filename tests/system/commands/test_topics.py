@@ -18,8 +18,9 @@ def test_topic_is_altered_and_deleted(ottla, topic):
     """More partitions, then none."""
     ottla("topics", "--alter", "--topic", topic, "--partitions", 5)
     described = ottla("topics", "--describe", "--topic", topic).stdout
-    ottla("topics", "--delete", "--topic", topic)
+    deleted = ottla("topics", "--delete", "--topic", topic)
 
+    assert deleted.stdout == f"Deleted topic {topic}.\n"
     assert "PartitionCount:5" in described
     assert topic not in ottla("topics", "--list").stdout.splitlines()
 

@@ -73,6 +73,20 @@ class FakeClients:
         return self.client
 
 
+class TerminalBytes(BytesIO):
+    """Bytes of a keyboard or a screen."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class TerminalText(StringIO):
+    """Standard error on a screen."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.fixture
 def clients() -> FakeClients:
     """Where a test puts the client that its commands shall get."""
@@ -81,13 +95,15 @@ def clients() -> FakeClients:
 
 @pytest.fixture
 def ottla(clients: FakeClients) -> Callable[..., Outcome]:
-    """Run `ottla` with these words and this standard input."""
+    """Run `ottla` with these words and this standard input; with `tty` a person sits there."""
 
-    def run(*words: object, stdin: bytes = b"") -> Outcome:
-        raw = BytesIO()
+    def run(*words: object, stdin: bytes = b"", tty: bool = False) -> Outcome:
+        streams = TerminalBytes if tty else BytesIO
+        raw = streams()
         out = TextIOWrapper(raw, encoding="utf-8", write_through=True)
-        err = StringIO()
-        terminal = Terminal(source=BytesIO(stdin), out=out, raw_out=raw, err=err, clients=clients)
+        err = TerminalText() if tty else StringIO()
+        source = streams(stdin)
+        terminal = Terminal(source=source, out=out, raw_out=raw, err=err, clients=clients)
         status = main([str(word) for word in words], terminal)
         return Outcome(status, raw.getvalue().decode(), err.getvalue())
 
@@ -161,6 +177,7 @@ class FakeAdmin:
         self.changes.append(("create_topics", topics))
 
     def delete_topics(self, names: list[str]) -> None:
+        checked({name: self.failures.get(name) for name in names})
         self.changes.append(("delete_topics", names))
 
     def create_partitions(self, counts: dict[str, int], assignments: object = None) -> None:
@@ -247,8 +264,8 @@ def admin(clients: FakeClients) -> FakeAdmin:
 def tool(ottla: Callable[..., Outcome]) -> Callable[..., Outcome]:
     """Run a command with --bootstrap-server given."""
 
-    def run(name: str, *words: object, stdin: bytes = b"") -> Outcome:
-        return ottla(name, "--bootstrap-server", "localhost:9092", *words, stdin=stdin)
+    def run(name: str, *words: object, **streams: Any) -> Outcome:
+        return ottla(name, "--bootstrap-server", "localhost:9092", *words, **streams)
 
     return run
 

@@ -22,6 +22,7 @@ class FakeConsumer:
     def __init__(self) -> None:
         self.polls: list[object] = []
         self.calls: list[tuple[object, ...]] = []
+        self.counts = {"t": 3, "u": 1, "__consumer_offsets": 1}
         self.assigned = {TopicPartition("t", 0)}
 
     def __enter__(self) -> "FakeConsumer":
@@ -34,13 +35,28 @@ class FakeConsumer:
         self.calls.append(("subscribe", topics or pattern))
 
     def assign(self, partitions) -> None:
+        self.assigned = set(partitions)
         self.calls.append(("assign", partitions))
 
     def assignment(self):
         return self.assigned
 
     def partitions_for(self, topic):
-        return [PartitionInfo(topic, number, 0, 0, (0,), (0,), ()) for number in range(3)]
+        if topic not in self.counts:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic}")
+        return self.list_topics()[topic]
+
+    def list_topics(self):
+        return {
+            topic: [PartitionInfo(topic, number, 0, 0, (0,), (0,), ()) for number in range(count)]
+            for topic, count in self.counts.items()
+        }
+
+    def beginning_offsets(self, partitions):
+        return dict.fromkeys(partitions, 10)
+
+    def end_offsets(self, partitions):
+        return dict.fromkeys(partitions, 57)
 
     def seek(self, partition, offset) -> None:
         self.calls.append(("seek", partition, offset))
@@ -77,7 +93,7 @@ def test_values_are_printed_until_enough_are_there(tool, consumer):
 
     assert (outcome.status, outcome.out) == (0, "a\nb\n")
     assert outcome.err == "Processed a total of 2 messages\n"
-    assert consumer.calls[0] == ("subscribe", ["t"])
+    assert consumer.calls[0] == ("assign", [TopicPartition("t", number) for number in range(3)])
 
 
 def test_records_that_were_not_wanted_are_given_back(tool, consumer):
@@ -197,20 +213,97 @@ def test_partition_that_is_not_there_is_named(tool, consumer):
 
 @pytest.mark.parametrize("option", ["--include", "--whitelist"])
 def test_topics_can_be_chosen_by_a_pattern(tool, consumer, option):
-    """The older spelling means the same."""
-    tool("console-consumer", option, "t.*", "--max-messages", 0)
+    """The older spelling means the same; internal topics have to be named."""
+    tool("console-consumer", option, "u|__.*", "--max-messages", 0)
 
-    assert consumer.calls[0] == ("subscribe", "t.*")
+    assert consumer.calls[0] == ("assign", [TopicPartition("u", 0)])
 
 
-def test_group_is_made_up_and_commits_nothing(tool, consumer, clients):
-    """Its id says where it comes from."""
+def test_group_subscribes_to_the_topic_or_the_pattern(tool, consumer):
+    """Its partitions are shared among the members."""
+    for words in (("--topic", "t"), ("--include", "t.*")):
+        tool("console-consumer", *words, "--group", "g", "--max-messages", 0)
+
+    subscribed = [call for call in consumer.calls if call[0] == "subscribe"]
+    assert subscribed == [("subscribe", ["t"]), ("subscribe", "t.*")]
+
+
+def test_reader_without_a_group_needs_none(tool, consumer, clients):
+    """No rebalance is waited for, no throw-away group is left behind, no topic is created."""
     tool("console-consumer", "--topic", "t", "--max-messages", 0)
 
-    settings = clients.asked[0][2]
-    assert settings["group.id"].startswith("console-consumer-")
-    assert settings["enable.auto.commit"] == "false"
-    assert settings["auto.offset.reset"] == "latest"
+    assert clients.asked[0][2] == {
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "latest",
+        "client.id": "console-consumer",
+        "max.poll.records": "5000",
+        "allow.auto.create.topics": "false",
+    }
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(tool, consumer):
+    """Without a group nobody else looks for them."""
+
+    def grow() -> list[ConsumerRecord]:
+        consumer.counts["u"] = 2
+        return []
+
+    consumer.polls = [grow, *[[]] * 400, [record(0)]]
+
+    tool("console-consumer", "--topic", "u", "--max-messages", 1)
+
+    both = [TopicPartition("u", 0), TopicPartition("u", 1)]
+    assert consumer.calls[:3] == [
+        ("assign", both[:1]), ("assign", both), ("seek_to_beginning", both[1:])
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [(), ("--group", "g"), ("--partition", 0)])
+def test_topic_that_was_typed_wrong_is_an_error_with_a_hint(tool, consumer, words):
+    """A reader must not make a topic of it."""
+    consumer.counts["orders"] = 1
+
+    outcome = tool("console-consumer", "--topic", "ordres", *words)
+
+    assert outcome.status == 1
+    line = "ottla console-consumer: topic 'ordres' does not exist; did you mean orders?"
+    assert outcome.err.splitlines()[-1] == line
+
+
+@pytest.mark.parametrize(
+    ("offset", "line"),
+    [
+        (999, "offset 999 is beyond the end (57) of t-0"),
+        (9, "offset 9 is before the start (10) of t-0"),
+    ],
+)
+def test_offset_outside_the_log_is_an_error(tool, consumer, offset, line):
+    """Silence would look like an empty topic."""
+    outcome = tool("console-consumer", "--topic", "t", "--partition", 0, "--offset", offset)
+
+    assert (outcome.status, outcome.err.splitlines()[-1]) == (1, f"ottla console-consumer: {line}")
+
+
+def test_group_that_gives_out_nothing_in_time_is_told_from_an_empty_topic(tool, consumer):
+    """A join may take longer than --timeout-ms."""
+    consumer.assigned = set()
+
+    outcome = tool("console-consumer", "--topic", "t", "--group", "g", "--timeout-ms", 1500)
+
+    assert outcome.err.splitlines()[0] == "no partition was assigned within 1500 ms"
+
+
+def test_bytes_of_a_record_give_no_orders_to_a_terminal(tool, consumer):
+    """Escapes and bytes that are no text are written out; a pipe gets them as they are."""
+    polls = [[record(0, b"a\tb\033[31mRED\033]0;x\007"), record(1, b"\xff\x00")]]
+    words = ("--topic", "t", "--max-messages", 2)
+    consumer.polls = list(polls)
+    screen = tool("console-consumer", *words, tty=True)
+    consumer.polls = list(polls)
+    pipe = tool("console-consumer", "--topic", "t", "--max-messages", 1)
+
+    assert screen.out == "a\tb\\x1b[31mRED\\x1b]0;x\\x07\n0xff00\n"
+    assert pipe.out == "a\tb\033[31mRED\033]0;x\007\n"
 
 
 @pytest.mark.parametrize("where", ["option", "property", "file"])

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
+    SERVERS_VARIABLE,
     bootstrap_server,
     bootstrap_server_or_zookeeper,
     check_action,
@@ -16,13 +17,28 @@ from ottla.cli.options import (
     one_of,
     only_with,
     require,
+    with_ports,
 )
 
 
-def test_bootstrap_server_is_required():
-    """Without a server there is nobody to ask."""
-    with pytest.raises(UsageError, match="--bootstrap-server"):
-        bootstrap_server(Namespace(bootstrap_server=None))
+def test_server_comes_from_the_environment_or_is_on_this_machine(monkeypatch):
+    """So that it need not be typed with every command."""
+    nothing = Namespace(bootstrap_server=None)
+    monkeypatch.delenv(SERVERS_VARIABLE, raising=False)
+    here = bootstrap_server(nothing)
+    monkeypatch.setenv(SERVERS_VARIABLE, "a,b:1")
+
+    assert (here, bootstrap_server(nothing)) == ("localhost:9092", "a:9092,b:1")
+    assert bootstrap_server(Namespace(bootstrap_server="c:2")) == "c:2"
+
+
+@pytest.mark.parametrize(
+    ("given", "servers"),
+    [("a", "a:9092"), ("a, b:1", "a:9092,b:1"), ("[::1]", "[::1]:9092"), ("[::1]:5", "[::1]:5")],
+)
+def test_port_is_9092_where_it_is_left_out(given, servers):
+    """The port that Kafka's brokers have by default."""
+    assert with_ports(given) == servers
 
 
 def test_zookeeper_is_answered_with_what_to_write_instead():

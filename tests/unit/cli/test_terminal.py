@@ -1,11 +1,15 @@
 """Addresses, and the check that somebody listens there."""
 
+import os
 import socket
+import threading
+from io import StringIO
 
 import pytest
 
+from ottla.cli import terminal as terminal_module
 from ottla.cli.command_error import CommandError
-from ottla.cli.terminal import check_reachable, host_and_port, without_servers
+from ottla.cli.terminal import Terminal, check_reachable, host_and_port, without_servers
 from ottla.runtime.free_port import free_port
 
 
@@ -40,3 +44,54 @@ def test_servers_of_a_property_file_do_not_win():
     settings = {"bootstrap.servers": "x:1", "linger.ms": "5"}
 
     assert without_servers(settings) == {"linger.ms": "5"}
+
+
+class Screen(StringIO):
+    """Standard error on a screen; `written` is set by each line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = threading.Event()
+
+    def isatty(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        self.written.set()
+
+
+def test_person_is_told_what_is_waited_for(monkeypatch):
+    """Silence on a terminal looks like a hang."""
+    monkeypatch.setattr(terminal_module, "SILENCE_S", 0.0)
+    err = Screen()
+
+    with Terminal(err=err).waiting_for("localhost:9092"):
+        assert err.written.wait(60)
+
+    assert err.getvalue() == "waiting for localhost:9092 ...\n"
+
+
+@pytest.mark.parametrize("err", [Screen(), StringIO()])
+def test_nothing_is_said_about_a_wait_that_is_over(monkeypatch, err):
+    """Neither once something was printed, nor in a script."""
+    out = StringIO()
+    terminal = Terminal(out=out, err=err)
+
+    with terminal.waiting_for("localhost:9092"):
+        silence = terminal._silence
+        terminal.print("here")
+        assert silence is None or silence.finished.is_set()
+
+    assert (out.getvalue(), err.getvalue()) == ("here\n", "")
+
+
+def test_pipe_whose_reader_has_gone_is_noticed_without_writing():
+    """`| head -1` ends the command even where nothing more comes."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as raw_out:
+        terminal = Terminal(raw_out=raw_out)
+        terminal.check_reader()
+        os.close(reading)
+
+        with pytest.raises(BrokenPipeError):
+            terminal.check_reader()

@@ -63,7 +63,7 @@ class ConsumerGroupsCommand(Command):
         settings = command_settings(arguments)
         if arguments.timeout is not None:
             settings["default.api.timeout.ms"] = str(arguments.timeout)
-        with terminal.clients.admin(servers, settings) as admin:
+        with terminal.admin(servers, settings) as admin:
             if action == "--list":
                 from ottla.cli.consumer_groups.listing import list_groups
 

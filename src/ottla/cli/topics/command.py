@@ -67,7 +67,7 @@ class TopicsCommand(Command):
             return 0
         settings = command_settings(arguments)
         servers = bootstrap_server_or_zookeeper(arguments, settings)
-        with terminal.clients.admin(servers, settings) as admin:
+        with terminal.admin(servers, settings) as admin:
             run_on_brokers(action, admin, arguments, terminal)
         return 0
 
@@ -113,7 +113,7 @@ def run_in_zookeeper(
 
         settings = command_settings(arguments)
         servers = bootstrap_server_or_zookeeper(arguments, settings)
-        with terminal.clients.admin(servers, settings) as admin:
+        with terminal.admin(servers, settings) as admin:
             delete_nodes(admin, nodes, arguments, terminal)
 
 
@@ -181,7 +181,11 @@ def _add_settings(parser: ArgumentParser) -> None:
         "Place replicas without regard to racks. The broker decides on the placement; "
         "accepted for older scripts.",
     )
-    add_flag(parser, "--force", "Accepted for older scripts: nothing is asked.")
+    add_flag(
+        parser,
+        "--force",
+        "Delete what a pattern matches without asking; without it a terminal is asked.",
+    )
 
 
 def _add_filters(parser: ArgumentParser) -> None:

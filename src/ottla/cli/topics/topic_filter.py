@@ -6,6 +6,7 @@ import re
 from typing import Protocol
 
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.options import did_you_mean
 from ottla.structs import INTERNAL_TOPICS
 
 
@@ -47,5 +48,6 @@ def existing_topics(
     """`matching_topics`, and an error where there are none, unless that is allowed."""
     names = matching_topics(source, expression, exclude_internal=exclude_internal)
     if not names and not if_exists:
-        raise CommandError(f"topic '{expression}' does not exist")
+        near = did_you_mean(expression, source.list_topics())
+        raise CommandError(f"topic '{expression}' does not exist{near}")
     return names

@@ -70,7 +70,7 @@ class TransactionsCommand(Command):
         action = SPELLINGS.get(arguments.action, arguments.action)
         check(action, arguments)
         servers = bootstrap_server(arguments)
-        with terminal.clients.admin(servers, command_settings(arguments)) as admin:
+        with terminal.admin(servers, command_settings(arguments)) as admin:
             _run(action, admin, arguments, terminal)
         return 0
 

@@ -18,14 +18,15 @@ from ottla.cli.terminal import Terminal
 
 # What each action needs, and what it understands beside that.
 NEEDS = {
-    "load": ("--bootstrap-server", "--table"),
-    "rewind": ("--bootstrap-server", "--table", "--to"),
+    "load": ("--table",),
+    "rewind": ("--table", "--to"),
     "compact": ("--table",),
     "vacuum": ("--table",),
     "history": ("--table",),
     "query": ("--table", "--sql"),
 }
 LOAD_OPTIONS = (
+    "--bootstrap-server",
     "--topic",
     "--topics",
     "--format",
@@ -47,7 +48,7 @@ LOAD_OPTIONS = (
 )
 TAKES = {
     "load": LOAD_OPTIONS,
-    "rewind": ("--topic", "--topics", "--name", "--source-option"),
+    "rewind": ("--bootstrap-server", "--topic", "--topics", "--name", "--source-option"),
     "compact": ("--target-size",),
     "vacuum": ("--format", "--retain-hours", "--delete"),
     "history": ("--limit",),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.interruption import interruptible
-from ottla.cli.options import key_values
+from ottla.cli.options import bootstrap_server, key_values
 from ottla.cli.pipeline.errors import require_packages, spark_failures
 from ottla.cli.terminal import Terminal, check_reachable
 from ottla.cli.warehouse.arguments import place_of, source_options
@@ -36,7 +36,7 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
     from ottla.warehouse.warehouse_load import WarehouseLoad
 
     options = load_options(arguments)
-    check_reachable(arguments.bootstrap_server)
+    check_reachable(bootstrap_server(arguments))
     log = Path(arguments.spark_log or DEFAULT_LOG)
     try:
         # A topic that is not there is told before Spark is started.

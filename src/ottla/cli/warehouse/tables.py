@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from ottla.cli.command_error import CommandError
+from ottla.cli.options import bootstrap_server
 from ottla.cli.terminal import Terminal, check_reachable
 from ottla.cli.warehouse.arguments import place_of, source_options
 
@@ -54,7 +55,7 @@ def rewind(arguments: Namespace, terminal: Terminal) -> int:
     from ottla.warehouse.warehouse_load import DEFAULT_NAME
 
     options = SourceOptions.for_batch(source_options(arguments, arguments.to, "--to"))
-    check_reachable(arguments.bootstrap_server)
+    check_reachable(bootstrap_server(arguments))
     lookup = OffsetLookup(options)
     to = lookup.offsets(options.starting, lookup.partitions(must_exist=True))
     with table_failures():

@@ -253,6 +253,11 @@ class Consumer(ClosedOnExit):
             deadline = self._deadline(timeout_ms)
             return self._run(self._core.topic_partitions(topic, deadline), timeout_ms)
 
+    def list_topics(self, timeout_ms: int | None = None) -> dict[str, list[PartitionInfo]]:
+        """All topics that this consumer may see, with their partitions."""
+        with self._alone():
+            return self._run(self._core.list_topics(self._deadline(timeout_ms)), timeout_ms)
+
     def close(self, timeout_ms: int | None = None) -> None:
         """Commit if that happens by itself, leave the group, end the I/O thread.
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from ottla.clients.admin.bulk import checked
 from ottla.clients.cluster import Cluster, PartitionInfo
 from ottla.clients.committed_offsets import NO_MEMBERSHIP, ConsumerGroupMetadata, fetch_offsets
 from ottla.clients.consumer.completed_fetch import Decoding
@@ -366,6 +367,16 @@ class ConsumerCore:
             self.metadata.forget(topic)
             raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
         return list((await self.metadata.topic(topic, deadline)).partitions.values())
+
+    async def list_topics(self, deadline: Deadline) -> dict[str, list[PartitionInfo]]:
+        """All topics that this client may see, with their partitions."""
+
+        async def attempt(_: list[str], __: Deadline) -> dict[str, Cluster | KafkaError]:
+            return {"topics": await self.metadata.fetch(None)}
+
+        cluster = checked(await self._retrying.for_each(["topics"], attempt, deadline))["topics"]
+        known = [topic for topic in cluster.topics.values() if topic.error is ErrorCode.NONE]
+        return {topic.name: list(topic.partitions.values()) for topic in known}
 
     async def close(self, deadline: Deadline) -> None:
         """Commit if that happens by itself, leave the group, and close the connections."""

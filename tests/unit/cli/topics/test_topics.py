@@ -159,11 +159,57 @@ def test_missing_topic_fails_unless_that_is_fine(tool, cluster, action):
 
 
 def test_delete_takes_expressions(tool, cluster):
-    """Every topic that matches is deleted, and nothing is printed."""
+    """What matches is listed and deleted, each topic with a line; internal ones are left out."""
+    outcome = tool("topics", "--delete", "--topic", ".*")
+
+    assert (outcome.status, outcome.lines) == (0, ["Deleted topic ill.", "Deleted topic well."])
+    assert outcome.err.splitlines() == [
+        "Topics that '.*' matches, to be deleted with their records:", "  ill", "  well"
+    ]  # fmt: skip
+    assert cluster.changes == [("delete_topics", ["ill", "well"])]
+
+
+def test_delete_of_one_named_topic_says_so(tool, cluster):
+    """As --create does; nothing is asked about what was written out."""
+    outcome = tool("topics", "--delete", "--topic", "well", tty=True)
+
+    assert (outcome.out, outcome.err) == ("Deleted topic well.\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "deleted"),
+    [((), b"2\n", True), ((), b"y\n", False), ((), b"", False), (("--force",), b"", True)],
+)
+def test_delete_asks_a_person_about_a_pattern(tool, cluster, words, answer, deleted):
+    """Only the number of the topics is a yes; --force asks nothing."""
+    outcome = tool("topics", "--delete", "--topic", ".*ll", *words, stdin=answer, tty=True)
+
+    assert ("Type their number, 2, to delete them: " in outcome.err) == (not words)
+    assert bool(cluster.changes) == deleted
+    assert outcome.status == (0 if deleted else 1)
+
+
+def test_delete_of_internal_topics_needs_their_names(tool, cluster):
+    """The brokers then say why they refuse it."""
+    outcome = tool("topics", "--delete", "--topic", "__.*")
+    tool("topics", "--delete", "--topic", "__consumer_offsets")
+
+    assert outcome.status == 1
+    assert "'__.*' matches internal topics only" in outcome.err
+    assert cluster.changes == [("delete_topics", ["__consumer_offsets"])]
+
+
+def test_delete_tells_which_topics_remain(tool, cluster):
+    """What was deleted beside them is not kept secret by the error."""
+    cluster.failures["ill"] = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not yours")
+
     outcome = tool("topics", "--delete", "--topic", ".*ll")
 
-    assert (outcome.status, outcome.out) == (0, "")
-    assert cluster.changes == [("delete_topics", ["ill", "well"])]
+    assert (outcome.status, outcome.out) == (1, "Deleted topic well.\n")
+    assert outcome.err.splitlines()[-2:] == [
+        "Error: topic 'ill' was not deleted: not yours",
+        "ottla topics: 1 of 2 topics were not deleted",
+    ]
 
 
 def test_alter_adds_partitions(tool, cluster):

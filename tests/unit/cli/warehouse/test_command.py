@@ -92,5 +92,5 @@ def test_every_option_belongs_to_an_action():
     actions = option_parser(WarehouseCommand())._actions
     declared = {option for action in actions for option in action.option_strings}
 
-    shared = {"-h", "--help", "--version", "--log-level", "--broker-list", "--storage-option"}
+    shared = {"-h", "--help", "--version", "--log-level", "-b", "--broker-list", "--storage-option"}
     assert declared - shared == known
