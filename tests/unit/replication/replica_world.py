@@ -57,6 +57,9 @@ class Answering:
         data = parts if isinstance(parts, bytes | bytearray) else b"".join(map(as_bytes, parts))
         self.future.set_result(decode(type(response), self.api_version, memoryview(data)))
 
+    def wait_for(self, operation):
+        """A follower that hangs up is not noticed here; its fetch ends with its time."""
+
 
 def as_bytes(part):
     return part.read() if isinstance(part, FileRegion) else bytes(part)
