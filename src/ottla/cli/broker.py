@@ -11,8 +11,6 @@ from ottla.cli.terminal import Terminal
 
 logger = logging.getLogger(__name__)
 
-SECRET_WORDS = ("password", "secret", "jaas", "keystore.key")
-
 
 class BrokerCommand(Command):
     """Runs a broker with the settings of a property file and of --override."""
@@ -33,17 +31,13 @@ class BrokerCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         from ottla.config.broker_config import BrokerConfig
+        from ottla.config.known_keys import shown
 
         settings = server_settings(arguments)
         config = BrokerConfig.parse(settings)
         for key, value in settings.items():
-            logger.info("Property %s is overridden to %s", key, _shown(key, value))
+            logger.info("Property %s is overridden to %s", key, shown(key, value))
 
         from ottla.server.broker import run_broker
 
         return run_broker(config)
-
-
-def _shown(key: str, value: str) -> str:
-    """The value, unless the key says that it is a secret."""
-    return "[hidden]" if any(word in key for word in SECRET_WORDS) else value

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, ClassVar
+from collections.abc import Collection, Mapping
+from typing import Any, Self
 
 from ottla.config.cleaner_config import CleanerConfig
 from ottla.config.cluster_config import ClusterConfig
-from ottla.config.config_def import HIGH, LOW, config_key
+from ottla.config.config_def import HIGH, LOW, config_key, dotted
 from ottla.config.config_type import BOOLEAN, INT, STRING
 from ottla.config.controller_config import ControllerConfig
 from ottla.config.group_config import GroupConfig
-from ottla.config.known_keys import BROKER_NAMES, BROKER_PREFIXES
+from ottla.config.known_keys import refuse_kraft
 from ottla.config.listener_config import ListenerSslConfig
 from ottla.config.log_config import LogConfig
 from ottla.config.network_config import NetworkConfig
@@ -35,8 +35,6 @@ class BrokerConfig(
     LogConfig,
 ):
     """Everything that a broker is set up with."""
-
-    known_to_kafka: ClassVar[Collection[str]] = BROKER_NAMES
 
     broker_id: int = config_key(
         default=-1,
@@ -113,8 +111,9 @@ class BrokerConfig(
     )
 
     @classmethod
-    def is_known_to_kafka(cls, name: str) -> bool:
-        return name in BROKER_NAMES or name.startswith(BROKER_PREFIXES)
+    def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
+        refuse_kraft(dotted(settings, keywords))
+        return super().parse(settings, **keywords)
 
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:

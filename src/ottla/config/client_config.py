@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from ottla.config.config_def import HIGH, LOW, config_key
 from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING
 from ottla.config.endpoint import SUPPORTED_PROTOCOLS
-from ottla.config.known_keys import ADMIN_NAMES, CLIENT_PREFIXES
+from ottla.config.known_keys import ADMIN_NAMES, CLIENT_REFUSED, Refusal
 from ottla.config.rules import at_least, one_of
 from ottla.config.ssl_config import SslConfig
 from ottla.errors import ConfigError
@@ -16,6 +16,8 @@ from ottla.errors import ConfigError
 
 class ClientConfig(SslConfig, group=True):
     """What every client has: where the cluster is, how to connect, when to try again."""
+
+    refused: ClassVar[Mapping[str, Refusal]] = CLIENT_REFUSED
 
     bootstrap_servers: tuple[str, ...] = config_key(
         default=(),
@@ -101,10 +103,6 @@ class ClientConfig(SslConfig, group=True):
     )
 
     @classmethod
-    def is_known_to_kafka(cls, name: str) -> bool:
-        return name in cls.known_to_kafka or name.startswith(CLIENT_PREFIXES)
-
-    @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         super().complete(values, given)
         for server in values["bootstrap_servers"]:
@@ -116,7 +114,7 @@ class ClientConfig(SslConfig, group=True):
 class AdminConfig(ClientConfig):
     """Everything that an admin client is set up with."""
 
-    known_to_kafka: ClassVar[Collection[str]] = ADMIN_NAMES
+    unused: ClassVar[Collection[str]] = ADMIN_NAMES
 
     default_api_timeout_ms: int = config_key(
         default=60000,

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, ClassVar, Self, dataclass_transform
 
 from ottla.config.config_type import ConfigType
+from ottla.config.known_keys import Refusal, refuse, refused_names, shown, similar_name
 from ottla.config.rules import Rule
 from ottla.errors import ConfigError
 
@@ -120,8 +121,11 @@ class ConfigTable(metaclass=ConfigTableType):
 
     __slots__ = ("_given", "_raw")
 
-    known_to_kafka: ClassVar[Collection[str]] = frozenset()
+    unused: ClassVar[Collection[str]] = frozenset()
     """Names that Kafka has and Ottla does nothing with: accepted with a warning that says so."""
+
+    refused: ClassVar[Mapping[str, Refusal]] = {}
+    """Names that Kafka has and that must not be set, as Ottla would not do what they ask for."""
 
     def __init__(self, **given: Any) -> None:
         rows = type(self).keys
@@ -148,19 +152,39 @@ class ConfigTable(metaclass=ConfigTableType):
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
-        """From dotted keys, or keywords with underscores, which win; unknown ones are warned of."""
+        """From dotted keys, or keywords with underscores, which win."""
         known = {}
         for name, value in dotted(settings, keywords).items():
             row = cls.keys.get(name)
             if row is None:
-                cls.warn_of_unknown(name)
+                cls.pass_over(name, value)
             else:
                 known[row.attribute] = value
         return cls(**known)
 
     @classmethod
-    def is_known_to_kafka(cls, name: str) -> bool:
-        return name in cls.known_to_kafka
+    def pass_over(cls, name: str, value: Any) -> None:
+        """Warn of a setting without a row; ConfigError if it is refused, or a misspelt name."""
+        if refuse(name, value, cls.refused):
+            return
+        if name not in cls.unused:
+            cls.refuse_misspelt(name, value)
+        cls.warn_of_unknown(name)
+
+    @classmethod
+    def known_names(cls) -> set[str]:
+        """Every name that a misspelt one may stand for."""
+        return {*cls.keys, *cls.unused, *refused_names(cls.refused)}
+
+    @classmethod
+    def refuse_misspelt(cls, name: str, value: Any, prefix: str = "") -> None:
+        """ConfigError for a name that is nearly one of the table's."""
+        meant = similar_name(name, cls.known_names())
+        if meant is not None:
+            text = shown(meant, shown(name, value))
+            raise ConfigError(
+                f"{prefix}{name}={text}: there is no such setting; did you mean {prefix}{meant}?"
+            )
 
     @classmethod
     def warn_of_unknown(cls, name: str) -> None:
@@ -168,7 +192,7 @@ class ConfigTable(metaclass=ConfigTableType):
         if (cls.__name__, name) in _warned:
             return
         _warned.add((cls.__name__, name))
-        known = cls.is_known_to_kafka(name)
+        known = name in cls.unused
         reason = "known to Kafka, not used by Ottla" if known else "not a setting that is known"
         logger.warning("%s: %s %s", name, reason, f"({cls.__name__})")
 

@@ -22,7 +22,7 @@ CLASSIC_ONLY: Final = frozenset(
 class ConsumerConfig(ClientConfig):
     """Everything that a consumer is set up with."""
 
-    known_to_kafka: ClassVar[Collection[str]] = CONSUMER_NAMES
+    unused: ClassVar[Collection[str]] = CONSUMER_NAMES
 
     group_id: str | None = config_key(
         default=None,

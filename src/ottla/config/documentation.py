@@ -23,8 +23,14 @@ in `src/ottla/config` (`python -m ottla.config`).
 A broker reads a properties file (`ottla broker --config server.properties`), and
 `--override key=value` wins over it. Clients take keywords with underscores
 (`Producer("localhost:9092", linger_ms=5)`) or a dict with Kafka's keys. A value that breaks its
-rule is an error that names key, value and rule. A key that Kafka knows and Ottla does not use is
-accepted with a warning, and so is one that nobody knows; of topics, unknown keys are refused.
+rule is an error that names key, value and rule.
+
+A key that Kafka has and Ottla does not use is accepted with a warning, and so is one that is
+unknown; of topics, unknown keys are refused. Two kinds of keys stop the start: a misspelt one
+(`zookeeper.conect`: did you mean `zookeeper.connect`?), and one that asks for what would not be
+done, see [security.md](security.md); with Kafka's default it passes. The same holds for topic
+settings without effect (`preallocate`, `remote.*`, `local.retention.*`). A file for KRaft
+(`process.roles`, `node.id`, `controller.quorum.voters`) is refused: set `broker.id` in its place.
 """
 
 SECTIONS: Final[tuple[tuple[str, str, ConfigTableType], ...]] = (

@@ -1,84 +1,339 @@
-"""Names of Kafka settings (2.3 to 3.9) that Ottla accepts and does nothing with."""
+"""Kafka's settings (2.3 to 4.1) that Ottla has no row for: passed over, or refused.
+
+A setting that only tunes what Ottla does another way, or lacks, is passed over with a warning. One
+that asks for protection that Ottla would not give is refused: a broker that was to check passwords
+must not start without doing so. Kafka's default asks for nothing, and passes.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from ottla.errors import ConfigError
+
+
+class Refusal(NamedTuple):
+    """Why a setting cannot be honoured, and Kafka's default, with which it asks for nothing."""
+
+    reason: str
+    default: str = ""
 
 
 def _names(*lines: str) -> frozenset[str]:
     return frozenset(name for line in lines for name in line.split())
 
 
-BROKER_PREFIXES: Final = (
-    "broker.heartbeat.",
-    "broker.session.",
-    "compression.",
-    "controller.",
-    "delegation.token.",
-    "group.consumer.",
-    "group.coordinator.",
-    "group.share.",
-    "listener.name.",
-    "log.cleaner.",
-    "metadata.",
-    "metrics.",
-    "offsets.",
-    "password.encoder.",
-    "quota.",
-    "remote.",
-    "replica.",
-    "replication.quota.",
-    "sasl.",
-    "share.",
-    "socket.connection.setup.",
-    "ssl.",
-    "telemetry.",
-    "transaction.",
-    "zookeeper.",
-)
-"""Families of broker settings; names that the table has are never looked up here."""
-
 BROKER_NAMES: Final = _names(
-    "allow.everyone.if.no.acl.found alter.config.policy.class.name authorizer.class.name",
-    "alter.log.dirs.replication.quota.window.num auto.include.jmx.reporter",
-    "alter.log.dirs.replication.quota.window.size.seconds",
-    "background.threads client.quota.callback.class connection.failed.authentication.delay.ms",
-    "connections.max.reauth.ms control.plane.listener.name",
-    "create.topic.policy.class.name delete.records.purgatory.purge.interval.requests",
-    "early.start.listeners eligible.leader.replicas.enable",
-    "fetch.purgatory.purge.interval.requests log.preallocate",
-    "producer.purgatory.purge.interval.requests",
-    "initial.broker.registration.timeout.ms",
-    "inter.broker.protocol.version kafka.metrics.polling.interval.secs kafka.metrics.reporters",
-    "log.dir.failure.timeout.ms log.local.retention.bytes",
-    "log.local.retention.ms log.message.format.version",
-    "max.connection.creation.rate max.request.partition.size.limit metric.reporters node.id",
+    "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms",
+    "allow.everyone.if.no.acl.found alter.log.dirs.replication.quota.window.num",
+    "alter.log.dirs.replication.quota.window.size.seconds auto.include.jmx.reporter",
+    "background.threads broker.heartbeat.interval.ms broker.session.timeout.ms",
+    "connection.failed.authentication.delay.ms control.plane.listener.name",
+    "controller.performance.always.log.threshold.ms controller.performance.sample.period.ms",
+    "controller.quorum.append.linger.ms controller.quorum.election.backoff.max.ms",
+    "controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms",
+    "controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms",
+    "controller.quota.window.num controller.quota.window.size.seconds",
+    "delete.records.purgatory.purge.interval.requests early.start.listeners",
+    "eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests",
+    "group.consumer.regex.refresh.interval.ms group.coordinator.append.linger.ms",
+    "group.coordinator.new.enable group.coordinator.threads group.share.assignors",
+    "group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms",
+    "group.share.max.groups group.share.max.heartbeat.interval.ms",
+    "group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms",
+    "group.share.max.share.sessions group.share.max.size group.share.min.heartbeat.interval.ms",
+    "group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms",
+    "group.share.partition.max.record.locks group.share.persister.class.name",
+    "group.share.record.lock.duration.ms group.share.session.timeout.ms",
+    "group.streams.heartbeat.interval.ms group.streams.max.heartbeat.interval.ms",
+    "group.streams.max.session.timeout.ms group.streams.max.size",
+    "group.streams.max.standby.replicas group.streams.min.heartbeat.interval.ms",
+    "group.streams.min.session.timeout.ms group.streams.num.standby.replicas",
+    "group.streams.session.timeout.ms initial.broker.registration.timeout.ms",
+    "inter.broker.protocol.version internal.metadata.delete.delay.millis",
+    "internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes",
+    "internal.metadata.max.fetch.size.in.bytes kafka.metrics.polling.interval.secs",
+    "kafka.metrics.reporters log.dir.failure.timeout.ms log.initial.task.delay.ms",
+    "log.local.retention.bytes log.local.retention.ms log.message.format.version log.preallocate",
+    "max.connection.creation.rate max.request.partition.size.limit metadata.log.dir",
+    "metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms",
+    "metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms",
+    "metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms",
+    "metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms",
     "num.io.threads num.network.threads num.replica.alter.log.dirs.threads",
-    "principal.builder.class process.roles queued.max.request.bytes queued.max.requests",
-    "security.providers super.users",
-    "server.max.startup.time.ms unstable.api.versions.enable unstable.feature.versions.enable",
+    "offsets.commit.required.acks offsets.load.buffer.size offsets.topic.compression.codec",
+    "password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length",
+    "password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret",
+    "producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests",
+    "quota.consumer.default quota.producer.default quota.window.num quota.window.size.seconds",
+    "remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms",
+    "remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num",
+    "remote.log.manager.copy.quota.window.size.seconds",
+    "remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second",
+    "remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds",
+    "remote.log.manager.task.interval.ms remote.log.manager.task.retry.backoff.max.ms",
+    "remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter",
+    "remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes",
+    "remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path",
+    "remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name",
+    "remote.log.reader.max.pending.tasks remote.log.reader.threads",
+    "remote.log.storage.manager.class.name remote.log.storage.manager.class.path",
+    "remote.log.storage.manager.impl.prefix remote.log.storage.system.enable",
+    "replica.socket.receive.buffer.bytes server.max.startup.time.ms",
+    "share.coordinator.append.linger.ms share.coordinator.cold.partition.snapshot.interval.ms",
+    "share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot",
+    "share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr",
+    "share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms",
+    "share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes",
+    "share.coordinator.threads share.coordinator.write.timeout.ms",
+    "share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms",
+    "socket.connection.setup.timeout.ms ssl.allow.dn.changes ssl.allow.san.changes ssl.protocol",
+    "telemetry.max.bytes transaction.partition.verification.enable",
+    "transaction.state.log.load.buffer.size transaction.two.phase.commit.enable",
+    "unclean.leader.election.interval.ms unstable.api.versions.enable",
+    "unstable.feature.versions.enable zookeeper.clientCnxnSocket",
+    "zookeeper.metadata.migration.min.batch.size zookeeper.sync.time.ms",
 )
+"""Settings of a broker that are passed over."""
 
 TOPIC_NAMES: Final = _names(
-    "local.retention.bytes local.retention.ms",
-    "message.format.version preallocate",
-    "remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable",
+    "message.format.version",
 )
-
-CLIENT_PREFIXES: Final = ("sasl.", "ssl.")
+"""Settings of a topic that are passed over, as Kafka 3 passes them over itself."""
 
 _CLIENT_NAMES: Final = _names(
-    "auto.include.jmx.reporter client.dns.lookup enable.metrics.push metadata.recovery.strategy",
-    "metadata.recovery.rebootstrap.trigger.ms metric.reporters metrics.num.samples",
-    "metrics.recording.level metrics.sample.window.ms security.providers",
-    "socket.connection.setup.timeout.max.ms",
+    "auto.include.jmx.reporter client.dns.lookup enable.metrics.push",
+    "metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters",
+    "metrics.num.samples metrics.recording.level metrics.sample.window.ms",
+    "socket.connection.setup.timeout.max.ms ssl.protocol",
 )
+
+SSL_NAMES: Final = _names("ssl.allow.dn.changes ssl.allow.san.changes ssl.protocol")
+"""Those of a broker that may also be set for one listener."""
 
 PRODUCER_NAMES: Final = _CLIENT_NAMES | _names(
     "metadata.max.idle.ms partitioner.adaptive.partitioning.enable",
     "partitioner.availability.timeout.ms transaction.two.phase.commit.enable",
+    "key.deserializer value.deserializer",  # one dict for a producer and a consumer is common
 )
 
-CONSUMER_NAMES: Final = _CLIENT_NAMES
+CONSUMER_NAMES: Final = _CLIENT_NAMES | _names(
+    "internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported",
+    "share.acknowledgement.mode key.serializer value.serializer",
+)
 
 ADMIN_NAMES: Final = _CLIENT_NAMES | _names("bootstrap.controllers")
+
+_OPENSSL: Final = "TLS is OpenSSL's here, and no class or provider of Java can be put in its place"
+
+SSL_REFUSED: Final[Mapping[str, Refusal]] = {
+    "ssl.engine.factory.class": Refusal(_OPENSSL),
+    "ssl.provider": Refusal(_OPENSSL),
+    "ssl.secure.random.implementation": Refusal(_OPENSSL),
+    "ssl.keymanager.algorithm": Refusal(_OPENSSL, "SunX509"),
+    "ssl.trustmanager.algorithm": Refusal(_OPENSSL, "PKIX"),
+}
+
+_NO_CREDENTIALS: Final = "clients have no SASL yet, so that these credentials would not be used"
+
+CLIENT_REFUSED: Final[Mapping[str, Refusal]] = {
+    **SSL_REFUSED,
+    "security.providers": Refusal(_OPENSSL),
+    "sasl.": Refusal(_NO_CREDENTIALS),
+}
+
+_NO_SASL: Final = "there is no SASL yet, and clients would be served without credentials"
+_NO_ACLS: Final = "there are no ACLs yet, and every client would be allowed everything"
+_NO_TOKENS: Final = "there are no delegation tokens yet"
+_NO_NAMES: Final = "clients are not told apart yet, whatever certificate they show"
+_NO_POLICY: Final = "a class of Java cannot be run here, and what it refuses would be done"
+_NO_ZOOKEEPER_TLS: Final = "connections to ZooKeeper are not encrypted yet"
+
+BROKER_REFUSED: Final[Mapping[str, Refusal]] = {
+    **SSL_REFUSED,
+    "security.providers": Refusal(_OPENSSL),
+    "authorizer.class.name": Refusal(_NO_ACLS),
+    "super.users": Refusal(_NO_ACLS),
+    "sasl.": Refusal(_NO_SASL),
+    "connections.max.reauth.ms": Refusal(_NO_SASL, "0"),
+    "delegation.token.": Refusal(_NO_TOKENS),
+    "principal.builder.class": Refusal(
+        _NO_NAMES, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+    ),
+    "ssl.principal.mapping.rules": Refusal(_NO_NAMES, "DEFAULT"),
+    "create.topic.policy.class.name": Refusal(_NO_POLICY),
+    "alter.config.policy.class.name": Refusal(_NO_POLICY),
+    "client.quota.callback.class": Refusal(_NO_POLICY),
+    "zookeeper.ssl.": Refusal(_NO_ZOOKEEPER_TLS),
+}
+"""By name, or by a prefix that ends in a dot: none of its family, known or not, is passed over."""
+
+_NOTHING_PREALLOCATED: Final = "segments grow as they are written"
+_NO_TIERS: Final = "there is no tiered storage"
+
+TOPIC_REFUSED: Final[Mapping[str, Refusal]] = {
+    "preallocate": Refusal(_NOTHING_PREALLOCATED, "false"),
+    "remote.log.copy.disable": Refusal(_NO_TIERS, "false"),
+    "remote.log.delete.on.disable": Refusal(_NO_TIERS, "false"),
+    "remote.storage.enable": Refusal(_NO_TIERS, "false"),
+    "local.retention.bytes": Refusal(_NO_TIERS, "-2"),
+    "local.retention.ms": Refusal(_NO_TIERS, "-2"),
+}
+
+_OAUTHBEARER: Final = "org.apache.kafka.common.security.oauthbearer."
+_FAMILY_DEFAULTS: Final[Mapping[str, str]] = {
+    "delegation.token.expiry.check.interval.ms": "3600000",
+    "delegation.token.expiry.time.ms": "86400000",
+    "delegation.token.max.lifetime.ms": "604800000",
+    "sasl.enabled.mechanisms": "GSSAPI",
+    "sasl.jaas.config": "",
+    "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",
+    "sasl.kerberos.min.time.before.relogin": "60000",
+    "sasl.kerberos.principal.to.local.rules": "DEFAULT",
+    "sasl.kerberos.ticket.renew.jitter": "0.05",
+    "sasl.kerberos.ticket.renew.window.factor": "0.8",
+    "sasl.login.refresh.buffer.seconds": "300",
+    "sasl.login.refresh.min.period.seconds": "60",
+    "sasl.login.refresh.window.factor": "0.8",
+    "sasl.login.refresh.window.jitter": "0.05",
+    "sasl.login.retry.backoff.max.ms": "10000",
+    "sasl.login.retry.backoff.ms": "100",
+    "sasl.mechanism": "GSSAPI",
+    "sasl.mechanism.controller.protocol": "GSSAPI",
+    "sasl.mechanism.inter.broker.protocol": "GSSAPI",
+    "sasl.oauthbearer.assertion.algorithm": "RS256",
+    "sasl.oauthbearer.assertion.claim.exp.seconds": "300",
+    "sasl.oauthbearer.assertion.claim.jti.include": "false",
+    "sasl.oauthbearer.assertion.claim.nbf.seconds": "60",
+    "sasl.oauthbearer.clock.skew.seconds": "30",
+    "sasl.oauthbearer.header.urlencode": "false",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": "3600000",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "10000",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "100",
+    "sasl.oauthbearer.jwt.retriever.class": _OAUTHBEARER + "DefaultJwtRetriever",
+    "sasl.oauthbearer.jwt.validator.class": _OAUTHBEARER + "DefaultJwtValidator",
+    "sasl.oauthbearer.scope.claim.name": "scope",
+    "sasl.oauthbearer.sub.claim.name": "sub",
+    "sasl.server.max.receive.size": "524288",
+    "zookeeper.ssl.client.enable": "false",
+    "zookeeper.ssl.crl.enable": "false",
+    "zookeeper.ssl.endpoint.identification.algorithm": "HTTPS",
+    "zookeeper.ssl.ocsp.enable": "false",
+    "zookeeper.ssl.protocol": "TLSv1.2",
+}
+"""Kafka's defaults of the families that are refused; what is not here has none."""
+
+KRAFT_DEFAULTS: Final[Mapping[str, str]] = {
+    "process.roles": "",
+    "node.id": "-1",
+    "controller.quorum.voters": "",
+    "controller.quorum.bootstrap.servers": "",
+    "controller.listener.names": "",
+    "zookeeper.metadata.migration.enable": "false",
+}
+"""Settings that only a file for Kafka's KRaft mode has, and their defaults."""
+
+_SECRET_WORDS: Final = (
+    "password",
+    "passphrase",
+    "secret",
+    "jaas",
+    "keystore.key",
+    "master.key",
+)
+
+
+def shown(name: str, value: Any) -> str:
+    """The value, unless the name says that it is a secret."""
+    return "[hidden]" if any(word in name.lower() for word in _SECRET_WORDS) else str(value)
+
+
+def refuse(name: str, value: Any, refused: Mapping[str, Refusal], prefix: str = "") -> bool:
+    """ConfigError for a setting that asks for what is not there; whether it is of `refused`.
+
+    `prefix` stands before the name in the file (`listener.name.<name>.`).
+    """
+    family = (
+        name if name in refused else next((key for key in _prefixes(name) if key in refused), "")
+    )
+    if not family:
+        return False
+    default = _FAMILY_DEFAULTS.get(name, refused[family].default)
+    text = "" if value is None else str(value).strip()
+    if text.lower() not in ("", default.lower()):
+        raise ConfigError(
+            f"{prefix}{name}={shown(name, text)}: must not be set; {refused[family].reason}"
+        )
+    return True
+
+
+def _prefixes(name: str) -> Iterable[str]:
+    """`a.` and `a.b.` of a.b.c."""
+    return (name[: dot.end()] for dot in re.finditer(r"\.", name))
+
+
+def refuse_kraft(settings: Mapping[str, Any]) -> None:
+    """ConfigError for a file that was made for a node of KRaft."""
+    found = [
+        name
+        for name, default in KRAFT_DEFAULTS.items()
+        if str(settings.get(name) or default).strip() not in ("", default)
+    ]
+    if not found:
+        return
+    node_id = settings.get("node.id", settings.get("broker.id", 0))
+    raise ConfigError(
+        f"{found[0]}={settings[found[0]]}: this file is for Kafka's KRaft mode, which Ottla does "
+        f"not have; take {', '.join(found)} and the controllers' listeners out of it, and set "
+        f"broker.id={node_id}. A cluster of several brokers needs zookeeper.connect"
+    )
+
+
+def refused_names(refused: Mapping[str, Refusal]) -> set[str]:
+    """Names that a misspelt one may stand for."""
+    families = tuple(name for name in refused if name.endswith("."))
+    return {name for name in refused if not name.endswith(".")} | {
+        name for name in _FAMILY_DEFAULTS if name.startswith(families)
+    }
+
+
+def similar_name(name: str, names: Collection[str]) -> str | None:
+    """The name that a misspelt one stands for: one or two letters off, or other separators."""
+    plain = _letters(name)
+    most = 1 if len(plain) < 8 else 2
+    best = None
+    for candidate in sorted(names):
+        distance = _edits(plain, _letters(candidate), most)
+        if distance <= most:
+            best, most = candidate, distance - 1
+    return best
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[._-]", "", name.strip().lower())
+
+
+def _edits(one: str, other: str, most: int) -> int:
+    """How many letters are missing, too many, wrong or swapped; above `most` any larger number."""
+    if abs(len(one) - len(other)) > most:
+        return most + 1
+    before, last = [0] * (len(other) + 1), list(range(len(other) + 1))
+    for row, letter in enumerate(one, 1):
+        now = [row]
+        for column, against in enumerate(other, 1):
+            is_swap = row > 1 < column and letter == other[column - 2] and one[row - 2] == against
+            now.append(
+                min(
+                    last[column] + 1,
+                    now[-1] + 1,
+                    last[column - 1] + (letter != against),
+                    before[column - 2] + 1 if is_swap else most + 1,
+                )
+            )
+        if min(now) > most:
+            return most + 1
+        before, last = last, now
+    return last[-1]

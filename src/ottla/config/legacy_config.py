@@ -72,6 +72,10 @@ class LegacyConfig(ConfigTable, group=True):
         return super().parse(renamed)
 
     @classmethod
+    def known_names(cls) -> set[str]:
+        return super().known_names() | set(cls.renamed)
+
+    @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         super().complete(values, given)
         values["zk_connect"] = values["zk_connect"] or None
@@ -97,7 +101,7 @@ class ZooKeeperConsumerConfig(LegacyConfig):
         "auto.offset.reset": "autooffset.reset",
         "rebalance.max.retries": "rebalance.retries.max",
     }
-    known_to_kafka: ClassVar[Collection[str]] = frozenset(
+    unused: ClassVar[Collection[str]] = frozenset(
         ("zk.synctime.ms", "zookeeper.sync.time.ms", "partition.assignment.strategy")
     )
 
@@ -216,7 +220,7 @@ class LegacyProducerConfig(LegacyConfig):
         "message.send.max.retries": "num.retries",
         "send.buffer.bytes": "buffer.size",
     }
-    known_to_kafka: ClassVar[Collection[str]] = frozenset(
+    unused: ClassVar[Collection[str]] = frozenset(
         ("reconnect.interval", "reconnect.time.interval.ms", "zk.synctime.ms")
     )
 

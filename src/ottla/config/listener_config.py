@@ -7,16 +7,24 @@ lower case there.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final, Self
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Final, Self
 
 from ottla.config.config_def import ConfigTable, config_key, dotted
 from ottla.config.config_type import STRING
+from ottla.config.known_keys import (
+    BROKER_NAMES,
+    BROKER_REFUSED,
+    SSL_NAMES,
+    Refusal,
+    refuse,
+)
 from ottla.config.rules import one_of
 from ottla.config.ssl_config import SslConfig, SslSettings, given_settings
 from ottla.errors import ConfigError
 
 _OVERRIDE: Final = re.compile(r"(listener\.name\.(.+?)\.)(ssl\..+)")
+_LISTENER: Final = re.compile(r"listener\.name\.([^.]+)\.")
 
 
 class ClientAuthConfig(ConfigTable, group=True):
@@ -34,9 +42,15 @@ class ClientAuthConfig(ConfigTable, group=True):
 class ListenerSslSettings(ClientAuthConfig, SslSettings):
     """TLS of one listener."""
 
+    unused: ClassVar[Collection[str]] = SSL_NAMES
+    refused: ClassVar[Mapping[str, Refusal]] = BROKER_REFUSED
+
 
 class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
     """TLS of all listeners, and what single ones override."""
+
+    unused: ClassVar[Collection[str]] = BROKER_NAMES
+    refused: ClassVar[Mapping[str, Refusal]] = BROKER_REFUSED
 
     __slots__ = ("_of_listeners",)
     _of_listeners: Mapping[str, ListenerSslSettings]
@@ -55,6 +69,21 @@ class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
         }
         object.__setattr__(config, "_of_listeners", of_listeners)
         return config
+
+    @classmethod
+    def pass_over(cls, name: str, value: Any) -> None:
+        """The same for a setting of one listener, which may name one SASL mechanism as well."""
+        match = _LISTENER.match(name)
+        if match is None:
+            super().pass_over(name, value)
+            return
+        of_listener = name[match.end() :]
+        for key in (of_listener, of_listener.partition(".")[2]):
+            if refuse(key, value, cls.refused, name.removesuffix(key)):
+                return
+        if of_listener not in cls.known_names():
+            cls.refuse_misspelt(of_listener, value, match[0])
+        cls.warn_of_unknown(name)
 
     def replace(self, **changes: Any) -> Self:
         changed = super().replace(**changes)

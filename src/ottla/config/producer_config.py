@@ -16,7 +16,7 @@ from ottla.errors import ConfigError
 class ProducerConfig(ClientConfig):
     """Everything that a producer is set up with."""
 
-    known_to_kafka: ClassVar[Collection[str]] = PRODUCER_NAMES
+    unused: ClassVar[Collection[str]] = PRODUCER_NAMES
 
     acks: int = config_key(
         default="all",

@@ -128,10 +128,6 @@ class SslConfig(ConfigTable, group=True):
 class SslSettings(SslConfig):
     """The values of `SslConfig` alone: those of a side that connects."""
 
-    @classmethod
-    def is_known_to_kafka(cls, name: str) -> bool:
-        return name.startswith("ssl.")
-
 
 def ssl_settings(config: ConfigTable) -> SslSettings:
     """The ssl.* settings of a larger table."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey, ConfigTable, config_key
 from ottla.config.config_type import BOOLEAN, DOUBLE, INT, LIST, LONG, LONG_MAX, STRING
-from ottla.config.known_keys import TOPIC_NAMES
+from ottla.config.known_keys import TOPIC_NAMES, TOPIC_REFUSED, Refusal, refuse
 from ottla.config.rules import any_of, at_least, between, each_one_of, one_of, throttled_replicas
 from ottla.errors import ConfigError
 
@@ -16,7 +16,8 @@ from ottla.errors import ConfigError
 class TopicConfig(ConfigTable):
     """Everything that one topic is set up with: its own values over those of the broker."""
 
-    known_to_kafka: ClassVar[Collection[str]] = TOPIC_NAMES
+    unused: ClassVar[Collection[str]] = TOPIC_NAMES
+    refused: ClassVar[Mapping[str, Refusal]] = TOPIC_REFUSED
 
     cleanup_policy: tuple[str, ...] = config_key(
         default=("delete",),
@@ -244,9 +245,10 @@ class TopicConfig(ConfigTable):
                 if value is None:
                     raise ConfigError(f"{name}=null: must have a value")
                 row.parse(value)
-            elif cls.is_known_to_kafka(name):
+            elif name in cls.unused:
                 cls.warn_of_unknown(name)
-            else:
+            elif not refuse(name, value, cls.refused):
+                cls.refuse_misspelt(name, value)
                 raise ConfigError(f"{name}={value}: there is no topic setting of this name")
         cls._validate_lags(overrides)
 

@@ -138,8 +138,12 @@ class SourceOptions:
 
     @classmethod
     def _of(cls, given: Given, starting: Bound, ending: Bound, *, is_stream: bool) -> SourceOptions:
+        from ottla.config.consumer_config import ConsumerConfig
+
         strategy = strategy_of(given)
         _check_trigger(given)
+        # What is wrong with them is told before anything is read.
+        ConsumerConfig.parse(given.client_settings())
         return cls(
             strategy,
             given[strategy],

@@ -72,3 +72,25 @@ def test_wrong_setting_is_one_line_and_status_1(ottla, started, words, line):
     assert outcome.status == 1
     assert line in outcome.err.splitlines()[-1]
     assert not started
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("zookeeper.conect=localhost:2181", "did you mean zookeeper.connect?"),
+        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "there are no ACLs"),
+        ("sasl.enabled.mechanisms=PLAIN", "there is no SASL"),
+        ("process.roles=broker", "KRaft mode"),
+    ],
+)
+def test_file_that_would_not_be_honoured_starts_no_broker(
+    ottla, started, properties, setting, said
+):
+    """One line on the terminal says the key, the value and the rule."""
+    properties.write_text(properties.read_text() + setting + "\n")
+    ended = ottla("broker", properties)
+
+    assert ended.status == 1
+    assert f"{setting}: " in ended.err
+    assert said in ended.err
+    assert not started

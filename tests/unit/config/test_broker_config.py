@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
@@ -76,12 +77,124 @@ def test_large_broker_id_is_fine_without_generation():
     assert BrokerConfig.parse(settings).broker_id == 5000
 
 
+def test_names_are_known_exactly_and_not_by_their_family(caplog):
+    """A key that begins like Kafka's is not called known to Kafka."""
+    with caplog.at_level(logging.WARNING):
+        BrokerConfig.parse({"queued.max.request.bytes": "8", "zookeeper.whatever": "1"})
+
+    said = [record.message for record in caplog.records]
+    assert "queued.max.request.bytes: known to Kafka, not used by Ottla (BrokerConfig)" in said
+    assert "zookeeper.whatever: not a setting that is known (BrokerConfig)" in said
+
+
 @pytest.mark.parametrize(
-    "name", ["num.io.threads", "zookeeper.connect", "sasl.jaas.config", "log.cleaner.threads"]
+    ("name", "meant"),
+    [
+        ("zookeeper.conect", "zookeeper.connect"),
+        ("zookeeper_connect", "zookeeper.connect"),
+        ("Log.Dirs", "log.dirs"),
+        ("log.dri", "log.dir"),
+        ("authorizer.class.nme", "authorizer.class.name"),
+        ("listener.name.ssl.ssl.client.aut", "ssl.client.auth"),
+        ("listener.name.ssl.max.conections", "listener.name.ssl.max.connections"),
+        ("sas.jaas.config", "sasl.jaas.config"),
+    ],
 )
-def test_kafkas_other_keys_are_known(name):
-    """By name or by family."""
-    assert BrokerConfig.is_known_to_kafka(name)
+def test_misspelt_setting_stops_the_start(name, meant):
+    """zookeeper.conect must not start a cluster of its own."""
+    expected = re.escape(name) + r"=.*did you mean " + re.escape(meant)
+    with pytest.raises(ConfigError, match=expected):
+        BrokerConfig.parse({name: "value"})
+
+
+def test_value_of_a_misspelt_secret_is_not_shown():
+    """The error must not put a password into a log."""
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.parse({"ssl.keystore.pasword": "SESAME"})
+
+    assert "did you mean ssl.keystore.password?" in caught.value.message
+    assert "SESAME" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "no ACLs"),
+        ("super.users", "User:admin", "no ACLs"),
+        ("sasl.enabled.mechanisms", "PLAIN", "no SASL"),
+        ("sasl.mechanism.inter.broker.protocol", "SCRAM-SHA-512", "no SASL"),
+        ("sasl.a.new.one", "1", "no SASL"),
+        ("listener.name.client.sasl.enabled.mechanisms", "PLAIN", "no SASL"),
+        ("listener.name.client.plain.connections.max.reauth.ms", "1000", "no SASL"),
+        ("connections.max.reauth.ms", "3600000", "no SASL"),
+        ("principal.builder.class", "com.example.Names", "not told apart"),
+        ("listener.name.client.principal.builder.class", "com.example.Names", "not told apart"),
+        ("ssl.principal.mapping.rules", "RULE:^CN=(.*)$/$1/", "not told apart"),
+        ("listener.name.client.ssl.principal.mapping.rules", "RULE:a/b/", "not told apart"),
+        ("delegation.token.expiry.time.ms", "1000", "no delegation tokens"),
+        ("zookeeper.ssl.client.enable", "true", "not encrypted"),
+        ("ssl.engine.factory.class", "com.example.Engine", "OpenSSL"),
+        ("create.topic.policy.class.name", "com.example.Policy", "would be done"),
+    ],
+)
+def test_security_that_would_not_be_there_stops_the_start(name, value, reason):
+    """Key, value and rule are named; nobody gets an open broker with a warning in its log."""
+    expected = re.escape(f"{name}={value}: must not be set; ") + f".*{reason}"
+    with pytest.raises(ConfigError, match=expected):
+        BrokerConfig.parse({name: value})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.jaas.config",
+        "listener.name.client.scram-sha-256.sasl.jaas.config",
+        "delegation.token.secret.key",
+        "delegation.token.master.key",
+        "zookeeper.ssl.keystore.password",
+    ],
+)
+def test_refused_secret_is_not_shown(name):
+    """The key is named, the password is not."""
+    with pytest.raises(ConfigError, match=re.escape(f"{name}=[hidden]: must not be set")) as caught:
+        BrokerConfig.parse({name: "SESAME"})
+
+    assert "SESAME" not in caught.value.message
+
+
+def test_kafkas_defaults_ask_for_nothing():
+    """A file that spells Kafka's defaults out starts."""
+    BrokerConfig.parse(
+        {
+            "authorizer.class.name": "",
+            "super.users": "",
+            "sasl.enabled.mechanisms": "GSSAPI",
+            "sasl.kerberos.ticket.renew.window.factor": "0.8",
+            "listener.name.plaintext.connections.max.reauth.ms": "0",
+            "ssl.principal.mapping.rules": "DEFAULT",
+            "zookeeper.ssl.client.enable": "FALSE",
+            "node.id": "-1",
+            "process.roles": "",
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"process.roles": "broker,controller", "node.id": "3"},
+        {"node.id": "3"},
+        {"controller.quorum.voters": "3@localhost:9093"},
+        {"controller.quorum.bootstrap.servers": "localhost:9093", "broker.id": "3"},
+    ],
+    ids=["whole file", "id", "voters", "bootstrap servers"],
+)
+def test_file_for_kraft_is_refused_with_what_to_do(settings):
+    """Before anything else in it is: the sentence says what to take out and what to set."""
+    with pytest.raises(ConfigError, match=r"KRaft mode.*take .* out.*set broker\.id=\d") as caught:
+        BrokerConfig.parse({**settings, "sasl.enabled.mechanisms": "PLAIN"})
+
+    assert f"{next(iter(settings))}={next(iter(settings.values()))}" in caught.value.message
 
 
 def test_table_and_list_of_unused_names_do_not_overlap():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ottla.config.client_config import AdminConfig
@@ -102,4 +104,41 @@ def test_security_protocol_that_is_not_there_is_refused(protocol):
 def test_tables_and_lists_of_unused_names_do_not_overlap(table, unused):
     """A key that is acted on is not called unused."""
     assert not set(table.keys) & unused
-    assert table.is_known_to_kafka("ssl.keystore.location")
+
+
+@pytest.mark.parametrize("table", [ProducerConfig, ConsumerConfig, AdminConfig])
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("sasl.mechanism", "PLAIN", "PLAIN"),
+        ("sasl.jaas.config", 'PlainLoginModule required password="SESAME";', "[hidden]"),
+        ("sasl.username", "alice", "alice"),
+        ("sasl.password", "SESAME", "[hidden]"),
+    ],
+)
+def test_credentials_that_would_not_be_used_are_refused(table, name, value, shown):
+    """A client that was to log in must not connect as nobody; the secret is not shown."""
+    expected = re.escape(f"{name}={shown}: must not be set; clients have no SASL")
+    with pytest.raises(ConfigError, match=expected) as caught:
+        table.parse({name: value})
+
+    assert "SESAME" not in caught.value.message
+
+
+@pytest.mark.parametrize("table", [ProducerConfig, ConsumerConfig, AdminConfig])
+def test_credentials_at_kafkas_defaults_pass(table):
+    """They ask for nothing."""
+    table.parse({"sasl.mechanism": "GSSAPI", "sasl.jaas.config": None, "ssl.provider": ""})
+
+
+@pytest.mark.parametrize("table", [ProducerConfig, ConsumerConfig, AdminConfig])
+def test_misspelt_protocol_does_not_fall_back_to_plaintext(table):
+    """security.protocl=SSL is no warning beside a connection in the clear."""
+    with pytest.raises(ConfigError, match=r"did you mean security\.protocol\?"):
+        table.parse({"security.protocl": "SSL"})
+
+
+def test_one_dict_serves_producer_and_consumer():
+    """What is the other one's setting is passed over, not taken for a misspelt one."""
+    ProducerConfig.parse({"value.deserializer": bytes, "group.id": "g"})
+    ConsumerConfig.parse({"value.serializer": str.encode, "batch.size": "1"})

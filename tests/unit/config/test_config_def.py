@@ -27,7 +27,7 @@ class Right(ConfigTable, group=True):
 class Both(Left, Right):
     """Both parts and a row of its own."""
 
-    known_to_kafka = ("other.key",)
+    unused = ("other.key",)
 
     own_secret: str = config_key(default="x", type=PASSWORD, doc="Own.")
 

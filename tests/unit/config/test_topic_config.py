@@ -63,10 +63,33 @@ def test_bad_override_is_refused(name, value):
 
 
 def test_settings_that_only_kafka_uses_are_accepted():
-    """Tools and older clients set them."""
+    """Tools and older clients set them, or say Kafka's defaults."""
     TopicConfig.validate(dict.fromkeys(TOPIC_NAMES, "1"))
+    TopicConfig.validate({"preallocate": "false", "local.retention.ms": "-2"})
 
     assert not set(TopicConfig.keys) & TOPIC_NAMES
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("preallocate", "true", "segments grow"),
+        ("remote.storage.enable", "true", "no tiered storage"),
+        ("remote.log.copy.disable", "true", "no tiered storage"),
+        ("local.retention.ms", "1000", "no tiered storage"),
+        ("local.retention.bytes", "1000", "no tiered storage"),
+    ],
+)
+def test_setting_that_would_do_nothing_is_refused(name, value, reason):
+    """The one that sets it gets the error."""
+    with pytest.raises(ConfigError, match=f"{name}={value}: must not be set; .*{reason}"):
+        TopicConfig.validate({name: value})
+
+
+def test_misspelt_topic_setting_is_told_by_its_name():
+    """The error says which one was meant."""
+    with pytest.raises(ConfigError, match=r"retention\.m=1: .* did you mean retention\.ms\?"):
+        TopicConfig.validate({"retention.m": "1"})
 
 
 def test_compaction_lags_must_not_contradict_each_other():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.errors import ConfigError
 from ottla.spark.bounds import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
 from ottla.spark.given import BOOTSTRAP_SERVERS, OptionError
 from ottla.spark.options import DEFAULTS, OPTIONS, WITHOUT_EFFECT, SourceOptions, given_of
@@ -144,6 +145,12 @@ def test_what_to_read_is_checked(options, said):
         SourceOptions.for_batch(SERVERS | options)
 
     assert said in str(error.value)
+
+
+def test_settings_of_the_client_are_checked_before_anything_is_read():
+    """Credentials that no task would use are refused where the query is made."""
+    with pytest.raises(ConfigError, match=r"sasl\.mechanism=PLAIN: must not be set"):
+        batch(**{"kafka.sasl.mechanism": "PLAIN"})
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])

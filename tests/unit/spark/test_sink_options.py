@@ -91,6 +91,7 @@ def test_topic_of_the_option_goes_before_the_column():
         ({"includeHeaders": "yes"}, "includeHeaders=yes: must be true or false"),
         ({"kafka.value.serializer": "x"}, "kafka.value.serializer=x: cannot be set; values are"),
         ({"kafka.acks": "7"}, "acks=7"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "sasl.mechanism=PLAIN: must not be set"),
     ],
 )
 def test_wrong_options_are_told(given, said):
