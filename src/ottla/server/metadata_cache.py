@@ -30,6 +30,8 @@ class MetadataCache:
         self.controller_id = -1
         self.version = 0
         """Grows when a topic comes or goes, or gets partitions; other changes leave it."""
+        self.update_count = 0
+        """Grows with every word of the controller."""
         self.brokers: dict[int, BrokerEndPoints] = {}
         self._topics: dict[str, TopicMetadata] = {}
         self._names: dict[UUID, str] = {}
@@ -41,6 +43,7 @@ class MetadataCache:
         deleted_topics: Iterable[str] = (),
     ) -> None:
         """Take over what the controller says; partitions that it does not name stay."""
+        self.update_count += 1
         for name in deleted_topics:
             self._forget(name)
         self.brokers = {broker.id: broker for broker in brokers}

@@ -65,6 +65,9 @@ class MetadataHandler:
         self.auto_create = auto_create
         self.create_topic = create_topic
         self.validate_name = validate_name
+        # Clients that have lost a leader ask again and again, maybe for thousands of partitions.
+        self._built: dict[tuple[str, str, bool], list[MetadataResponsePartition]] = {}
+        self._built_after = cache.update_count
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -163,11 +166,24 @@ class MetadataHandler:
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=[
-                self._partition(state, context) for _, state in sorted(topic.partitions.items())
-            ],
+            partitions=self._partitions(topic, context),
             topic_authorized_operations=operations,
         )
+
+    def _partitions(
+        self, topic: TopicMetadata, context: RequestContext
+    ) -> list[MetadataResponsePartition]:
+        """Those of a topic by index; built once after each update of the metadata."""
+        if self._built_after != self.cache.update_count:
+            self._built.clear()
+            self._built_after = self.cache.update_count
+        is_old = context.api_version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND
+        key = (topic.name, context.listener_name, is_old)
+        found = self._built.get(key)
+        if found is None:
+            states = sorted(topic.partitions.items())
+            found = self._built[key] = [self._partition(state, context) for _, state in states]
+        return found
 
     def _partition(
         self, state: PartitionState, context: RequestContext
