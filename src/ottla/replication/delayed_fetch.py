@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
-from ottla.replication.exchange import FetchParams, FetchPartitionResult
+from ottla.errors import ErrorCode
+from ottla.replication.exchange import FetchParams, FetchPartitionResult, PartitionKey
 from ottla.runtime import DelayedOperation
-from ottla.structs import TopicPartition
 
-FetchResults = dict[TopicPartition, FetchPartitionResult]
+FetchResults = dict[PartitionKey, FetchPartitionResult]
 
 
-def is_satisfied(params: FetchParams, results: FetchResults) -> bool:
-    """Whether an answer need not wait: enough bytes, or news that the reader must hear of."""
+def unknown_to_consumer(params: FetchParams, results: FetchResults) -> Set[PartitionKey]:
+    """The partitions that do not exist; their errors wait with the rest of a consumer's fetch.
+
+    A consumer that goes on asking for a deleted topic would else never wait (Kafka's rule). A
+    follower is told at once: it leaves the partition out for a while.
+    """
+    if params.is_from_follower:
+        return frozenset()
+    return {
+        key
+        for key, result in results.items()
+        if result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
+
+
+def is_satisfied(params: FetchParams, results: FetchResults, unknown: Set[PartitionKey]) -> bool:
+    """Whether an answer need not wait: enough bytes, or news that the reader must hear of.
+
+    What was `unknown` when the wait began is no news.
+    """
     size = 0
-    for result in results.values():
-        if result.is_urgent:
+    for key, result in results.items():
+        if result.is_urgent and key not in unknown:
             return True
         size += result.size_in_bytes
     return size >= params.min_bytes
@@ -29,16 +47,18 @@ class DelayedFetch(DelayedOperation):
         params: FetchParams,
         read: Callable[[], FetchResults],
         respond: Callable[[FetchResults], object],
+        unknown: Set[PartitionKey],
     ) -> None:
         super().__init__(params.max_wait_ms)
         self.params = params
+        self.unknown = unknown
         self.read = read
         self.respond = respond
         self.results: FetchResults | None = None
 
     def try_complete(self) -> bool:
         results = self.read()
-        if not is_satisfied(self.params, results):
+        if not is_satisfied(self.params, results, self.unknown):
             return False
         self.results = results
         return self.force_complete()

@@ -25,9 +25,17 @@ NO_REPLICA: Final = -1
 ROUSE_MS: Final = 500
 """A follower that has everything is taken down as caught up so often, not with each fetch."""
 
+PartitionKey = tuple[int | str, int]
+"""A partition as its reader names it: by the topic's id, as a number, or else by its name."""
+
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
+
+
+def partition_key(topic_partition: TopicPartition, topic_id: UUID) -> PartitionKey:
+    """The key of a partition: with a topic id the name plays no part, as in Kafka's sessions."""
+    return (topic_id.int, topic_partition.partition) if topic_id.int else topic_partition
 
 
 class IsolationLevel(IntEnum):
@@ -73,18 +81,17 @@ class FetchParams:
 
 
 class AwakePartitions:
-    """Those partitions of a follower's fetch session that may have news for it.
+    """The partitions of a follower's fetch session; iterating yields those that may have news.
 
-    All of them are looked at every now and then: so it is noted that the follower has caught up,
-    and nothing is missed for long of which nobody tells. It stands for them in a fetch: whoever
-    goes over it gets those that are awake then.
+    Every so often all are yielded: the leader then notes that the follower has caught up, and a
+    wake-up that was missed is made good.
     """
 
     __slots__ = ("all", "awake", "roused_at_ms")
 
-    def __init__(self, partitions: Mapping[TopicPartition, FetchPartition]) -> None:
+    def __init__(self, partitions: Mapping[PartitionKey, FetchPartition]) -> None:
         self.all = partitions
-        self.awake: dict[TopicPartition, FetchPartition] = {}
+        self.awake: dict[PartitionKey, FetchPartition] = {}
         self.roused_at_ms = 0
 
     def __iter__(self) -> Iterator[FetchPartition]:
@@ -98,9 +105,8 @@ class AwakePartitions:
 
     def wake(self, request: FetchPartition) -> None:
         """Look at a partition again, if the session still asks for it in this way."""
-        topic_partition = request.topic_partition
-        if self.all.get(topic_partition) is request:
-            self.awake[topic_partition] = request
+        if self.all.get(request.key) is request:
+            self.awake[request.key] = request
 
     def rouse(self, now_ms: int) -> None:
         """Look at all and note them again, if the last time was long enough ago."""
@@ -115,9 +121,10 @@ class AwakePartitions:
 class FetchPartition:
     """What one partition is asked for; `max_bytes` is the partition's own limit.
 
-    A fetch session keeps it, with what its reader was told last. `noted_by` is the leadership that
-    has taken down not long ago from where a follower fetches. In a follower's `session` it sleeps
-    while there is no news, until the partition wakes it.
+    A fetch session keeps it, with what its reader was told last. `key` is what the reader calls the
+    partition: it stays while the name of the topic comes and goes. `noted_by` is the leadership
+    that noted the follower's offset not long ago. In a follower's `session` it sleeps while there
+    is no news, until the partition wakes it.
     """
 
     topic_partition: TopicPartition
@@ -131,6 +138,10 @@ class FetchPartition:
     told_log_start_offset: int = field(default=UNKNOWN_OFFSET, compare=False)
     noted_by: object | None = field(default=None, compare=False, repr=False)
     session: AwakePartitions | None = field(default=None, compare=False, repr=False)
+    key: PartitionKey = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.key = partition_key(self.topic_partition, self.topic_id)
 
 
 @dataclass(slots=True)

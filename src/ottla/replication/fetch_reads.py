@@ -61,7 +61,7 @@ class FetchReads:
                 result = FetchPartitionResult(ErrorCode.KAFKA_STORAGE_ERROR)
             else:
                 result = FetchPartitionResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            results[request.topic_partition] = result
+            results[request.key] = result
         return results
 
     def _with_news(
@@ -80,7 +80,7 @@ class FetchReads:
         if partition.has_news_for(request):
             return False
         if request.session is not None:
-            request.session.awake.pop(request.topic_partition, None)
+            request.session.awake.pop(request.key, None)
             partition.sleepers[replica_id] = request
         return True
 
@@ -117,16 +117,16 @@ class FetchReads:
         results: FetchResults,
         delayed: DelayedOperations,
     ) -> None:
-        """Take down how far the follower has come, wherever it could be served."""
+        """Note the offsets that the follower fetches from, wherever it could be served."""
         for request in requests:
-            result = results.get(request.topic_partition)
+            result = results.get(request.key)
             if result is None or result.is_urgent:
                 continue
             partition = self.partitions[request.topic_partition]
             try:
                 rises, moves = partition.on_follower_fetch(request, params)
             except KafkaError as error:
-                results[request.topic_partition] = FetchPartitionResult(error.error)
+                results[request.key] = FetchPartitionResult(error.error)
                 continue
             request.noted_by = partition.leading
             if rises:
@@ -137,11 +137,14 @@ class FetchReads:
                 delayed.delete_records.check_and_complete(request.topic_partition)
             self._sleeps(params.replica_id, request, partition)
 
-    def note_sent(self, results: FetchResults) -> None:
-        """This goes to a follower: the bytes of it may count against the leader's rate."""
-        for topic_partition, result in results.items():
-            partition = self.partitions.get(topic_partition)
-            if result.size_in_bytes and partition is not None and self._counts(partition):
+    def note_sent(self, requests: Iterable[FetchPartition], results: FetchResults) -> None:
+        """Count what is sent to a follower against the leader's rate of replication."""
+        for request in requests:
+            result = results.get(request.key)
+            if result is None or not result.size_in_bytes:
+                continue
+            partition = self.partitions.get(request.topic_partition)
+            if partition is not None and self._counts(partition):
                 self.quota.record(result.size_in_bytes)
 
     def _is_held_up(self, partition: Partition, replica_id: int) -> bool:

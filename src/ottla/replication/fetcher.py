@@ -192,11 +192,7 @@ class Fetcher:
         request = self._request(touched, version)
         timeout_ms = request.max_wait_ms + self._config.replica_socket_timeout_ms
         response = cast(FetchResponse, await self._connection.send(request, version, timeout_ms))
-        if response.error_code:
-            self._session.reset()
-            raise KafkaError.of(response.error_code, f"the fetch session with {self.leader}")
-        self._session.accept(response)
-        await self._take(response)
+        await self._take(self._session.accept(response))
 
     def _look_at_touched(self) -> dict[TopicPartition, None]:
         """Find out what is to be asked for; those that it is not asked of stay touched.
@@ -249,7 +245,7 @@ class Fetcher:
             request.replica_state = ReplicaState(replica_id=self._broker_id, replica_epoch=epoch)
         else:
             request.replica_id = self._broker_id
-        self._session.fill(request, self._wanted, touched)
+        self._session.fill(request, self._wanted, touched, version)
         return request
 
     def _wait_ms(self, most_ms: int) -> int:
@@ -263,29 +259,25 @@ class Fetcher:
                 most_ms = min(most_ms, max(0, follower.retry_at_ms - now_ms))
         return most_ms
 
-    async def _take(self, response: FetchResponse) -> None:
-        names = self._session.names
-        for topic in response.responses:
-            name = topic.topic or names.get(topic.topic_id, "")
-            for data in topic.partitions:
-                topic_partition = TopicPartition(name, data.partition_index)
-                follower = self.followers.get(topic_partition)
-                asked = self._wanted.get(topic_partition)
-                self._touched[topic_partition] = None
-                if (
-                    follower is None
-                    or asked is None
-                    or not follower.is_current
-                    or follower.log.topic_id != asked.topic_id
-                    or follower.leader_epoch != asked.leader_epoch
-                    or follower.log.log_end_offset != asked.fetch_offset
-                ):
-                    continue
-                try:
-                    await self._take_partition(follower, data)
-                except KafkaError as error:
-                    damage = " (damaged on the way or at the leader)" if is_damage(error) else ""
-                    self._delay([follower], f"{error}{damage}")
+    async def _take(self, answered: Iterable[tuple[TopicPartition, PartitionData]]) -> None:
+        for topic_partition, data in answered:
+            follower = self.followers.get(topic_partition)
+            asked = self._wanted.get(topic_partition)
+            self._touched[topic_partition] = None
+            if (
+                follower is None
+                or asked is None
+                or not follower.is_current
+                or follower.log.topic_id != asked.topic_id
+                or follower.leader_epoch != asked.leader_epoch
+                or follower.log.log_end_offset != asked.fetch_offset
+            ):
+                continue
+            try:
+                await self._take_partition(follower, data)
+            except KafkaError as error:
+                damage = " (damaged on the way or at the leader)" if is_damage(error) else ""
+                self._delay([follower], f"{error}{damage}")
 
     async def _settle(self) -> None:
         """Wait for the flushes that batches have asked for (flush.messages).

@@ -6,14 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import (
+    LAST_VERSION_WITH_NAMES,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     ForgottenTopic,
+    PartitionData,
 )
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, TopicPartition
 
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
@@ -44,51 +47,81 @@ class FollowerSession:
         self._epoch = FIRST_EPOCH
 
     def reset(self) -> None:
-        """Begin a new session with the next request."""
+        """Have the next request close the session, if there is one, and begin another."""
         self.known = {}
         self.names = {}
-        self._id, self._epoch = NO_SESSION, FIRST_EPOCH
+        self._epoch = FIRST_EPOCH
 
     def fill(
         self,
         request: FetchRequest,
         wanted: Mapping[TopicPartition, Wanted],
         touched: Iterable[TopicPartition],
+        version: int,
     ) -> None:
         """Have the request ask for all that is wanted, by naming what is new in it.
 
-        Only what is `touched` may have changed since the request before.
+        Only what is `touched` may have changed since the request before. Where the request names
+        topics by id, an older topic of the same name is forgotten: by name, it is replaced.
         """
         request.session_id, request.session_epoch = self._id, self._epoch
         known = self.known
         looked_at = touched if known else wanted
         changed = [tp for tp in looked_at if tp in wanted and known.get(tp) != wanted[tp]]
         gone = {tp: known.pop(tp) for tp in looked_at if tp in known and tp not in wanted}
+        if version > LAST_VERSION_WITH_NAMES:
+            gone.update(
+                (tp, known[tp])
+                for tp in changed
+                if tp in known and known[tp].topic_id != wanted[tp].topic_id
+            )
         known.update((tp, wanted[tp]) for tp in changed)
         request.topics = _grouped(wanted, changed)
         self.names.update((topic.topic_id, topic.topic) for topic in request.topics)
         if self._epoch != FIRST_EPOCH:
             request.forgotten_topics_data = _forgotten(gone)
 
-    def accept(self, response: FetchResponse) -> None:
-        """The leader has answered without an error for the request as a whole."""
-        if response.session_id == NO_SESSION:
-            self.reset()
-            return
+    def accept(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]]:
+        """What the leader answers, by partition; KafkaError where the session cannot go on.
+
+        A leader that names what it was not asked for, or was told to forget, would answer with
+        that at once, again and again.
+        """
+        if response.error_code:
+            if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self._id = NO_SESSION
+            raise KafkaError.of(response.error_code, f"fetch session {self._id}")
+        answered: list[tuple[TopicPartition, PartitionData]] = []
+        for topic in response.responses:
+            name = topic.topic or self.names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                topic_partition = TopicPartition(name, data.partition_index)
+                asked = self.known.get(topic_partition)
+                if asked is None or topic.topic_id not in (asked.topic_id, NO_UUID):
+                    raise KafkaError.of(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        f"fetch session {self._id} answers for partition {data.partition_index} "
+                        f"of topic {name or topic.topic_id}, which it was not asked for",
+                    )
+                answered.append((topic_partition, data))
         self._id = response.session_id
-        self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
+        if self._id == NO_SESSION:
+            self.reset()
+        else:
+            self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
+        return answered
 
 
 def _grouped(
     wanted: Mapping[TopicPartition, Wanted], changed: list[TopicPartition]
 ) -> list[FetchTopic]:
-    topics: dict[str, FetchTopic] = {}
+    topics: dict[tuple[str, UUID], FetchTopic] = {}
     for topic_partition in changed:
         each = wanted[topic_partition]
-        name = topic_partition.topic
-        topic = topics.get(name)
+        key = topic_partition.topic, each.topic_id
+        topic = topics.get(key)
         if topic is None:
-            topic = topics[name] = FetchTopic(topic=name, topic_id=each.topic_id, partitions=[])
+            topic = topics[key] = FetchTopic(topic=key[0], topic_id=each.topic_id, partitions=[])
         topic.partitions.append(
             FetchPartition(
                 partition=topic_partition.partition,
@@ -103,10 +136,11 @@ def _grouped(
 
 
 def _forgotten(gone: Mapping[TopicPartition, Wanted]) -> list[ForgottenTopic]:
-    topics: dict[str, ForgottenTopic] = {}
+    topics: dict[tuple[str, UUID], ForgottenTopic] = {}
     for (name, index), each in gone.items():
-        topic = topics.get(name)
+        key = name, each.topic_id
+        topic = topics.get(key)
         if topic is None:
-            topic = topics[name] = ForgottenTopic(topic=name, topic_id=each.topic_id, partitions=[])
+            topic = topics[key] = ForgottenTopic(topic=name, topic_id=each.topic_id, partitions=[])
         topic.partitions.append(index)
     return list(topics.values())

@@ -19,7 +19,12 @@ from ottla.log.log_manager import LogManager
 from ottla.log.log_validator import AppendOrigin
 from ottla.replication.cluster import Cluster
 from ottla.replication.delayed_delete_records import DelayedDeleteRecords, DeleteResults
-from ottla.replication.delayed_fetch import DelayedFetch, FetchResults, is_satisfied
+from ottla.replication.delayed_fetch import (
+    DelayedFetch,
+    FetchResults,
+    is_satisfied,
+    unknown_to_consumer,
+)
 from ottla.replication.delayed_operations import DelayedOperations
 from ottla.replication.delayed_produce import AppendResults, DelayedProduce
 from ottla.replication.exchange import (
@@ -283,17 +288,23 @@ class ReplicaManager:
     ) -> DelayedFetch | None:
         """Read from the partitions; waits up to `max_wait_ms` while there is too little.
 
-        Returns what waits; None where `respond` was called at once.
+        Where none of the partitions exists there is nothing to wait for. Returns what waits; None
+        where `respond` was called at once.
         """
         results = self.read_from_logs(params, partitions)
+        unknown = unknown_to_consumer(params, results)
         if params.is_from_follower:
             self._reads.note_follower(params, partitions, results, self.delayed)
-            respond = partial(self._answer_follower, respond)
-        if params.max_wait_ms <= 0 or not partitions or is_satisfied(params, results):
+            respond = partial(self._answer_follower, partitions, respond)
+        if (
+            params.max_wait_ms <= 0
+            or len(unknown) == len(partitions)
+            or is_satisfied(params, results, unknown)
+        ):
             respond(results)
             return None
         read = partial(self.read_from_logs, params, partitions)
-        operation = DelayedFetch(params, read, respond)
+        operation = DelayedFetch(params, read, respond, unknown)
         if params.is_from_follower:
             self.delayed.follower_fetches.watch(operation, (params.replica_id,))
         else:
@@ -308,9 +319,12 @@ class ReplicaManager:
         return self._reads.read(params, partitions)
 
     def _answer_follower(
-        self, respond: Callable[[FetchResults], object], results: FetchResults
+        self,
+        partitions: Collection[FetchPartition],
+        respond: Callable[[FetchResults], object],
+        results: FetchResults,
     ) -> None:
-        self._reads.note_sent(results)
+        self._reads.note_sent(partitions, results)
         respond(results)
 
     def fetch_offset(

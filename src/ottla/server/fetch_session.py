@@ -9,14 +9,14 @@
 | id, -1                   | close that session, full fetch            |
 
 An incremental answer leaves out partitions that have no data and no news; those of a follower
-without news have no result at all. The cache is bounded:
-when it is full the session unused for longest gives way, if it was idle for long enough.
+without news have no result at all. A session that an incremental fetch leaves without partitions is
+closed: the answer has session id 0. The cache is bounded: when it is full, the session that was
+unused for longest is dropped, if it was idle for long enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -31,6 +31,8 @@ from ottla.replication.exchange import (
     AwakePartitions,
     FetchPartition,
     FetchPartitionResult,
+    PartitionKey,
+    partition_key,
 )
 from ottla.runtime import Runtime
 from ottla.structs import NO_UUID, TopicPartition
@@ -58,8 +60,11 @@ def is_unresolved(name: str) -> bool:
 def name_again(known: FetchPartition, request: FetchPartition) -> None:
     """The reader asks for something else of a partition than before.
 
-    If it has not moved on, as one that has a new leader epoch, it may have dropped an answer.
+    If it has not moved on, as one that has a new leader epoch, it may have dropped an answer. A
+    name that was found for the topic id stays, even where the topic is gone.
     """
+    if is_unresolved(request.topic_partition.topic):
+        request.topic_partition = known.topic_partition
     if request.fetch_offset != known.fetch_offset:
         request.told_high_watermark = known.told_high_watermark
         request.told_log_start_offset = known.told_log_start_offset
@@ -83,7 +88,10 @@ def note_told(request: FetchPartition, result: FetchPartitionResult) -> None:
 
 
 class FetchSession:
-    """The partitions that one reader follows, and the epoch of its next request."""
+    """The partitions that one reader follows, and the epoch of its next request.
+
+    Invariant: `partitions` has each of them once, under the key that its reader names it by.
+    """
 
     __slots__ = (
         "awake",
@@ -102,31 +110,34 @@ class FetchSession:
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.last_used_ms = now_ms
-        self.partitions: dict[TopicPartition, FetchPartition] = {}
+        self.partitions: dict[PartitionKey, FetchPartition] = {}
         self.awake = AwakePartitions(self.partitions) if is_of_follower else None
         self.has_unresolved = False
 
     def add(self, request: FetchPartition) -> None:
         """Follow a partition from now on, or in another way."""
-        self.partitions[request.topic_partition] = request
+        known = self.partitions.get(request.key)
+        if known is not None:
+            name_again(known, request)
+        self.partitions[request.key] = request
         if self.awake is not None:
             request.session = self.awake
             self.awake.wake(request)
         if is_unresolved(request.topic_partition.topic):
             self.has_unresolved = True
 
-    def forget(self, topic_partition: TopicPartition) -> bool:
-        """Follow a partition no more; False if it was not followed."""
+    def forget(self, key: PartitionKey) -> None:
+        """Do not follow a partition any longer, if it was followed."""
+        self.partitions.pop(key, None)
         if self.awake is not None:
-            self.awake.awake.pop(topic_partition, None)
-        return self.partitions.pop(topic_partition, None) is not None
+            self.awake.awake.pop(key, None)
 
     def read_last(self, request: FetchPartition) -> None:
         """Have the others read first next time."""
-        topic_partition = request.topic_partition
-        self.partitions[topic_partition] = self.partitions.pop(topic_partition)
+        key = request.key
+        self.partitions[key] = self.partitions.pop(key)
         if self.awake is not None:
-            self.awake.awake.pop(topic_partition, None)
+            self.awake.awake.pop(key, None)
             self.awake.wake(request)
 
     def wanted(self, now_ms: int) -> Collection[FetchPartition]:
@@ -138,13 +149,15 @@ class FetchSession:
 
     def resolve_names(self, topic_name: TopicName) -> None:
         """A topic whose id was unknown before may be known now: read it under its name."""
-        unresolved = [tp for tp in self.partitions if is_unresolved(tp.topic)]
         self.has_unresolved = False
-        for topic_partition in unresolved:
-            request = self.partitions[topic_partition]
-            self.forget(topic_partition)
-            name = topic_name(request.topic_id) or topic_partition.topic
-            self.add(replace(request, topic_partition=TopicPartition(name, topic_partition[1])))
+        for request in self.partitions.values():
+            if is_unresolved(request.topic_partition.topic):
+                name = topic_name(request.topic_id)
+                if name is None:
+                    self.has_unresolved = True
+                else:
+                    index = request.topic_partition.partition
+                    request.topic_partition = TopicPartition(name, index)
 
 
 class FetchContext:
@@ -176,13 +189,12 @@ class FetchContext:
         """
         if self.session is None:
             for request in self.partitions:
-                yield request, results[request.topic_partition]
+                yield request, results[request.key]
             return
         cached = self.session.partitions
         for request in self.partitions:
-            topic_partition = request.topic_partition
-            result = results.get(topic_partition)
-            if result is None or topic_partition not in cached:
+            result = results.get(request.key)
+            if result is None or request.key not in cached:
                 continue
             if not self.incremental or has_news(request, result):
                 note_told(request, result)
@@ -227,25 +239,23 @@ class FetchSessionCache:
         session = self._sessions.get(body.session_id)
         if session is None:
             return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.uses_topic_ids != uses_topic_ids:
-            return FetchContext([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != body.session_epoch:
             return FetchContext([], error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
-        self._touch(session)
-        cached = session.partitions
+        if session.uses_topic_ids != uses_topic_ids:
+            return FetchContext([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.has_unresolved:
             session.resolve_names(self.topic_name)
         for request in self._requested(body, uses_topic_ids):
-            known = cached.get(request.topic_partition)
-            if known is not None:
-                name_again(known, request)
             session.add(request)
         for topic in body.forgotten_topics_data:
             name = self._name(topic.topic, topic.topic_id, uses_topic_ids)
             for index in topic.partitions:
-                if not session.forget(TopicPartition(name, index)) and uses_topic_ids:
-                    _forget(session, topic.topic_id, index)
+                session.forget(partition_key(TopicPartition(name, index), topic.topic_id))
+        if not session.partitions:
+            del self._sessions[session.id]
+            return FetchContext([])
+        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
+        self._touch(session)
         return FetchContext(session.wanted(session.last_used_ms), session, incremental=True)
 
     def _requested(self, body: FetchRequest, uses_topic_ids: bool) -> Iterator[FetchPartition]:
@@ -280,13 +290,6 @@ class FetchSessionCache:
             return False
         del self._sessions[oldest.id]
         return True
-
-
-def _forget(session: FetchSession, topic_id: UUID, index: int) -> None:
-    """Take a partition out of a session whose topic has got, or lost, its name meanwhile."""
-    for topic_partition, request in list(session.partitions.items()):
-        if topic_partition.partition == index and request.topic_id == topic_id:
-            session.forget(topic_partition)
 
 
 def is_of_follower(body: FetchRequest) -> bool:

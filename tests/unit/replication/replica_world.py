@@ -369,7 +369,7 @@ class ReplicaWorld:
         answers = []
         request = FetchPartition(T0, TOPIC_ID, offset, 1 << 20)
         self.brokers[broker_id].manager.fetch_records(params, [request], answers.append)
-        return answers[0][T0]
+        return answers[0][request.key]
 
     def close(self):
         """End all brokers."""

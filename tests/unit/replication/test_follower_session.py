@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.protocol.fetch import FetchRequest, FetchResponse
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.fetch import (
+    LAST_VERSION_WITH_NAMES,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from ottla.replication.follower_session import FollowerSession, Wanted
 from ottla.structs import TopicPartition
 
-ID = UUID(int=1)
+ID, NEW_ID = UUID(int=1), UUID(int=2)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def wanted(offset=0):
-    return Wanted(ID, offset, 1, 1, 0, 100)
+def wanted(offset=0, topic_id=ID):
+    return Wanted(topic_id, offset, 1, 1, 0, 100)
 
 
-def ask(session, partitions):
+def ask(session, partitions, version=FetchRequest.max_version):
     """Session id and epoch, the partitions that are named, and those that are forgotten."""
     request = FetchRequest(topics=[], forgotten_topics_data=[])
-    session.fill(request, partitions, (T0, T1))
+    session.fill(request, partitions, (T0, T1), version)
     named = [p.partition for topic in request.topics for p in topic.partitions]
     forgotten = [index for topic in request.forgotten_topics_data for index in topic.partitions]
     return request.session_id, request.session_epoch, named, forgotten
@@ -44,11 +53,82 @@ def test_session_that_was_not_granted_names_everything_again():
     assert ask(session, {T0: wanted()}) == (0, 0, [0], [])
 
 
-def test_session_begins_anew_after_an_error():
-    """What the leader knows is not known then."""
+def answer(session_id, *partitions, topic_id=ID, error=0):
+    """What the leader answers for these partitions; their topic goes by its id."""
+    data = [PartitionData(partition_index=index, error_code=error) for index in partitions]
+    topics = [FetchableTopicResponse(topic_id=topic_id, partitions=data)] if data else []
+    return FetchResponse(session_id=session_id, responses=topics)
+
+
+def test_new_session_after_an_error_takes_the_place_of_the_old_one():
+    """What the leader knows is not certain then; the old session is not left in its cache."""
     session = FollowerSession()
     ask(session, {T0: wanted()})
     session.accept(FetchResponse(session_id=7))
     session.reset()
 
+    assert ask(session, {T0: wanted()}) == (7, 0, [0], [])
+
+
+def test_session_that_the_leader_does_not_know_is_not_named_again():
+    """After a restart of the leader its id may be that of another reader's session."""
+    session = FollowerSession()
+    ask(session, {T0: wanted()})
+    session.accept(FetchResponse(session_id=7))
+    with pytest.raises(KafkaError) as refused:
+        session.accept(FetchResponse(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)))
+    session.reset()
+
+    assert refused.value.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert ask(session, {T0: wanted()}) == (0, 0, [0], [])
+
+
+def test_answer_without_a_session_is_taken():
+    """The names of the topics were lost with the session, and nothing was copied."""
+    session = FollowerSession()
+    ask(session, {T0: wanted(), T1: wanted()})
+
+    answered = session.accept(answer(0, 0, 1))
+
+    assert [topic_partition for topic_partition, _ in answered] == [T0, T1]
+
+
+@pytest.mark.parametrize("stray", [{"topic_id": NEW_ID}, {"partition": 1}])
+def test_answer_for_what_was_not_asked_for_ends_the_session(stray):
+    """A leader that kept a deleted topic answered with its error at once, 1,700 times a second."""
+    session = FollowerSession()
+    ask(session, {T0: wanted(), T1: wanted()})
+    session.accept(answer(7, 0, 1))
+    ask(session, {T0: wanted()})  # T1 is forgotten
+
+    index, topic_id = stray.get("partition", 0), stray.get("topic_id", ID)
+    with pytest.raises(KafkaError, match=f"partition {index} of topic .* was not asked for"):
+        session.accept(answer(7, index, topic_id=topic_id, error=3))
+
+
+def test_older_topic_of_the_same_name_is_forgotten():
+    """By topic id it is another partition, which would stay in the leader's session."""
+    session = FollowerSession()
+    ask(session, {T0: wanted(), T1: wanted()})
+    session.accept(answer(7, 0, 1))
+    request = FetchRequest(topics=[], forgotten_topics_data=[])
+
+    changed = {T0: wanted(topic_id=NEW_ID)}
+    session.fill(request, changed, (T0, T1), FetchRequest.max_version)
+
+    assert [(topic.topic_id, topic.partitions[0].partition) for topic in request.topics] == [
+        (NEW_ID, 0)
+    ]
+    forgotten = request.forgotten_topics_data
+    assert [(topic.topic_id, sorted(topic.partitions)) for topic in forgotten] == [(ID, [0, 1])]
+
+
+def test_older_topic_is_replaced_where_topics_go_by_name():
+    """To forget the older one by name would take the new one out of the session."""
+    session = FollowerSession()
+    ask(session, {T0: wanted()})
+    session.accept(FetchResponse(session_id=7))
+
+    renewed = ask(session, {T0: wanted(topic_id=NEW_ID)}, LAST_VERSION_WITH_NAMES)
+
+    assert renewed == (7, 1, [0], [])

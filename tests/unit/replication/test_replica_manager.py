@@ -85,7 +85,11 @@ def fetch(
     params = FetchParams(
         CONSUMER_REPLICA_ID, max_wait_ms, min_bytes, max_bytes, IsolationLevel.READ_UNCOMMITTED
     )
-    manager.fetch_records(params, wanted, answers.append)
+
+    def respond(results):
+        answers.append({request.topic_partition: results[request.key] for request in wanted})
+
+    manager.fetch_records(params, wanted, respond)
     return answers
 
 
@@ -172,6 +176,28 @@ def test_an_error_is_answered_at_once(manager):
     (answer,) = fetch(manager, 7, max_wait_ms=500)
 
     assert answer[FIRST].error is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_unknown_partition_does_not_end_the_wait_for_the_others(manager):
+    """A consumer that went on asking for a deleted topic was answered at once, each time."""
+    answers = fetch(manager, 0, 0, 0, max_wait_ms=500)  # there is no third partition
+    assert answers == []
+
+    append(manager, batch(b"news"))
+
+    assert values(answers[0][FIRST]) == [b"news"]
+    unknown = answers[0][TopicPartition("t", 2)]
+    assert unknown.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_fetch_with_nothing_to_wait_for_is_answered_at_once(manager):
+    """As in Kafka: no partitions, as of a consumer that closes its session, or none that exists."""
+    partition = manager.partitions.pop(FIRST)
+    (answer,) = fetch(manager, 0, max_wait_ms=500)
+    manager.partitions[FIRST] = partition
+
+    assert answer[FIRST].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert fetch(manager, max_wait_ms=500) == [{}]
 
 
 def test_the_first_partition_with_data_gives_a_whole_batch(manager):

@@ -14,7 +14,7 @@ from ottla.server.fetch_session import MIN_EVICTION_MS, FetchSessionCache
 from ottla.structs import TopicPartition
 from ottla.testing import mock_runtime
 
-ID = UUID(int=7)
+ID, NEW_ID = UUID(int=7), UUID(int=8)
 OLD, NEW = 12, 13
 
 
@@ -28,11 +28,11 @@ def cache(runtime):
     return FetchSessionCache(runtime, 2, {ID: "t"}.get)
 
 
-def request(session_id=0, epoch=0, partitions=(0, 1), offset=0, forgotten=()):
+def request(session_id=0, epoch=0, partitions=(0, 1), offset=0, forgotten=(), topic_id=ID):
     """A fetch of some partitions of topic t."""
     wanted = [FetchPartition(partition=index, fetch_offset=offset) for index in partitions]
-    topics = [FetchTopic(topic="t", topic_id=ID, partitions=wanted)] if wanted else []
-    dropped = [ForgottenTopic(topic="t", topic_id=ID, partitions=list(forgotten))]
+    topics = [FetchTopic(topic="t", topic_id=topic_id, partitions=wanted)] if wanted else []
+    dropped = [ForgottenTopic(topic="t", topic_id=topic_id, partitions=list(forgotten))]
     return FetchRequest(
         session_id=session_id,
         session_epoch=epoch,
@@ -45,7 +45,7 @@ def results(context, sizes=None):
     """An answer for each partition of the context, with so many bytes."""
     sizes = sizes or {}
     return {
-        part.topic_partition: FetchPartitionResult(
+        part.key: FetchPartitionResult(
             ErrorCode.NONE,
             high_watermark=10,
             last_stable_offset=10,
@@ -141,7 +141,7 @@ def test_topic_ids_are_resolved_to_names(cache):
     assert known.partitions[0].topic_partition == TopicPartition("t", 0)
 
     unknown = request(epoch=-1)
-    unknown.topics[0].topic_id = UUID(int=8)
+    unknown.topics[0].topic_id = NEW_ID
     context = cache.context_for(unknown, NEW)
 
     assert " " in context.partitions[0].topic_partition.topic
@@ -190,3 +190,44 @@ def test_topic_that_is_no_longer_known_can_be_forgotten(runtime):
     second = cache.context_for(request(first.session_id, 1, (), forgotten=(0,)), NEW)
 
     assert [part.topic_partition for part in second.partitions] == [("t", 1)]
+
+
+def test_partition_that_is_named_again_when_its_topic_has_gone_is_there_once(runtime):
+    """It got a second entry, of which only one could be forgotten; the other failed for ever."""
+    names = {ID: "t"}
+    cache = FetchSessionCache(runtime, 2, names.get)
+    session_id = cache.context_for(request(), NEW).session_id
+    del names[ID]
+
+    named_again = cache.context_for(request(session_id, 1, partitions=(0,)), NEW)
+    assert [part.topic_partition for part in named_again.partitions] == [("t", 0), ("t", 1)]
+    forgotten = cache.context_for(request(session_id, 2, (), forgotten=(0,)), NEW)
+    assert [part.topic_partition for part in forgotten.partitions] == [("t", 1)]
+
+
+def test_topic_that_is_made_again_is_another_one_in_the_session(runtime):
+    """Each answers for itself, under its own id, until the older one is forgotten."""
+    names = {ID: "t"}
+    cache = FetchSessionCache(runtime, 2, names.get)
+    session_id = cache.context_for(request(partitions=(0,)), NEW).session_id
+    names.clear()
+    names[NEW_ID] = "t"
+
+    both = cache.context_for(request(session_id, 1, (0,), topic_id=NEW_ID), NEW)
+    answer = {part.topic_id: result for part, result in both.answer(results(both, {0: 5}))}
+    assert answer.keys() == {ID, NEW_ID}
+    left = cache.context_for(request(session_id, 2, (), forgotten=(0,)), NEW)
+    assert [part.topic_id for part in left.partitions] == [NEW_ID]
+
+
+def test_session_without_partitions_is_closed(cache):
+    """As in Kafka: the answer has session id 0, and the next request is told to begin again."""
+    full = cache.context_for(request(), NEW)
+
+    emptied = cache.context_for(request(full.session_id, 1, (), forgotten=(0, 1)), NEW)
+    assert (emptied.session_id, list(emptied.partitions)) == (0, [])
+    assert emptied.error is ErrorCode.NONE
+
+    following = cache.context_for(request(full.session_id, 2, ()), NEW)
+    assert following.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0

@@ -98,11 +98,11 @@ class FetchHandler:
         version = context.api_version
 
         def respond_with_batches(results: FetchResults) -> None:
-            self._refuse_unreadable(results, version)
+            self._refuse_unreadable(fetch.partitions, results, version)
             respond(results)
 
         def respond_with_message_sets(results: FetchResults, message_sets: MessageSets) -> None:
-            self._refuse_unreadable(results, version)
+            self._refuse_unreadable(fetch.partitions, results, version)
             topics = topic_responses(fetch.answer(results), version)
             put_message_sets(topics, message_sets)
             context.respond(FetchResponse(responses=topics))
@@ -127,11 +127,14 @@ class FetchHandler:
         )
         context.wait_for(message_set_fetch.start())
 
-    def _refuse_unreadable(self, results: FetchResults, api_version: int) -> None:
+    def _refuse_unreadable(
+        self, requests: Iterable[FetchPartition], results: FetchResults, api_version: int
+    ) -> None:
         """Topics stored with zstd (KIP-110), and those that are not to be converted (KIP-283)."""
-        for topic_partition, result in results.items():
-            partition = self.replica_manager.partitions.get(topic_partition)
-            if partition is None or result.error is not ErrorCode.NONE:
+        for request in requests:
+            partition = self.replica_manager.partitions.get(request.topic_partition)
+            result = results.get(request.key)
+            if partition is None or result is None or result.error is not ErrorCode.NONE:
                 continue
             config = partition.log.config
             if config.compression_type == CompressionType.ZSTD.label:
@@ -203,8 +206,9 @@ def topic_responses(
     current = None
     for request, result in results:
         name = request.topic_partition.topic
-        if name != current:
-            current = name
+        # A topic that was deleted and the one that was made in its place may be in one session.
+        if (name, request.topic_id) != current:
+            current = (name, request.topic_id)
             topics.append(FetchableTopicResponse(topic=name, topic_id=request.topic_id))
         error = result.error
         if (
