@@ -48,8 +48,9 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     """Starts brokers with settings of their own; those still running are stopped in the end."""
     started: list[BrokerProcess] = []
 
-    def start(data_dir: Path | None = None, **overrides: str | int) -> BrokerProcess:
+    def start(data_dir: Path | None = None, *options: str, **overrides: str | int) -> BrokerProcess:
         process = BrokerProcess(data_dir or tmp_path / f"data-{len(started)}", **overrides)
+        process.options = options
         started.append(process)
         return process.start()
 

@@ -122,7 +122,7 @@ def ottla(kafka_data, tmp_path, start_broker) -> Callable[[], object]:
     """Ottla on a copy of the directory."""
     copy = tmp_path / "copy"
     shutil.copytree(kafka_data[0], copy)
-    return start_broker(copy, broker_id=NODE_ID)
+    return start_broker(copy, "--adopt-log-dirs", broker_id=NODE_ID)
 
 
 def test_everything_is_served_as_kafka_did(kafka_data, ottla):
@@ -134,6 +134,25 @@ def test_everything_is_served_as_kafka_did(kafka_data, ottla):
     assert found.ends == facts.ends
     assert found == facts
     assert re.search(r"adopted from .*k-zstd \(2\)", ottla.log)
+
+
+def test_directory_is_not_touched_unless_adoption_is_wanted(kafka_data, tmp_path, start_broker):
+    """Without the option the start is refused, and Kafka could go on with the directory."""
+    copy = tmp_path / "copy"
+    shutil.copytree(kafka_data[0], copy)
+    with pytest.raises(RuntimeError, match="--adopt-log-dirs"):
+        start_broker(copy, broker_id=NODE_ID)
+
+    assert content(copy) == content(kafka_data[0])
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file of a directory."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_settings_of_topics_are_kept(ottla):

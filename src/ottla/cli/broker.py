@@ -13,10 +13,13 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerCommand(Command):
-    """Runs a broker with the settings of a property file and of --override."""
+    """Runs a broker with the settings of a property file and of --override.
+
+    Without log.dirs its data are in /tmp/ottla-logs.
+    """
 
     name = "broker"
-    help = "Start a broker and serve until SIGTERM or Ctrl-C."
+    help = "Start a broker and serve until SIGTERM or Ctrl-C; its data are in log.dirs."
     examples = (
         "ottla broker config/server.properties",
         "ottla broker --override listeners=PLAINTEXT://:9093 --override log.dirs=/tmp/ottla-1",
@@ -28,6 +31,12 @@ class BrokerCommand(Command):
             parser, "SERVER.PROPERTIES", "The property file, as Kafka's start script takes it."
         )
         add_overrides(parser, "A setting that wins over the property file; may be repeated.")
+        parser.add_argument(
+            "--adopt-log-dirs",
+            action="store_true",
+            help="Take over partitions that Apache Kafka, or a lost registry, left in log.dirs. "
+            "This cannot be undone: Kafka does not start on the directory afterwards.",
+        )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         from ottla.config.broker_config import BrokerConfig
@@ -40,4 +49,4 @@ class BrokerCommand(Command):
 
         from ottla.server.broker import run_broker
 
-        return run_broker(config)
+        return run_broker(config, arguments.adopt_log_dirs)

@@ -19,11 +19,12 @@ class LogConfig(ConfigTable, group=True):
     """Where logs are kept, when segments roll, what is flushed and what is deleted."""
 
     log_dir: str = config_key(
-        default="/tmp/kafka-logs",
+        default="/tmp/ottla-logs",
         type=STRING,
         rule=not_empty(),
         importance=HIGH,
-        doc="The directory of the logs, used when log.dirs is not set.",
+        doc="The directory of the logs, used when log.dirs is not set. It is not Kafka's "
+        "/tmp/kafka-logs: a broker that is tried out must not meet a broker of Kafka there.",
     )
     log_dirs: tuple[str, ...] = config_key(
         default=None,

@@ -2,9 +2,11 @@
 
 A new registry over log directories that hold partitions already: the topics are written into it
 with the ids that their partitions have on disk, led by this broker in an epoch above those in the
-logs. It takes two steps, because logs are loaded with their topics' settings:
+logs. There is no way back, so it has to be asked for. Logs are loaded with their topics' settings,
+so it takes three steps:
 
-    adoption = Adoption(runtime, registry, config, broker_id)
+    check_adoption(disk, config, is_wanted)    before the first byte is written
+    adoption = Adoption(runtime, registry, config, broker_id, is_wanted)
     await adoption.prepare()                   the settings, before they and the logs are loaded
     await adoption.complete(logs)              the topics, all at once, and no producer id twice
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -30,10 +33,11 @@ from ottla.errors import ConfigError
 from ottla.log.log import Log
 from ottla.log.log_files import CLUSTER_METADATA_DIR, PARTITION_METADATA, parse_partition_dir
 from ottla.log.partition_metadata import read_topic_id
+from ottla.registry.embedded import REGISTRY_DIRECTORY
 from ottla.registry.paths import PRODUCER_ID_BLOCK
 from ottla.registry.tree import NoNodeError, Registry
 from ottla.registry.znodes import ProducerIdBlock
-from ottla.runtime import Runtime
+from ottla.runtime import Disk, Runtime
 from ottla.structs import INTERNAL_TOPICS, NO_UUID, OFFSETS_TOPIC, LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -44,28 +48,88 @@ Found = dict[str, dict[int, UUID]]
 """Topic ids as the partitions have them, by topic and partition."""
 
 
+def check_adoption(disk: Disk, config: BrokerConfig, is_wanted: bool) -> None:
+    """ConfigError if a start without a registry finds partitions, unless they are wanted.
+
+    Nothing has been written yet: what Apache Kafka left there is still as it left it.
+    """
+    first = config.log_dirs[0].rstrip("/")
+    if config.zookeeper_connect is not None or disk.is_dir(f"{first}/{REGISTRY_DIRECTORY}"):
+        return
+    found = find_partitions(disk, config.log_dirs)
+    if found:
+        _check_wanted(found, config, is_wanted)
+        logger.warning(
+            "log.dirs=%s: %s are adopted. This cannot be undone: Apache Kafka does not start on "
+            "the directory afterwards, and what is written from now on is not in its metadata",
+            ",".join(config.log_dirs),
+            _counted(found),
+        )
+
+
+def _check_wanted(found: Found, config: BrokerConfig, is_wanted: bool) -> None:
+    if is_wanted:
+        return
+    raise ConfigError(
+        f"log.dirs={','.join(config.log_dirs)}: must be a directory of this broker, and has "
+        f"{_counted(found)} that its registry does not know, as one of Apache Kafka has. "
+        "`ottla broker --adopt-log-dirs` takes them over; Kafka cannot go back to the directory "
+        "then, so do it on a copy"
+    )
+
+
+def _counted(found: Found) -> str:
+    partitions = sum(map(len, found.values()))
+    return f"{partitions} partition(s) of {len(found)} topic(s)"
+
+
+def find_partitions(disk: Disk, log_dirs: Iterable[str]) -> Found:
+    """The partitions in log directories; one that cannot be read has none."""
+    found = Found()
+    for log_dir in log_dirs:
+        path = log_dir.rstrip("/")
+        with suppress(OSError):  # the log manager takes such a directory out of service
+            for name in disk.list_dir(path) if disk.is_dir(path) else ():
+                parsed = parse_partition_dir(name)
+                if name == CLUSTER_METADATA_DIR or parsed is None:
+                    continue
+                topic_id = read_topic_id(disk, f"{path}/{name}/{PARTITION_METADATA}")
+                found.setdefault(parsed.topic, {})[parsed.partition] = topic_id
+    return found
+
+
 class Adoption:
     """Does nothing where the registry knows topics, or where there are no partitions."""
 
     def __init__(
-        self, runtime: Runtime, registry: Registry, config: BrokerConfig, broker_id: int
+        self,
+        runtime: Runtime,
+        registry: Registry,
+        config: BrokerConfig,
+        broker_id: int,
+        is_wanted: bool,
     ) -> None:
         self.runtime = runtime
         self.registry = registry
         self.config = config
         self.broker_id = broker_id
+        self.is_wanted = is_wanted
         self._topics: dict[str, tuple[UUID, list[int]]] = {}
         self._next_producer_id = 0
 
     async def prepare(self) -> None:
-        """Look for partitions that the registry does not know, and write down their settings."""
+        """Look for partitions that the registry does not know, and store their settings.
+
+        ConfigError if there are some and adoption was not asked for.
+        """
         store = TopicReader(self.registry)
         # With ZooKeeper the topics are in ZooKeeper, and so is what is being deleted.
         if self.config.zookeeper_connect is not None or await store.names():
             return
-        found = self._find_partitions()
+        found = find_partitions(self.runtime.disk, self.config.log_dirs)
         if not found:
             return
+        _check_wanted(found, self.config, self.is_wanted)
         metadata = self._read_metadata()
         for topic, partitions in sorted(found.items()):
             topic_id = self._topic_id(topic, partitions)
@@ -104,18 +168,6 @@ class Adoption:
             ",".join(self.config.log_dirs),
             ", ".join(f"{topic} ({len(states)})" for topic, (_, states) in topics.items()),
         )
-
-    def _find_partitions(self) -> Found:
-        disk, found = self.runtime.disk, Found()
-        for log_dir in self.config.log_dirs:
-            path = log_dir.rstrip("/")
-            for name in disk.list_dir(path) if disk.is_dir(path) else ():
-                parsed = parse_partition_dir(name)
-                if name == CLUSTER_METADATA_DIR or parsed is None:
-                    continue
-                topic_id = read_topic_id(disk, f"{path}/{name}/{PARTITION_METADATA}")
-                found.setdefault(parsed.topic, {})[parsed.partition] = topic_id
-        return found
 
     def _topic_id(self, topic: str, partitions: Mapping[int, UUID]) -> UUID | None:
         """The id of a topic that can be taken over; None if it is left alone."""

@@ -25,6 +25,8 @@ from ottla.registry.tree import (
 )
 from ottla.runtime import Disk, DiskLock, Runtime
 
+REGISTRY_DIRECTORY: Final = "registry"
+"""Its name in the first of the log directories."""
 ROUND_BITS: Final = 32
 """Ids are (round << 32) + count; each start is a new round, so that no id is given out twice."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.adoption import Adoption
+from ottla.controller.adoption import Adoption, check_adoption
 from ottla.controller.broker_registration import (
     ensure_cluster_id,
     ensure_persistent_paths,
@@ -81,11 +81,13 @@ class Broker:
         *,
         registry: Registry | None = None,
         make_processor: MakeProcessor = Processor,
+        adopts_log_dirs: bool = False,
     ) -> None:
         self.config = config
         self.runtime = runtime
         self.registry = registry or cluster_registry(runtime, config)
         self._make_processor = make_processor
+        self._adopts_log_dirs = adopts_log_dirs
         self.broker_id = config.broker_id
         self.end_points: list[EndPoint] = []
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
@@ -102,6 +104,7 @@ class Broker:
     async def _start_parts(self) -> None:
         config, runtime = self.config, self.runtime
         failures = self.log_dir_failures
+        check_adoption(runtime.disk, config, self._adopts_log_dirs)
         self.log_manager = LogManager(runtime, config, self._topic_config, failures.on_failure)
         owner = self.log_manager.acquire()
         failures.check_registry_dir(self.log_manager)
@@ -114,7 +117,7 @@ class Broker:
         if self.broker_id < 0:
             self.broker_id = await generate_broker_id(self.registry, config)
         self.log_manager.claim(self.broker_id, cluster_id)
-        adoption = Adoption(runtime, self.registry, config, self.broker_id)
+        adoption = Adoption(runtime, self.registry, config, self.broker_id, self._adopts_log_dirs)
         await adoption.prepare()
         self.dynamic_config = DynamicConfig(runtime, self.registry, config, self.broker_id)
         await self.dynamic_config.start()
@@ -291,7 +294,7 @@ def worker_count(config: BrokerConfig) -> int:
     return max(BACKGROUND_WORKERS, recovering)
 
 
-async def serve(config: BrokerConfig) -> int:
+async def serve(config: BrokerConfig, adopts_log_dirs: bool = False) -> int:
     """Run a broker on this loop until SIGTERM or SIGINT; 1 if its log directories failed."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -299,7 +302,7 @@ async def serve(config: BrokerConfig) -> int:
         loop.add_signal_handler(number, stop.set)
     runtime = real_runtime(loop, worker_count(config))
     began_ms = runtime.clock.monotonic_ms()
-    broker = Broker(config, runtime)
+    broker = Broker(config, runtime, adopts_log_dirs=adopts_log_dirs)
     broker.log_dir_failures.on_fatal = stop.set
     await broker.startup()
     # What startup made lives as long as the process: the collector need not look at it again.
@@ -317,6 +320,9 @@ async def serve(config: BrokerConfig) -> int:
     return 1 if broker.log_dir_failures.is_fatal else 0
 
 
-def run_broker(config: BrokerConfig) -> int:
-    """Run a broker in this process until it is told to stop; returns the exit status."""
-    return asyncio.run(serve(config))
+def run_broker(config: BrokerConfig, adopts_log_dirs: bool = False) -> int:
+    """Run a broker in this process until it is told to stop; returns the exit status.
+
+    With `adopts_log_dirs` it takes over partitions that its registry does not know.
+    """
+    return asyncio.run(serve(config, adopts_log_dirs))

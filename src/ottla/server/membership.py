@@ -16,7 +16,7 @@ from ottla.controller.broker_registration import register_broker
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.embedded import REGISTRY_DIRECTORY, EmbeddedRegistry
 from ottla.registry.tree import NoNodeError, Registry, SessionEndedError, SessionState, Watch
 from ottla.registry.znodes import BrokerNode
 from ottla.runtime import Runtime
@@ -24,7 +24,6 @@ from ottla.structs import NO_EPOCH, EndPoint
 
 logger = logging.getLogger(__name__)
 
-REGISTRY_DIRECTORY: Final = "registry"
 EXPIRY_SLACK_MS: Final = 3_000
 """A server looks for expired sessions once in a tick, which is 2 seconds by default."""
 RETRY_MS: Final = 1_000

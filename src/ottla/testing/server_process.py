@@ -34,6 +34,8 @@ class ServerProcess(ABC):
     def __init__(self, data_dir: Path, overrides: Mapping[str, str]) -> None:
         self.data_dir = data_dir
         self.overrides = dict(overrides)
+        self.options: tuple[str, ...] = ()
+        """Words of the command line beside the settings."""
         self.log_path = data_dir.with_name(f"{data_dir.name}.{self.command}.log")
         self.port = 0
         self.module = "ottla"
@@ -57,7 +59,7 @@ class ServerProcess(ABC):
     def launch(self) -> Self:
         """Start, and do not wait: several servers get ready together."""
         self.port = self.port or free_port("127.0.0.1")
-        command = [sys.executable, "-m", self.module, self.command]
+        command = [sys.executable, "-m", self.module, self.command, *self.options]
         for name, value in {**self.address_settings, **self.overrides}.items():
             command += ["--override", f"{name}={value}"]
         with self.log_path.open("ab") as log:

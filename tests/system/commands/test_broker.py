@@ -45,6 +45,21 @@ def test_second_broker_runs_beside_the_first(start, run, broker, tmp_path):
     assert shown.startswith(f"{address[0]} (id: 1 rack: null) -> (")
 
 
+def test_directory_of_kafka_needs_a_word_of_the_user(run, start, tmp_path):
+    """Refused, it is untouched; with --adopt-log-dirs the broker starts on it."""
+    log_dir = tmp_path / "kafka"
+    (log_dir / "t-0").mkdir(parents=True)
+    (log_dir / "meta.properties").write_text("version=1\nnode.id=3\ncluster.id=abc\n")
+    before = sorted(log_dir.rglob("*"))
+    settings = ("--override", f"log.dirs={log_dir}", "--override", "listeners=PLAINTEXT://:0")
+    refused = run("broker", *settings)
+
+    assert refused.returncode == 1
+    assert re.search(rf"log\.dirs={log_dir}: .*1 partition.*--adopt-log-dirs", refused.stderr)
+    assert sorted(log_dir.rglob("*")) == before
+    assert "broker 3 is ready" in start("broker", "--adopt-log-dirs", *settings).stdout.readline()
+
+
 def test_broker_with_a_wrong_setting_is_one_line(run):
     """The setting, the value and the rule."""
     done = run("broker", "--override", "num.partitions=0")

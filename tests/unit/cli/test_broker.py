@@ -13,7 +13,7 @@ def started(monkeypatch):
     """The settings with which brokers were started; none is started for real."""
     configs: list[BrokerConfig] = []
     module = ModuleType("ottla.server.broker")
-    module.run_broker = lambda config: configs.append(config) or 0
+    module.run_broker = lambda config, adopts_log_dirs: configs.append(config) or 0
     monkeypatch.setitem(sys.modules, "ottla.server.broker", module)
     return configs
 
@@ -32,6 +32,12 @@ def test_property_file_stands_alone_or_behind_config(ottla, started, properties,
     assert ottla("broker", *option, properties).status == 0
     assert started[0].broker_id == 1
     assert started[0].text_of("log.dirs") == "/tmp/kafka-logs-1"
+
+
+def test_broker_without_a_file_has_a_directory_of_its_own(ottla, started):
+    """Tried out, it must not meet what Apache Kafka keeps in its default directory."""
+    assert ottla("broker").status == 0
+    assert started[0].log_dirs == ("/tmp/ottla-logs",)
 
 
 def test_override_wins_over_the_file(ottla, started, properties):

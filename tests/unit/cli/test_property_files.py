@@ -33,7 +33,7 @@ def test_server_properties_have_the_values_of_kafka():
         "socket.send.buffer.bytes": "102400",
         "socket.receive.buffer.bytes": "102400",
         "socket.request.max.bytes": "104857600",
-        "log.dirs": "/tmp/kafka-logs",
+        "log.dirs": "/tmp/ottla-logs",
         "num.partitions": "1",
         "num.recovery.threads.per.data.dir": "1",
         "offsets.topic.replication.factor": "1",

@@ -8,11 +8,12 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.adoption import Adoption
+from ottla.controller.adoption import Adoption, check_adoption
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.controller.entity_configs import TOPICS, EntityConfigs
 from ottla.controller.topic_store import TopicReader
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
+from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
 from ottla.protocol.cluster_metadata import ConfigRecord, ProducerIdsRecord
 from ottla.protocol.message import encode
@@ -56,9 +57,9 @@ class Directory:
             log.append_as_leader(memoryview(bytearray(batch)), EPOCH, now_ms=0)
         self.run(manager.shutdown())
 
-    def adopt(self):
+    def adopt(self, is_wanted=True):
         """A start of Ottla, as far as it matters here."""
-        adoption = Adoption(self.runtime, self.registry, self.config, BROKER)
+        adoption = Adoption(self.runtime, self.registry, self.config, BROKER, is_wanted)
         self.run(adoption.prepare())
         manager = self.load()
         self.run(adoption.complete(manager.all_logs()))
@@ -90,6 +91,38 @@ def test_topics_on_disk_are_adopted(directory):
     assert {partition: stored.state for partition, stored in states.items()} == dict.fromkeys(
         partitions, LeaderAndIsr(BROKER, EPOCH, (BROKER,))
     )
+
+
+def test_unknown_partitions_are_refused_unless_they_are_wanted(directory):
+    """The sentence says how many there are, and what has to be said to take them."""
+    directory.write("t", 0, 1)
+    with pytest.raises(ConfigError, match=r"log\.dirs=/data: .* 2 partition.*--adopt-log-dirs"):
+        directory.adopt(is_wanted=False)
+
+    assert directory.topics() == []
+
+
+def test_directory_without_a_registry_is_checked_before_anything_is_written(caplog):
+    """What Kafka left is left as it is; the warning of what cannot be undone comes first."""
+    disk, config = mock_runtime().disk, BrokerConfig.parse({"log.dirs": "/kafka,/more"})
+    disk.make_dirs("/kafka/__cluster_metadata-0")
+    check_adoption(disk, config, is_wanted=False)
+    disk.make_dirs("/more/t-0")
+
+    with pytest.raises(ConfigError, match="Kafka cannot go back"):
+        check_adoption(disk, config, is_wanted=False)
+    check_adoption(disk, config, is_wanted=True)
+    assert "1 partition(s) of 1 topic(s) are adopted. This cannot be undone" in caplog.text
+
+
+def test_directory_with_a_registry_needs_no_permission():
+    """It is a broker's own, and so is one whose topics are in ZooKeeper."""
+    disk = mock_runtime().disk
+    disk.make_dirs("/data/t-0")
+    settings = {"log.dirs": "/data", "zookeeper.connect": "localhost:2181"}
+    check_adoption(disk, BrokerConfig.parse(settings), is_wanted=False)
+    disk.make_dirs("/data/registry")
+    check_adoption(disk, BrokerConfig.parse({"log.dirs": "/data"}), is_wanted=False)
 
 
 def test_topic_without_an_id_gets_one(directory):

@@ -30,9 +30,9 @@ class DumpLogCommand(Command):
     name = "dump-log"
     help = "Show what the files of a partition hold: segments, indexes, snapshots, checkpoints."
     examples = (
-        "ottla dump-log --files /tmp/kafka-logs/test-0/00000000000000000000.log --print-data-log",
+        "ottla dump-log --files /tmp/ottla-logs/test-0/00000000000000000000.log --print-data-log",
         "ottla dump-log --files 00000000000000000000.index --index-sanity-check",
-        "ottla dump-log --files 00000000000.kafka --format 0.7 --convert-to /tmp/kafka-logs/test-0",
+        "ottla dump-log --files 00000000000.kafka --format 0.7 --convert-to /tmp/ottla-logs/test-0",
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
