@@ -21,11 +21,14 @@ from ottla.coordinator.transaction.transaction_coordinator import TransactionCoo
 from ottla.errors import ErrorCode
 from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
 from ottla.registry.tree import Set
+from ottla.replication import exchange
 from ottla.replication.follower_partition import FollowerPartition
+from ottla.replication.follower_session import FollowerSession
 from ottla.replication.leader_questions import LeaderQuestions
 from ottla.replication.partition_leader import PartitionLeader
+from ottla.server import fetch_session
 from ottla.server.controller_orders import ControllerOrders
-from ottla.structs import INTERNAL_TOPICS
+from ottla.structs import INTERNAL_TOPICS, TopicPartition
 from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.group_story import GroupStory
 from ottla.testing.simulation.operations_story import OperationsStory
@@ -143,11 +146,37 @@ def commits_of_stale_epochs_are_taken(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def forgotten_partitions_stay_in_fetch_sessions(patch: pytest.MonkeyPatch) -> None:
+    """One that was named again after its topic had gone got two entries, of which one could go.
+
+    The leader answered with the error of the other at once, and no follower ended the session.
+    """
+    accept = FollowerSession.accept
+
+    def by_name(topic_partition, topic_id):
+        return topic_partition
+
+    def accept_what_was_asked_for(self, response):
+        for topic in response.responses:
+            name = self.names.get(topic.topic_id, topic.topic)
+            topic.partitions = [
+                data
+                for data in topic.partitions
+                if TopicPartition(name, data.partition_index) in self.known
+            ]
+        return accept(self, response)
+
+    patch.setattr(exchange, "partition_key", by_name)
+    patch.setattr(fetch_session, "partition_key", by_name)
+    patch.setattr(FollowerSession, "accept", accept_what_was_asked_for)
+
+
 PLANTS: dict[Plant, type[Story]] = {
     truncate_to_the_high_watermark: Story,
     acknowledge_before_the_in_sync_replicas_have_it: Story,
     controllers_without_epochs: Story,
     batch_is_cut_off_that_the_leaders_log_begins_within: OperationsStory,
+    forgotten_partitions_stay_in_fetch_sessions: OperationsStory,
     no_fencing_of_transactional_ids: CopyStory,
     markers_before_the_decision_is_in_the_log: CopyStory,
     partitions_given_away_before_they_are_revoked: GroupStory,

@@ -65,15 +65,24 @@ class Administrator(SimulatedClient):
 
         self.process.spawn(ask(), name)
 
-    async def make_again(self, topic: str, partitions: int, replication_factor: int) -> None:
-        """Delete a topic, which may have to wait for a broker, and make another of its name.
-
-        It is deleted by its id: a request that comes late does not mean the new one.
-        """
+    async def make(self, topic: str, partitions: int, replication_factor: int) -> None:
+        """Create a topic, whatever it takes."""
         wanted = NewTopic(topic, partitions, replication_factor)
-        self._gone_id = await self._until(lambda: self._find(topic))
-        await self._until(lambda: self._delete(self._gone_id))
         await self._until(lambda: self._create(wanted))
+
+    async def delete(self, topic: str) -> UUID:
+        """Delete a topic, which may have to wait for a broker; its id.
+
+        It is deleted by its id: a request that comes late does not mean a new one of its name.
+        """
+        topic_id = await self._until(lambda: self._find(topic))
+        await self._until(lambda: self._delete(topic_id))
+        return topic_id
+
+    async def make_again(self, topic: str, partitions: int, replication_factor: int) -> None:
+        """Delete a topic, and make another of its name."""
+        self._gone_id = await self.delete(topic)
+        await self.make(topic, partitions, replication_factor)
 
     async def _until(self, ask: Callable[[], Awaitable[T | None]]) -> T:
         """Ask again and again, until there is something to know."""

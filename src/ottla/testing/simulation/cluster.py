@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from functools import partial
 from typing import Final
 
@@ -72,6 +73,8 @@ class Host:
         self.failure: BaseException | None = None
         self.forgotten: list[str] = []
         """The connections with a fetch that was not answered when its wait was over."""
+        self.fetches: Counter[str] = Counter()
+        """How often each connection has asked for records."""
 
     @property
     def is_running(self) -> bool:
@@ -81,6 +84,7 @@ class Host:
     def start(self) -> None:
         """Begin a new life; one that cannot start, because of its predecessor, tries again."""
         process = self.process = SimulatedProcess(self.cluster.world, self.name, self.disk)
+        self.fetches.clear()
         self.is_serving, self.is_wanted = False, True
         settings = {
             **SETTINGS,
@@ -95,10 +99,15 @@ class Host:
             BrokerConfig.parse(settings),
             process.runtime,
             registry=SimulatedRegistry(process, SESSION_TIMEOUT_MS),
-            make_processor=partial(SimulatedProcessor, on_forgotten=self.forgotten.append),
+            make_processor=partial(
+                SimulatedProcessor, on_forgotten=self.forgotten.append, on_fetch=self._count_fetch
+            ),
         )
         broker.log_dir_failures.on_fatal = lambda: self._stop_for_good(process)
         process.spawn(self._serve(process, broker), f"start {self.name}")
+
+    def _count_fetch(self, connection_id: str) -> None:
+        self.fetches[connection_id] += 1
 
     async def _serve(self, process: SimulatedProcess, broker: Broker) -> None:
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Final
 from uuid import UUID
 
 from ottla.record.record_batch import RecordBatch, batches
@@ -10,6 +12,10 @@ from ottla.replication.partition import Partition
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
 from ottla.testing.simulation.workload import History
+
+IDLE_S: Final = 5
+MAX_IDLE_FETCHES: Final = 10
+"""Of one connection in a second: a follower's fetch waits for 200 ms, a consumer's for 500 ms."""
 
 Lineage = tuple[TopicPartition, UUID]
 """A partition of one topic: another topic may get its name."""
@@ -173,6 +179,18 @@ def check_in_the_end(cluster: SimulatedCluster, history: History, topic: str) ->
         if topic_partition.topic == topic:
             wrong += check_history(history, topic_partition, first)
     return wrong
+
+
+def check_idle(cluster: SimulatedCluster) -> list[str]:
+    """Let a cluster without load be for a while: who asks for records without waiting, if any."""
+    before = [Counter(host.fetches) for host in cluster.hosts]
+    cluster.world.run(IDLE_S * 1_000)
+    return [
+        f"{host.name}: {connection_id} fetches {count // IDLE_S} times a second, and all is idle"
+        for host, known in zip(cluster.hosts, before, strict=True)
+        for connection_id, count in (host.fetches - known).items()
+        if count > IDLE_S * MAX_IDLE_FETCHES
+    ]
 
 
 def check_history(history: History, partition: TopicPartition, log: dict[int, bytes]) -> list[str]:

@@ -19,14 +19,16 @@ WEIGHT: Final = 4
 """How much likelier each is than another fault, or twice as much."""
 SHARE_TAKEN_BACK: Final = 0.3
 MAX_BEFORE_TAKEN_BACK_MS: Final = 1_000
+MAX_PASSING_MS: Final = 3_000
+PASSING_INTERVAL_MS: Final = 20
 
 
 class OperationsStory(Story):
     """Four brokers, of which three have each partition; which ones is changed all the time.
 
-    Besides, records that were read are deleted, preferred leaders are elected, disks fail, and a
-    second topic is deleted under its writer and made again under the same name. The reader reads
-    from the replica in its rack, if there is one (KIP-392).
+    Besides, records that were read are deleted, preferred leaders are elected, disks fail, a second
+    topic is deleted under its writer and made again under the same name, and others come, are
+    written to and deleted meanwhile. The reader reads from the replica in its rack (KIP-392).
     """
 
     brokers: ClassVar[int] = 4
@@ -43,6 +45,8 @@ class OperationsStory(Story):
         self._life_history = History()
         self._life_writer: Writer | None = None
         self._is_between_lives = False
+        self._passing_count = 0
+        self._passing: set[str] = set()
         self._short_lived = [TopicPartition(SHORT_LIVED, index) for index in range(PARTITIONS)]
         self._administrator = Administrator(self.cluster, "administrator", self.history)
 
@@ -71,6 +75,18 @@ class OperationsStory(Story):
         self._start_life()
         self._is_between_lives = False
 
+    # -- topics that come and go
+
+    async def _let_pass(self, topic: str, life_ms: int) -> None:
+        """Nothing is promised to its writer, which goes on when the topic has gone."""
+        await self._administrator.make(topic, PARTITIONS, REPLICAS)
+        writer = Writer(self.cluster, f"{topic}-writer", History())
+        writer.process.spawn(writer.run(topic, PASSING_INTERVAL_MS), "write")
+        await self._administrator.pause(life_ms)
+        await self._administrator.delete(topic)
+        writer.process.kill()
+        self._passing.remove(topic)
+
     # -- what is done, beside the faults
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
@@ -78,6 +94,7 @@ class OperationsStory(Story):
             *[self._reassign] * 2 * WEIGHT,
             *[self._delete_records] * 2 * WEIGHT,
             *[self._delete_topic] * WEIGHT,
+            *[self._pass_topic] * WEIGHT,
             self._elect_preferred_leaders,
             self._fail_disk,
         ]
@@ -109,6 +126,13 @@ class OperationsStory(Story):
         self._administrator.process.spawn(self._make_again(), "make again")
         return f"delete topic {SHORT_LIVED}, and make it again"
 
+    def _pass_topic(self, chance: random.Random) -> str:
+        self._passing_count += 1
+        topic, life_ms = f"passing{self._passing_count}", chance.randint(100, MAX_PASSING_MS)
+        self._passing.add(topic)
+        self._administrator.process.spawn(self._let_pass(topic, life_ms), "let it pass")
+        return f"make topic {topic}, and delete it under its writer after {life_ms} ms"
+
     def _elect_preferred_leaders(self, chance: random.Random) -> str:
         self._administrator.elect_preferred_leaders()
         return "elect preferred leaders"
@@ -123,7 +147,7 @@ class OperationsStory(Story):
 
     def _is_whole(self) -> bool:
         writer = self._life_writer
-        if self._is_between_lives or writer is None:
+        if self._is_between_lives or self._passing or writer is None:
             return False
         writer.is_told_to_stop = True
         return (
@@ -141,4 +165,5 @@ class OperationsStory(Story):
                 self.history.violations += check_history(self._life_history, partition, log)
 
     def _state(self) -> str:
-        return f"life {self._life}, between lives {self._is_between_lives}, {super()._state()}"
+        lives = f"life {self._life}, between lives {self._is_between_lives}"
+        return f"{lives}, passing {sorted(self._passing)}, {super()._state()}"

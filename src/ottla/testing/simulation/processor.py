@@ -97,6 +97,7 @@ class SimulatedProcessor:
         on_request: Callable[[Connection, memoryview], object],
         complete_delayed: Callable[[], object] = lambda: None,
         on_forgotten: Callable[[str], object] = lambda connection_id: None,
+        on_fetch: Callable[[str], object] = lambda connection_id: None,
     ) -> None:
         assert isinstance(runtime.network, ProcessNetwork), "the broker lives in a world"
         self.max_frame_bytes = config.socket_request_max_bytes
@@ -108,6 +109,7 @@ class SimulatedProcessor:
         self._on_request = on_request
         self._complete_delayed = complete_delayed
         self._on_forgotten = on_forgotten
+        self._on_fetch = on_fetch
         self._clients: dict[Connection, Client] = {}
         self._to_handle: dict[Connection, None] = {}
         self._to_send: dict[Connection, None] = {}
@@ -214,6 +216,8 @@ class SimulatedProcessor:
             del inbox[: SIZE_BYTES + size]
             client.api_key = int.from_bytes(frame[:API_KEY_BYTES])
             client.looks = 0
+            if client.api_key == ApiKey.FETCH:
+                self._on_fetch(connection.id)
             self._handle_frame(connection, frame)
 
     def _handle_frame(self, connection: Connection, frame: bytearray) -> None:

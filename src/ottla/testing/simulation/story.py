@@ -13,6 +13,7 @@ from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
 from ottla.testing.simulation.invariants import (
     Watcher,
+    check_idle,
     check_in_the_end,
     partitions_of,
     replicas_of,
@@ -89,6 +90,8 @@ class Story:
         if not self.history.violations:
             self.nemesis.stop()
             self._end()
+        if not self.history.violations:
+            self.history.violations += check_idle(self.cluster)
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
         return []
