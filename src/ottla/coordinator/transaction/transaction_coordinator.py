@@ -226,10 +226,16 @@ class TransactionCoordinator:
     def verify_partitions(
         self, producer: TxnProducer, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether partitions belong to the sender's open transaction (KIP-890)."""
-        error, metadata = self._find(producer)
+        """Whether partitions belong to the sender's open transaction (KIP-890).
+
+        Changes that are on their way into the log are not waited for: a transaction keeps the
+        partitions that it has, and after its marker the partition itself refuses the batch.
+        """
+        error, metadata = self._identify(producer)
         if metadata is None:
             return dict.fromkeys(partitions, error)
+        if metadata.current.state in ENDING:
+            return dict.fromkeys(partitions, ErrorCode.CONCURRENT_TRANSACTIONS)
         known = metadata.current.partitions
         return {
             tp: ErrorCode.NONE if tp in known else ErrorCode.INVALID_TXN_STATE for tp in partitions

@@ -64,6 +64,25 @@ def test_nothing_begins_while_a_change_is_on_its_way_into_the_log(world, state):
     assert world.state is S.ONGOING
 
 
+def test_partitions_are_confirmed_while_a_change_is_on_its_way_into_the_log(world):
+    """An offset commit is not put off because the producer is adding another partition."""
+    producer = world.ongoing(T0)
+    world.log.hold = True
+    assert world.add(producer, T1) is None
+
+    assert world.coordinator.verify_partitions(producer, [T0, T1]) == {T0: NONE, T1: INVALID}
+    world.log.release()
+    assert world.coordinator.verify_partitions(producer, [T0, T1]) == {T0: NONE, T1: NONE}
+
+
+@pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
+def test_partitions_of_a_transaction_that_ends_are_not_confirmed(world, state):
+    """Not before its markers are written: a batch would come after them, in no transaction."""
+    producer = world.put(state)
+
+    assert world.coordinator.verify_partitions(producer, [T0]) == {T0: CONCURRENT}
+
+
 def test_only_the_ways_of_the_table_are_open():
     """Every state can be left, but for the one of ids that are forgotten."""
     assert set(NEXT_STATES) == set(TransactionState)
