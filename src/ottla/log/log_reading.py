@@ -22,11 +22,17 @@ from ottla.log.indexes.txn_index_repair import rebuild_txn_indexes
 from ottla.log.log_dir import LogDir
 from ottla.log.log_results import FetchDataInfo
 from ottla.log.recovery import LoadedLog
+from ottla.record.record_batch import BATCH_OVERHEAD
+from ottla.runtime import FileRegion
 from ottla.structs import TopicPartition
 
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
 MAX_TIMESTAMP: Final = -3
+# So many batches without records are passed over in one read, and a file that has to be opened for
+# it counts for some: the loop must not be held for long.
+MAX_SKIPPED_BATCHES: Final = 16_384
+BATCHES_PER_SEGMENT: Final = 16
 
 
 class ReadableLog:
@@ -96,12 +102,22 @@ class ReadableLog:
             raise self.log_dir.offline_error()
 
     def read(
-        self, start_offset: int, max_bytes: int, *, max_offset: int, min_one_message: bool
+        self,
+        start_offset: int,
+        max_bytes: int,
+        *,
+        max_offset: int,
+        min_one_message: bool,
+        skips_empty: bool = False,
     ) -> FetchDataInfo:
         """The batches from `start_offset` on, up to `max_offset`, without touching their bytes.
 
         They come from one segment and are whole. OFFSET_OUT_OF_RANGE before the log's start or
         behind its end; nothing is read at the end itself.
+
+        With `skips_empty`, as consumers read, what would be nothing but batches without records is
+        passed over: librdkafka takes such an answer for a record that did not fit. Where no records
+        follow, the last of these batches comes alone, from which the reader gets to the end.
         """
         if self.is_deleted or self.log_dir.is_offline:
             self.check_available()
@@ -115,30 +131,53 @@ class ReadableLog:
         if start_offset >= max_offset or (max_bytes <= 0 and not min_one_message):
             return FetchDataInfo(start_offset)
         try:
-            return self._read(start_offset, max_bytes, max_offset, min_one_message)
+            return self._read(start_offset, max_bytes, max_offset, min_one_message, skips_empty)
         except OSError as error:
             raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
 
     def _read(
-        self, start_offset: int, max_bytes: int, max_offset: int, min_one_message: bool
+        self,
+        start_offset: int,
+        max_bytes: int,
+        max_offset: int,
+        min_one_message: bool,
+        skips_empty: bool,
     ) -> FetchDataInfo:
         segments = self.segments
         index = len(segments) - 1
         if start_offset < segments.active.base_offset:
             index = segments.index_of(start_offset)
-        while index < len(segments) and segments.base_offsets[index] < max_offset:
+        last_empty: FileRegion | None = None
+        room = MAX_SKIPPED_BATCHES
+        while index < len(segments) and segments.base_offsets[index] < max_offset and room > 0:
             segment = segments.items[index]
-            end_position = segment.size
-            if max_offset < segments.end_offset(index, self.log_end_offset):
-                border = segment.position_of(max_offset)
-                end_position = segment.size if border is None else border
+            end_position = self._end_position(index, max_offset)
+            index += 1
+            if not end_position:
+                continue  # compaction has left nothing of this segment
             records, is_incomplete = segment.read(
                 start_offset, max_bytes, end_position, min_one_message
             )
-            if records is not None or is_incomplete:
+            if records is None and not is_incomplete:
+                continue
+            if records is None or not skips_empty or records.size % BATCH_OVERHEAD:
                 return FetchDataInfo(start_offset, records, is_incomplete)
-            index += 1  # compaction has left nothing of this segment from the offset on
-        return FetchDataInfo(start_offset)
+            # Batches without records are headers and no more: only here may there be nothing else.
+            position, has_records = segment.skip_empty(records.position, end_position, room)
+            if has_records:
+                found = segment.read_at(position, max_bytes, end_position, min_one_message)
+                return FetchDataInfo(start_offset, *found)
+            last_empty = FileRegion(records.file, position, BATCH_OVERHEAD)
+            room -= (position - records.position) // BATCH_OVERHEAD + BATCHES_PER_SEGMENT
+        return FetchDataInfo(start_offset, last_empty)
+
+    def _end_position(self, index: int, max_offset: int) -> int:
+        """Where in the file of a segment what lies before an offset ends."""
+        segment = self.segments.items[index]
+        if segment.size and max_offset < self.segments.end_offset(index, self.log_end_offset):
+            border = segment.position_of(max_offset)
+            return segment.size if border is None else border
+        return segment.size
 
     def aborted_transactions(self, data: FetchDataInfo, max_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that have records in what was read, up to an offset."""

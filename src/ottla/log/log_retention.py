@@ -78,12 +78,20 @@ def _within(excess: int) -> Predicate:
 
 
 def _oldest(log: Log, may_go: Predicate) -> list[LogSegment]:
+    """Those that may go, with what compaction has emptied before them: that has no time."""
     found: list[LogSegment] = []
+    emptied: list[LogSegment] = []
     segments = log.segments
     for index, segment in enumerate(segments):
         end_offset = segments.end_offset(index, log.log_end_offset)
         is_empty_end = segment is segments.active and not segment.size
-        if is_empty_end or end_offset > log.high_watermark or not may_go(segment, end_offset):
+        if is_empty_end or end_offset > log.high_watermark:
             break
-        found.append(segment)
+        if may_go(segment, end_offset):
+            found += [*emptied, segment]
+            emptied.clear()
+        elif segment.size:
+            break
+        else:
+            emptied.append(segment)
     return found

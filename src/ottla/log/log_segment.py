@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from ottla.config.topic_config import TopicConfig
@@ -300,6 +301,12 @@ class LogSegment:
         position = self.position_of(start_offset)
         if position is None or position >= end_position:
             return None, False
+        return self.read_at(position, max_bytes, end_position, min_one_message)
+
+    def read_at(
+        self, position: int, max_bytes: int, end_position: int, min_one_message: bool
+    ) -> tuple[FileRegion | None, bool]:
+        """`read` from the batch that begins at a position before `end_position`."""
         size = end_position - position
         if size > max_bytes:
             border = self._border_before(position + max_bytes, position)
@@ -309,6 +316,18 @@ class LogSegment:
                 border = self._border_after(position)
             size = border - position
         return FileRegion(self.file, position, size), False
+
+    def skip_empty(self, position: int, end_position: int, max_count: int) -> tuple[int, bool]:
+        """Where the first batch with records begins, from the one at `position` on, and True.
+
+        If none of the next `max_count` batches has any: where the last of them begins, and False.
+        """
+        headers = read_headers(self.file, position, end_position)
+        last_position = position
+        for last_position, batch in islice(headers, max_count):
+            if batch.record_count:
+                return last_position, True
+        return last_position, False
 
     def holds(self, records: FileRegion) -> bool:
         """Whether these records were read from here."""

@@ -54,12 +54,13 @@ def parse_lines(path: str, raw: bytes) -> list[list[str]]:
 class OffsetCheckpoint:
     """An offset for each partition of a log directory."""
 
-    __slots__ = ("_disk", "_last", "path")
+    __slots__ = ("_disk", "_last", "_written", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self.path = path
         self._last: bytes | None = None
+        self._written: Mapping[TopicPartition, int] = {}
 
     def read(self) -> dict[TopicPartition, int]:
         """The offsets; none if the file does not exist. CorruptCheckpointError if it is damaged."""
@@ -89,6 +90,11 @@ class OffsetCheckpoint:
         if data != self._last or not self._is_there():
             self._disk.replace(self.path, data)
             self._last = data
+            self._written = offsets
+
+    def written(self, topic_partition: TopicPartition) -> int:
+        """The offset of a partition that was last written by this process; -1 if none was."""
+        return self._written.get(topic_partition, -1)
 
     def forget(self) -> None:
         """Write the file anew the next time, whatever it holds: only that proves that it can be."""

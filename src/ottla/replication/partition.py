@@ -194,7 +194,8 @@ class Partition:
         high_watermark = log.high_watermark
         last_stable_offset = log.last_stable_offset
         is_committed_only = params.isolation is IsolationLevel.READ_COMMITTED
-        if params.replica_id > CONSUMER_REPLICA_ID:
+        is_follower = params.replica_id > CONSUMER_REPLICA_ID
+        if is_follower:
             max_offset = log.log_end_offset
             is_committed_only = False
         else:
@@ -211,6 +212,7 @@ class Partition:
             max_bytes,
             max_offset=max_offset,
             min_one_message=min_one_message,
+            skips_empty=not is_follower,
         )
         result.records = data.records
         if is_committed_only:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from cleaner_world import CleanerWorld
 
+from ottla.record.record_batch import batches
+
 
 class Entry(NamedTuple):
     """What was appended at an offset: a record, or (key None) the end of a transaction."""
@@ -71,3 +73,26 @@ def dictionary_of(world: CleanerWorld, model: Model) -> dict[bytes, bytes]:
         if not is_aborted and offset < log.last_stable_offset:
             state[key] = value
     return {key: value for key, value in state.items() if value is not None}
+
+
+def check_answers(world: CleanerWorld, end: int) -> None:
+    """No answer to a consumer is without a record, unless none follows before the end.
+
+    librdkafka takes such an answer for a record that did not fit, and gives up in the end.
+    """
+    log = world.log()
+    offsets_of_records = [
+        batch.last_offset
+        for batch in world.batches()
+        if batch.record_count and batch.last_offset < end
+    ]
+    offset = log.log_start_offset
+    while offset < end:
+        data = log.read(offset, 200, max_offset=end, min_one_message=True, skips_empty=True)
+        found = [] if data.records is None else list(batches(data.records.read()))
+        following = [last for last in offsets_of_records if last >= offset]
+        assert any(batch.record_count for batch in found) or not following
+        if not found:
+            return
+        assert found[-1].next_offset > offset
+        offset = found[-1].next_offset

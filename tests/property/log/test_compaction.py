@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 from cleaner_world import CleanerWorld
-from compaction_model import Entry, Model, dictionary_of
+from compaction_model import Entry, Model, check_answers, dictionary_of
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from ottla.log.log_files import PARTITION_METADATA
 from ottla.record.compression import CompressionType
 
 PRODUCERS = (1, 2)
 DELETE_RETENTION_MS = 5000
 FOREVER = 1_000_000
+STORIES = 12
 OPERATIONS = ["open", "pwrite", "rename", "unlink", "replace", "fsync", "fsync_dir"]
 
 
@@ -163,6 +168,11 @@ class CompactionMachine(RuleBasedStateMachine):
         }
 
     @invariant()
+    def answers_have_records(self) -> None:
+        check_answers(self.world, self.log.high_watermark)
+        check_answers(self.world, self.log.last_stable_offset)
+
+    @invariant()
     def no_file_is_left_over(self) -> None:
         assert not self.world.leftovers()
 
@@ -171,3 +181,86 @@ CompactionMachine.TestCase.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None
 )
 TestCompaction = CompactionMachine.TestCase
+
+
+def random_story(seed: int) -> CompactionMachine:
+    """Some of the machine's steps; in the end a log without open transactions that has stopped.
+
+    Half of the logs are compacted only then, which empties many segments one after the other.
+    """
+    chance = random.Random(seed)
+    machine = CompactionMachine()
+    machine.configure(chance.choice([300, 1000]))
+    for _ in range(80):
+        count = chance.randint(1, 4)
+        records = [(chance.randrange(5), chance.random() < 0.3) for _ in range(count)]
+        producer_id = chance.choice([None, None, *PRODUCERS])
+        machine.produce(records, chance.choice(list(CompressionType)), producer_id)
+        if chance.random() < 0.3:
+            machine.end_transaction(chance.choice(PRODUCERS), chance.random() < 0.5)
+        if seed % 2 and chance.random() < 0.3:
+            machine.roll()
+            machine.compact()
+            machine.wait(chance.choice([1000, DELETE_RETENTION_MS]))
+    for producer_id in PRODUCERS:
+        machine.end_transaction(producer_id, is_commit=True)
+    machine.roll()
+    machine.compact()
+    machine.world.stop()
+    return machine
+
+
+def put_log(machine: CompactionMachine, directory: Path) -> None:
+    """Give a partition of a stopped broker the files of a story's log."""
+    for path in directory.iterdir():
+        if path.name != PARTITION_METADATA:
+            path.unlink()
+    disk, source = machine.world.disk, machine.log.dir
+    for name in disk.list_dir(source):
+        if name != PARTITION_METADATA:
+            (directory / name).write_bytes(disk.read_bytes(f"{source}/{name}"))
+
+
+def test_librdkafka_reads_the_dictionary(start_broker):
+    """Every committed record that stays, up to the end of each partition."""
+    stories = [random_story(seed) for seed in range(STORIES)]
+    process = start_broker(log_cleaner_enable="false")
+    admin = AdminClient({"bootstrap.servers": process.bootstrap_servers})
+    topic = NewTopic("stories", STORIES, 1, config={"cleanup.policy": "compact"})
+    admin.create_topics([topic])["stories"].result(30)
+    assert process.stop() == 0
+    for partition, story in enumerate(stories):
+        put_log(story, process.data_dir / f"stories-{partition}")
+    process.start()
+
+    found = read_committed(process.bootstrap_servers)
+    for partition, story in enumerate(stories):
+        last = story.model.last_records(len(story.model.entries))
+        assert found[partition] == {key: value for key, (_, value) in last.items() if value}
+
+
+def read_committed(servers: str) -> list[dict[bytes, bytes]]:
+    """The dictionary of each partition, as librdkafka reads it."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "unused",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition("stories", number, 0) for number in range(STORIES)])
+    states: list[dict[bytes, bytes]] = [{} for _ in range(STORIES)]
+    reading = set(range(STORIES))
+    while reading:
+        message = consumer.poll(60)
+        assert message is not None, f"the ends of {reading} were waited for in vain"
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            reading.discard(message.partition())
+        elif message.value() is None:
+            states[message.partition()].pop(message.key(), None)
+        else:
+            states[message.partition()][message.key()] = message.value()
+    consumer.close()
+    return states

@@ -1,9 +1,10 @@
 """What of a batch goes into the compacted log.
 
 Offsets and sequence numbers never change: a batch keeps its first and its last one, whatever is
-taken out of it. A batch without records is left out, unless it is the last one of a producer (its
-sequence number is what makes a retry harmless) or the last one of its segment (so that a reader,
-and recovery, see how far the segment goes).
+taken out of it. A batch without records is left out, with two exceptions, which are Kafka's. The
+last batch of a producer stays, because its sequence number is what makes a retry harmless. And the
+batch that ends at the high watermark stays, because a replica that copies the log must not end
+before it (KAFKA-17076, KAFKA-20452).
 
 A record without a value, a tombstone, has to stay for a while, so that whoever reads the log from
 its beginning sees that the key is gone. The first compaction that comes past writes into the batch
@@ -43,6 +44,7 @@ class BatchFilter:
     """
 
     __slots__ = (
+        "_high_watermark",
         "_horizon_ms",
         "_now_ms",
         "_offsets",
@@ -58,19 +60,21 @@ class BatchFilter:
         offsets: OffsetMap,
         transactions: CleanedTransactions,
         producers: Mapping[int, LastRecord],
+        high_watermark: int,
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
         self._offsets = offsets
         self._transactions = transactions
         self._producers = producers
+        self._high_watermark = high_watermark
         self._now_ms = now_ms
         self._horizon_ms = min(now_ms + delete_retention_ms, LONG_MAX)
         self.next_horizon_ms = NO_HORIZON
         self.null_key_count = 0
         self.record_count = 0
 
-    def filter(self, batch: RecordBatch, is_last: bool) -> Buffer | None:
+    def filter(self, batch: RecordBatch) -> Buffer | None:
         """The bytes to write for a batch, which may be its own; None if it goes."""
         horizon_ms = batch.delete_horizon_ms
         is_due = horizon_ms is not None and horizon_ms <= self._now_ms
@@ -87,12 +91,16 @@ class BatchFilter:
             self.null_key_count += kept.null_key_count
         self.record_count += kept.record_count
         if not kept.record_count:
-            return _emptied(batch) if is_last or self._ends_producer(batch) else None
+            return _emptied(batch) if self._stays_empty(batch) else None
         if kept.has_tombstone:
             if horizon_ms is None:
                 return self._with_horizon(batch, kept)
             self.next_horizon_ms = min(self.next_horizon_ms, horizon_ms)
         return _reduced(batch, kept)
+
+    def _stays_empty(self, batch: RecordBatch) -> bool:
+        """Whether the header of a batch is needed although none of its records is."""
+        return batch.next_offset == self._high_watermark or self._ends_producer(batch)
 
     def _ends_producer(self, batch: RecordBatch) -> bool:
         """Whether the state of a producer that is still known is read from this batch."""

@@ -60,6 +60,7 @@ class CleaningPlan:
     sources: Sequence[SourceSegment]
     first_dirty_offset: int
     producers: Mapping[int, LastRecord]
+    high_watermark: int
     aborted_later: Sequence[AbortedTxn]
     now_ms: int
     secret: bytes
@@ -122,7 +123,12 @@ class Cleaning:
         stats.bytes_mapped = stats.bytes_read
         transactions = CleanedTransactions(aborted)
         batch_filter = BatchFilter(
-            offsets, transactions, plan.producers, plan.now_ms, plan.config.delete_retention_ms
+            offsets,
+            transactions,
+            plan.producers,
+            plan.high_watermark,
+            plan.now_ms,
+            plan.config.delete_retention_ms,
         )
         sources = [source for source in plan.sources if source.base_offset < stats.end_offset]
         groups = group_segments(sources, plan.config)
@@ -178,8 +184,8 @@ class Cleaning:
             max(plan.buffer_bytes, MIN_BUFFER_BYTES),
         )
         try:
-            for batch, ends_group in with_last(self._batches_of(group)):
-                data = batch_filter.filter(batch, ends_group)
+            for batch in self._batches_of(group):
+                data = batch_filter.filter(batch)
                 if data is not None:
                     cleaned.append(data)
                     self._pending += len(memoryview(data))
@@ -237,17 +243,6 @@ class Cleaning:
         return pending
 
 
-def with_last(batches: Iterator[RecordBatch]) -> Iterator[tuple[RecordBatch, bool]]:
-    """Each batch, and whether it is the last one."""
-    previous: RecordBatch | None = None
-    for batch in batches:
-        if previous is not None:
-            yield previous, False
-        previous = batch
-    if previous is not None:
-        yield previous, True
-
-
 def group_segments(
     sources: Sequence[SourceSegment], config: TopicConfig
 ) -> list[list[SourceSegment]]:
@@ -268,5 +263,5 @@ def _fits(group: Sequence[SourceSegment], source: SourceSegment, config: TopicCo
         sum(one.size for one in together) <= config.segment_bytes
         and sum(one.index_bytes for one in together) <= limit
         and sum(one.time_index_bytes for one in together) <= limit
-        and source.end_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET
+        and (not source.size or source.end_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET)
     )

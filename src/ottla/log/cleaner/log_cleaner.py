@@ -40,6 +40,10 @@ class CleanedLogs(Protocol):
 
     def checkpoint_cleaned_offsets(self) -> None: ...
 
+    def checkpoint_recovery_points(self) -> None: ...
+
+    async def checkpoints_written(self) -> None: ...
+
 
 class LogCleaner:
     """The rounds of compaction that are under way, and those to come."""
@@ -155,8 +159,9 @@ class LogCleaner:
         log, runtime = to_clean.log, self._runtime
         began_ms = runtime.clock.monotonic_ms()
         await self._flush(log)
-        self._check_going_on(log)
         cleaning = Cleaning(self._plan(to_clean))
+        await self._note_recovery_point(log, cleaning.plan.end_offset)
+        self._check_going_on(log)
         swap = SegmentSwap(runtime, log, to_clean.segments)
         steps = cleaning.steps()
         try:
@@ -185,6 +190,20 @@ class LogCleaner:
             log.log_dir.fail(error)
             raise CleaningAbortedError(f"{log.topic_partition} could not be flushed") from error
 
+    async def _note_recovery_point(self, log: Log, end_offset: int) -> None:
+        """Have a recovery point on disk that is not before the end of what is to be cleaned.
+
+        A cleaned segment may end long before the next one begins. Recovery takes such a gap for
+        lost records, except before the recovery point.
+        """
+        recovery_points = log.log_dir.recovery_points
+        if recovery_points.written(log.topic_partition) >= end_offset:
+            return
+        self._logs.checkpoint_recovery_points()
+        await self._logs.checkpoints_written()
+        if recovery_points.written(log.topic_partition) < end_offset:
+            raise CleaningAbortedError(f"{recovery_points.path} could not be written")
+
     async def _leave(self, steps: Steps, swap: SegmentSwap) -> None:
         """Remove what the round has written; a log that changed meanwhile is no damaged one."""
         with suppress(OSError):
@@ -210,6 +229,7 @@ class LogCleaner:
             sources=_sources(to_clean),
             first_dirty_offset=to_clean.first_dirty_offset,
             producers=_last_records(log),
+            high_watermark=log.high_watermark,
             aborted_later=[entry for segment in behind for entry in segment.txn_index.entries()],
             now_ms=runtime.clock.now_ms(),
             secret=runtime.random.randbytes(SECRET_BYTES),

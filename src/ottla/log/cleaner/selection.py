@@ -88,8 +88,9 @@ def _first_dirty_offset(log: Log) -> int:
 def _cleanable_segments(log: Log, first_dirty_offset: int, now_ms: int) -> tuple[LogSegment, ...]:
     """Those from the first one on that may be touched."""
     segments = log.segments
-    # A record that supersedes others must not be lost after them when the power goes.
-    limit = min(log.last_stable_offset, log.recovery_point)
+    # A record that supersedes others must not be lost after them when the power goes. And what
+    # recovery reads again has no gaps: there they mean that records were lost.
+    limit = min(log.last_stable_offset, log.scan_point)
     youngest_ms = now_ms - log.config.min_compaction_lag_ms
     count = 0
     for index, segment in enumerate(segments.items[:-1]):

@@ -75,6 +75,10 @@ class CleanerWorld(LogWorld):
         self.cleaner.clean_filthiest()
         self.runtime.scheduler.run_ready()
 
+    def stop_cleaning(self) -> None:
+        """Give up the round that is under way; the log stays as that has left it."""
+        self.runtime.scheduler.run(self.cleaner.shutdown())
+
     def roll_and_clean(self) -> None:
         self.roll()
         self.clean()

@@ -26,11 +26,12 @@ def source(base_offset: int, end_offset: int, size: int, index_bytes: int = 0) -
         ([source(0, 10, 1, 80), source(10, 20, 1, 30)], [[0], [10]]),
         ([source(0, 10, 1), source(10, 2**31 + 1, 1)], [[0], [10]]),
         ([source(0, 10, 1), source(10, 2**31, 1)], [[0, 10]]),
+        ([source(0, 10, 1), source(10, 2**32, 0), source(2**32, 2**33, 1)], [[0, 10], [2**32]]),
         ([], []),
     ],
 )
 def test_neighbours_are_put_together_up_to_the_limits(sources, groups):
-    """segment.bytes, segment.index.bytes, and offsets that fit into 31 bits."""
+    """segment.bytes, segment.index.bytes, and offsets of batches that fit into 31 bits."""
     config = TopicConfig.of(
         BrokerConfig.parse({}), {"segment.bytes": "100", "segment.index.bytes": "100"}
     )

@@ -90,6 +90,25 @@ def test_log_moves_with_all_that_belongs_to_it():
     assert log.producer_state_manager.producers[7].last_sequence == 59
 
 
+def test_recovery_point_is_on_disk_before_the_original_goes(monkeypatch):
+    """Without it, gaps that compaction has left would count as lost records after a crash."""
+    world = two_dirs()
+    world.append_many(60)
+    rename = MemoryDisk.rename
+    known = []
+
+    def watched(disk: MemoryDisk, source: str, target: str) -> None:
+        if target.endswith("-delete"):
+            known.append(OffsetCheckpoint(disk, f"{B}/recovery-point-offset-checkpoint").read())
+        rename(disk, source, target)
+
+    monkeypatch.setattr(MemoryDisk, "rename", watched)
+    move(world, B)
+    settle(world)
+
+    assert [offsets.get(PARTITION, 0) > 0 for offsets in known] == [True]
+
+
 def test_reads_that_are_under_way_end_on_the_old_files():
     """The bytes of a region stay what they were until the files are removed."""
     world = two_dirs()
