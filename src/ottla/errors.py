@@ -7,7 +7,9 @@ Servers put the code of a row into a response. Clients raise `KafkaError`, whose
     |   +-- InvalidMetadataError    ... after the metadata has been refreshed
     |   +-- KafkaTimeoutError       it took longer than the time limit that was set
     +-- ConfigError                 a setting is missing, unknown or out of range
-    +-- TlsError                    the peer is not trusted, does not trust us, or speaks no TLS
+    +-- UnusableConnectionError     connecting again would not help
+    |   +-- TlsError                the peer is not trusted, does not trust us, or speaks no TLS
+    |   +-- NotKafkaError           the peer answers, but not in Kafka's protocol
     +-- ProtocolError               bytes that do not follow the protocol
         +-- LocalProtocolError      ... made by us: a bug here
         +-- RemoteProtocolError     ... made by the peer
@@ -444,8 +446,8 @@ class ConfigError(KafkaError):
         super().__init__(ErrorCode.INVALID_CONFIG, message)
 
 
-class TlsError(KafkaError):
-    """No encrypted connection: trying again would not help, and falling back is no choice."""
+class UnusableConnectionError(KafkaError):
+    """What listens at an address is not what the settings say: a retry would not help."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
@@ -453,6 +455,14 @@ class TlsError(KafkaError):
     @property
     def retriable(self) -> bool:
         return False
+
+
+class TlsError(UnusableConnectionError):
+    """No encrypted connection, and falling back to an open one is no choice."""
+
+
+class NotKafkaError(UnusableConnectionError):
+    """The first bytes from a peer are no answer of Kafka's protocol: another server's port."""
 
 
 class ProtocolError(KafkaError):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
-from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import add_bootstrap_server, add_command_config, bootstrap_server, require
+from ottla.cli.partition_files import read_document, rows_of
 from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
 from ottla.errors import KafkaError
@@ -72,26 +70,20 @@ def delete_records(
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
-    """The offset of each partition in the file."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        return parse_offsets(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CommandError(f"{path} is not a list of offsets: {error!r}") from None
-
-
-def parse_offsets(document: Any) -> dict[TopicPartition, int]:
-    """The offsets of a document of version 1, which names each partition once."""
-    if document.get("version", 1) != 1:
-        raise ValueError(f"version {document['version']} is not known, only 1")
-    rows = [
-        (TopicPartition(str(row["topic"]), int(row["partition"])), int(row["offset"]))
-        for row in document["partitions"]
-    ]
-    twice = [str(each) for each, count in Counter(row[0] for row in rows).items() if count > 1]
-    if twice:
-        raise ValueError(f"partitions named twice: {', '.join(twice)}")
-    return dict(rows)
+    """The offset of each partition in the file, which names each partition once."""
+    document = read_document(path)
+    rows = rows_of(path, document, "partitions")
+    found: dict[TopicPartition, int] = {}
+    for number, row in enumerate(rows, 1):
+        try:
+            partition = TopicPartition(str(row["topic"]), int(row["partition"]))
+            offset = int(row["offset"])
+        except (KeyError, TypeError, ValueError):
+            raise CommandError(
+                f"{path}: entry {number} of partitions must have a topic, a partition and an "
+                f"offset, which is a number: {row}"
+            ) from None
+        if partition in found:
+            raise CommandError(f"{path}: {partition} is named twice")
+        found[partition] = offset
+    return found

@@ -19,6 +19,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
+from ottla.cli.times import moment_ms, moment_text
 from ottla.cli.topics.topic_filter import topic_pattern
 from ottla.errors import KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ottla import Admin
 
 TIMES: Final = {"latest": -1, "earliest": -2, "max-timestamp": -3}
+LIKELY_MS: Final = 100_000_000_000
+"""1973. A smaller number is more likely a year, or seconds, than a record's timestamp."""
 _RULE: Final = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d+)?-(\d+)?)?)?")
 
 Wanted = Callable[[TopicPartition], bool]
@@ -62,8 +65,10 @@ class GetOffsetsCommand(Command):
             "--time",
             metavar="TIME",
             default="latest",
-            help="-1 or latest (default), -2 or earliest, -3 or max-timestamp, or milliseconds "
-            "since 1970: the first record that is not older.",
+            help="-1 or latest (default), -2 or earliest, -3 or max-timestamp, or a moment: the "
+            "first record that is not older. A moment is milliseconds since 1970, a date or time "
+            "such as 2026-03-02 or 2026-03-02T08:00Z (UTC without a zone), or '1h ago' (s, m, h, "
+            "d).",
         )
         add_flag(parser, "--exclude-internal-topics", "Leave out internal topics.")
         parser.add_argument(
@@ -75,7 +80,7 @@ class GetOffsetsCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         forbid_with(arguments, "--topic-partitions", ("--topic", "--partitions"))
-        timestamp = parse_time(arguments.time)
+        timestamp = parse_time(arguments.time, terminal)
         wanted = partition_filter(arguments)
         servers = bootstrap_server(arguments)
         with terminal.admin(servers, command_settings(arguments)) as admin:
@@ -83,16 +88,23 @@ class GetOffsetsCommand(Command):
             return print_offsets(admin, partitions, timestamp, terminal)
 
 
-def parse_time(text: str) -> int:
+def parse_time(text: str, terminal: Terminal) -> int:
     """A timestamp, or the protocol's number for a time that has a name."""
     if text in TIMES:
         return TIMES[text]
-    try:
-        timestamp = int(text)
-    except ValueError:
-        timestamp = -99
+    if not text.lstrip("-").isdecimal():
+        moment = moment_ms(text, terminal.now_ms())
+        if moment is None or moment < 0:
+            raise UsageError(
+                f"--time takes milliseconds since 1970, a date such as 2026-03-02, '1h ago', or "
+                f"one of {', '.join(TIMES)}, not '{text}'"
+            )
+        return moment
+    timestamp = int(text)
     if timestamp < 0 and timestamp not in TIMES.values():
         raise UsageError(f"--time takes milliseconds or one of {', '.join(TIMES)}, not '{text}'")
+    if 0 <= timestamp < LIKELY_MS:
+        terminal.note(f"--time {text} is {moment_text(timestamp)}, in milliseconds since 1970")
     return timestamp
 
 

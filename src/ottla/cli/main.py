@@ -88,7 +88,9 @@ def failure(error: Exception, command: Command) -> str:
     elif isinstance(error, KafkaError):
         text = f"{error.message} ({error.error.name})"
     elif isinstance(error, OSError):
-        text = str(error)
+        # Python's number of the error says nothing to a user.
+        place = f"{error.filename}: " if error.filename else ""
+        text = f"{place}{error.strerror or error}"
     else:
         text = f"{type(error).__name__}: {error} (--log-level DEBUG shows where)"
     return " ".join(text.split())

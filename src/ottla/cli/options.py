@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NoReturn
@@ -14,6 +15,9 @@ from ottla.cli.terminal import with_port
 
 SERVERS_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
 DEFAULT_SERVERS = "localhost:9092"
+UNRECOGNIZED = "unrecognized arguments: "
+ARGUMENT = re.compile(r"argument ([^:]+): (.*)", re.DOTALL)
+CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 LOG_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 
 
@@ -21,7 +25,27 @@ class OptionParser(argparse.ArgumentParser):
     """Options as Kafka's tools read them: no abbreviations; a mistake is one line, not a page."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+        raise UsageError(self._in_words(message))
+
+    def _in_words(self, message: str) -> str:
+        """The parser's message in the words of the other messages, with a hint where one helps."""
+        if message.startswith(UNRECOGNIZED):
+            words = message.removeprefix(UNRECOGNIZED).split()
+            return f"{message}{self._hint(words[0])}" if words else message
+        found = ARGUMENT.fullmatch(message)
+        if found is None:
+            return message
+        option = found[1].partition("/")[0]
+        choice = CHOICE.fullmatch(found[2])
+        if choice is not None:
+            return f"{option} may be {choice[2].replace(chr(39), '')}, not '{choice[1]}'"
+        return f"{option} {found[2].replace('expected one argument', 'needs a value')}"
+
+    def _hint(self, word: str) -> str:
+        options = list(self._option_string_actions)
+        if f"--{word}" in options:
+            return f"; did you mean --{word}?"
+        return did_you_mean(word, options) if word.startswith("-") else ""
 
 
 def option_parser(command: Command) -> OptionParser:
@@ -56,7 +80,15 @@ def add_flag(parser: argparse.ArgumentParser, option: str, text: str) -> None:
 
 def add_integer(parser: argparse.ArgumentParser, option: str, metavar: str, text: str) -> None:
     """An option whose value is a number; None where it is not given."""
-    parser.add_argument(option, metavar=metavar, type=int, help=text)
+    parser.add_argument(option, metavar=metavar, type=whole_number, help=text)
+
+
+def whole_number(text: str) -> int:
+    """The number that an option's value is."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"takes a number, not '{text}'") from None
 
 
 def add_repeated(parser: argparse.ArgumentParser, option: str, metavar: str, text: str) -> None:

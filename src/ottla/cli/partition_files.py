@@ -18,11 +18,26 @@ ANY_DIR = "any"
 def read_document(path: str) -> Any:
     """The JSON of a file; CommandError where there is none."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{path} is not UTF-8 text: {error.reason}") from None
+    if not text.strip():
+        raise CommandError(f"{path} is empty; it must be JSON")
+    try:
+        return json.loads(text)
     except ValueError as error:
         raise CommandError(f"{path} is not JSON: {error}") from None
+
+
+def rows_of(path: str, document: Any, key: str) -> list[Any]:
+    """The list under a key of a document of version 1; CommandError where it is not there."""
+    if not isinstance(document, dict) or not isinstance(document.get(key), list):
+        raise CommandError(f'{path}: must be an object with a list: {{"{key}": [...]}}')
+    if document.get("version", 1) != 1:
+        raise CommandError(f"{path}: version {document['version']} is not known, only 1")
+    return list(document[key])
 
 
 def read_partitions(path: str) -> list[TopicPartition]:
@@ -67,10 +82,11 @@ def read_log_dirs(path: str) -> dict[tuple[TopicPartition, int], str]:
 
 def read_topics(path: str) -> list[str]:
     """`{"topics": [{"topic": "t"}], "version": 1}`."""
+    rows = rows_of(path, read_document(path), "topics")
     try:
-        return [str(row["topic"]) for row in read_document(path)["topics"]]
+        return [str(row["topic"]) for row in rows]
     except (KeyError, TypeError):
-        raise CommandError(f"{path} is not a list of topics to move") from None
+        raise CommandError(f"{path}: each entry of topics must have a topic") from None
 
 
 def assignment_json(
@@ -95,14 +111,16 @@ def assignment_json(
 
 
 def _rows(path: str) -> dict[TopicPartition, dict[str, Any]]:
-    document = read_document(path)
-    try:
-        rows = document["partitions"]
-        names = [TopicPartition(str(row["topic"]), int(row["partition"])) for row in rows]
-    except (KeyError, TypeError, ValueError):
-        raise CommandError(f"{path} is not a list of partitions") from None
-    if isinstance(document, dict) and document.get("version", 1) != 1:
-        raise CommandError(f"{path}: version {document['version']} is not known, only 1")
+    rows = rows_of(path, read_document(path), "partitions")
+    names = []
+    for number, row in enumerate(rows, 1):
+        try:
+            names.append(TopicPartition(str(row["topic"]), int(row["partition"])))
+        except (KeyError, TypeError, ValueError):
+            raise CommandError(
+                f"{path}: entry {number} of partitions must have a topic and a partition, which "
+                f"is a number: {row}"
+            ) from None
     twice = [str(each) for each, count in Counter(names).items() if count > 1]
     if twice:
         raise CommandError(f"{path}: partitions named twice: {', '.join(twice)}")

@@ -9,7 +9,7 @@ from typing import cast
 
 from ottla.clients.cluster import Cluster, TopicInfo
 from ottla.clients.network_client import NetworkClient
-from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, TlsError
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, UnusableConnectionError
 from ottla.network.timing import Backoff, Deadline, pause, within
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.structs import TopicPartition
@@ -90,7 +90,10 @@ class Metadata:
             self.request_update(is_urgent=True)
 
     async def update(self, deadline: Deadline) -> Cluster:
-        """Wait for a refresh that begins now or later; TlsError where waiting is no use."""
+        """Wait for a refresh that begins now or later.
+
+        UnusableConnectionError where waiting is no use.
+        """
         self.request_update(is_urgent=True)
         wanted = self._requested
         while self._completed < wanted:
@@ -189,7 +192,7 @@ class Metadata:
         except KafkaError as error:
             self._failures += 1
             logger.debug("metadata could not be refreshed: %s", error)
-            if isinstance(error, TlsError) and self._next_update is not None:
+            if isinstance(error, UnusableConnectionError) and self._next_update is not None:
                 self._next_update.set_exception(error)
                 self._next_update.exception()  # seen: those who waited may have gone
                 self._next_update = None

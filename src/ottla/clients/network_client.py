@@ -8,7 +8,13 @@ from enum import IntEnum
 from typing import Any, cast
 
 from ottla.config.client_config import ClientConfig
-from ottla.errors import ConfigError, ErrorCode, InvalidMetadataError, KafkaError, TlsError
+from ottla.errors import (
+    ConfigError,
+    ErrorCode,
+    InvalidMetadataError,
+    KafkaError,
+    UnusableConnectionError,
+)
 from ottla.network.node_connection import NodeConnection
 from ottla.network.timing import Deadline, pause, within
 from ottla.network.tls_context import client_tls
@@ -131,11 +137,12 @@ class NetworkClient:
     async def any_ready(self, deadline: Deadline) -> NodeConnection:
         """An open connection to some broker: a connected one with little to do, else a new one.
 
-        TlsError when one of them is not trusted and no other is there.
+        UnusableConnectionError where one of them is not what the settings say, and no other
+        is there.
         """
         failures: dict[str, None] = {}
         while True:
-            refusal: TlsError | None = None
+            refusal: UnusableConnectionError | None = None
             for connection in self._by_preference():
                 try:
                     await within(
@@ -148,7 +155,7 @@ class NetworkClient:
                 except KafkaError as error:
                     failures[error.message] = None
                     self.last_failure = error.message
-                    refusal = error if isinstance(error, TlsError) else refusal
+                    refusal = error if isinstance(error, UnusableConnectionError) else refusal
                 if deadline.has_passed:
                     break
             if refusal is not None:
@@ -240,7 +247,13 @@ def bootstrap_nodes(servers: Iterable[str]) -> dict[int, Node]:
 
 
 def response_error(code: int, what: str, message: str | None = None) -> KafkaError | None:
-    """The exception for the error code of a response, naming what was asked; None if it is 0."""
+    """The exception for the error code of a response, naming what was asked; None if it is 0.
+
+    `what` is a kind and a name, as in `topic orders`; a message that says the name is not prefixed.
+    """
     if code == ErrorCode.NONE:
         return None
+    name = what.partition(" ")[2]
+    if message and name and name in message:
+        return KafkaError.of(code, message)
     return KafkaError.of(code, f"{what}: {message or ErrorCode.of(code).sentence}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from ottla.config.cleaner_config import CleanerConfig
 from ottla.config.cluster_config import ClusterConfig
@@ -20,6 +20,8 @@ from ottla.config.rules import at_least
 from ottla.config.transaction_config import TransactionConfig
 from ottla.config.zookeeper_config import ZooKeeperConfig
 from ottla.errors import ConfigError
+
+INITIAL_DELAY: Final = "group.initial.rebalance.delay.ms"
 
 
 class BrokerConfig(
@@ -118,6 +120,8 @@ class BrokerConfig(
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         super().complete(values, given)
+        if values["zookeeper_connect"] is None and INITIAL_DELAY not in given:
+            values["group_initial_rebalance_delay_ms"] = 0
         broker_id = values["broker_id"]
         largest = values["reserved_broker_max_id"]
         if broker_id > largest and values["broker_id_generation_enable"]:

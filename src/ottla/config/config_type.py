@@ -6,6 +6,7 @@ The numbers are those that DescribeConfigs puts on the wire (KIP-569).
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, Final
@@ -79,6 +80,23 @@ PASSWORD: Final = ConfigType.PASSWORD
 
 _BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
+_WITH_UNIT: Final = re.compile(r"(\d+) *([A-Za-z]+)")
+_UNITS: Final = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+}
+"""What a unit is in the milliseconds or bytes that settings are written in."""
+
 
 def _format_item(value: Any) -> str:
     return f"{value.__module__}.{value.__qualname__}" if callable(value) else str(value)
@@ -91,10 +109,17 @@ def _parse_integer(key: str, value: Any, bits: int) -> int:
     try:
         number = int(value)
     except ValueError:
-        raise ConfigError(rule) from None
+        raise ConfigError(rule + _as_number(value)) from None
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         raise ConfigError(rule)
     return number
+
+
+def _as_number(text: str | int) -> str:
+    """`; 1h is 3600000`, where a number with a unit was written; else nothing."""
+    found = _WITH_UNIT.fullmatch(str(text).strip())
+    unit = _UNITS.get(found[2].lower()) if found else None
+    return f"; {text} is {int(found[1]) * unit}" if found and unit else ""
 
 
 def _parse_boolean(key: str, value: Any) -> bool:

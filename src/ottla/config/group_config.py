@@ -27,7 +27,9 @@ class GroupConfig(ConfigTable, group=True):
     group_initial_rebalance_delay_ms: int = config_key(
         default=3000,
         type=INT,
-        doc="How long the first rebalance of an empty group waits for more members.",
+        doc="How long the first rebalance of an empty group waits for more members. Where it is "
+        "not set, a broker without zookeeper.connect does not wait: a lone broker is tried out "
+        "by one person more often than it is joined by many members at once.",
     )
     group_max_size: int = config_key(
         default=INT_MAX,

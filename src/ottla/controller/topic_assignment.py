@@ -101,10 +101,11 @@ def check_partition_count(count: int, limit: int = MAX_PARTITIONS_PER_REQUEST) -
 
 def check_replication_factor(replication_factor: int, brokers: Collection[int]) -> None:
     if not 0 < replication_factor <= len(brokers):
+        rule = f"must be from 1 to {len(brokers)}, the number of live brokers"
+        if len(brokers) == 1:
+            rule = "must be 1: one broker lives"
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor}: must be from 1 to {len(brokers)}, "
-            "the number of live brokers",
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {replication_factor}: {rule}"
         )
 
 

@@ -7,7 +7,7 @@ import ssl
 from collections import deque
 from typing import NamedTuple, cast
 
-from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError, TlsError
+from ottla.errors import ErrorCode, KafkaError, NotKafkaError, RemoteProtocolError, TlsError
 from ottla.network.response_reader import SIZE, ResponseReader
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.message import Request, Response
@@ -15,6 +15,12 @@ from ottla.runtime import Network
 from ottla.runtime.network import DEFAULT_OPTIONS, StreamOptions
 
 MAX_CORRELATION_ID = 2**31 - 1
+# Two line ends as a number: a server of a protocol of lines (HTTP, SMTP, Redis) takes the first
+# request for a bad line and says so at once, where it would wait for the end of the line for ever.
+FIRST_CORRELATION_ID = int.from_bytes(b"\r\n\r\n")
+MAX_ANSWER_BYTES = 2**31 - 1
+MAX_FIRST_ANSWER_BYTES = 1 << 20  # ApiVersions takes a few hundred; "HTTP" as a size is a GB
+TLS_ALERT = b"\x15\x03"
 
 
 class PendingRequest(NamedTuple):
@@ -31,7 +37,8 @@ class Channel(asyncio.BufferedProtocol):
 
     Several requests may be on their way; brokers answer in order, so the answer must carry the
     correlation id of the oldest. Whatever ends the channel fails all requests that still wait, with
-    NETWORK_EXCEPTION, or with TlsError where the peer has said that it does not trust us. Time
+    NETWORK_EXCEPTION, with TlsError where the peer has said that it does not trust us, or with
+    NotKafkaError where its first bytes are no answer. Time
     limits are the caller's: an answer that nobody waits for any more is read and dropped.
     """
 
@@ -40,11 +47,12 @@ class Channel(asyncio.BufferedProtocol):
         self.client_id = client_id
         self.close_reason: str | None = None
         self._is_refused = False
+        self._has_answered = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._reader = ResponseReader()
+        self._reader = ResponseReader(MAX_FIRST_ANSWER_BYTES)
         self._pending: deque[PendingRequest] = deque()
-        self._last_correlation_id = -1
+        self._last_correlation_id = FIRST_CORRELATION_ID - 1
         self._drained: asyncio.Future[None] | None = None
 
     @classmethod
@@ -132,10 +140,27 @@ class Channel(asyncio.BufferedProtocol):
             _, response = decode_response(pending.request_class, pending.api_version, frame)
         except RemoteProtocolError as error:
             if not pending.future.done():
-                pending.future.set_exception(_network_error(f"{self.peer}: {error.message}"))
+                pending.future.set_exception(self._wrong_answer(error))
             raise
+        if not self._has_answered:
+            self._has_answered = True
+            self._reader.max_bytes = MAX_ANSWER_BYTES
         if not pending.future.done():
             pending.future.set_result(response)
+
+    def _fail_first(self, error: RemoteProtocolError) -> None:
+        """Where nothing was answered yet, the oldest request hears what the peer is."""
+        if self._pending and not self._has_answered:
+            future = self._pending.popleft().future
+            if not future.done():
+                future.set_exception(self._wrong_answer(error))
+
+    def _wrong_answer(self, error: RemoteProtocolError) -> KafkaError:
+        if self._has_answered:
+            return _network_error(f"{self.peer}: {error.message}")
+        if self._reader.beginning.startswith(TLS_ALERT):
+            return NotKafkaError(f"{self.peer} speaks TLS: security.protocol must be SSL")
+        return NotKafkaError(f"{self.peer} does not speak Kafka's protocol: {error.message}")
 
     def _end(self, reason: str) -> bool:
         """Fail what waits, once; was it this call that ended the channel?"""
@@ -175,6 +200,7 @@ class Channel(asyncio.BufferedProtocol):
                 self._deliver(frame)
         except RemoteProtocolError as error:
             # The rest of the stream cannot be trusted either.
+            self._fail_first(error)
             if self._end(error.message) and self._transport is not None:
                 self._transport.abort()
 

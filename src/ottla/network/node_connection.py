@@ -10,7 +10,7 @@ import logging
 import ssl
 from typing import Protocol, TypeVar
 
-from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError, TlsError
+from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError, UnusableConnectionError
 from ottla.network.channel import Channel
 from ottla.network.timing import Backoff, within
 from ottla.protocol.api_keys import ApiKey
@@ -195,7 +195,7 @@ class NodeConnection:
             self.retry_at_ms = self._runtime.clock.monotonic_ms() + delay_ms
             self._drop(f"cannot connect: {cause}")
             logger.debug("cannot connect to %s: %s", self.node, cause)
-            if isinstance(cause, TlsError):
+            if isinstance(cause, UnusableConnectionError):
                 raise
             raise self._unreachable(str(cause)) from cause
         finally:

@@ -21,14 +21,21 @@ FIRST_FRAME_BYTES = 4 * 1024 * 1024
 class ResponseReader:
     """Give received bytes to `buffer`, say how many to `received`, get whole frames back."""
 
-    __slots__ = ("_end", "_filled", "_frame", "_shared", "_size")
+    __slots__ = ("_end", "_filled", "_frame", "_shared", "_size", "max_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = 2**31 - 1) -> None:
+        self.max_bytes = max_bytes
+        """The largest frame that is accepted; a larger size is a RemoteProtocolError."""
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._end = 0
         self._frame: bytearray | None = None
         self._filled = 0
         self._size = 0
+
+    @property
+    def beginning(self) -> bytes:
+        """The first bytes of what could not be split into frames."""
+        return bytes(self._shared[:SIZE_BYTES])
 
     def buffer(self) -> memoryview:
         """Where the next bytes must be received."""
@@ -57,7 +64,7 @@ class ResponseReader:
         start = 0
         while self._end - start >= SIZE_BYTES:
             (size,) = SIZE.unpack_from(self._shared, start)
-            if size < 0:
+            if not 0 <= size <= self.max_bytes:
                 raise RemoteProtocolError(f"a response of {size} bytes")
             body = start + SIZE_BYTES
             if size > self._end - body:

@@ -86,7 +86,8 @@ class Output:
 class Section:
     """A part of the report: a table made of the topics, and a plot of the table.
 
-    `faults` are columns of its only row that should be 0: the page begins with them.
+    `faults` are columns of its only row that should be 0: the page begins with them. `unparsed` is
+    a column of it that counts records whose rows were kept although they did not parse.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Section:
     table: Callable[[Frames, Parameters], DataFrame]
     plot: Callable[[Table, Parameters], str] | None = None
     faults: tuple[str, ...] = ()
+    unparsed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

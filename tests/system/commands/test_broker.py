@@ -3,6 +3,8 @@
 import re
 import signal
 import socket
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -118,3 +120,20 @@ def test_server_that_is_no_broker_is_one_line_in_time(run, tmp_path):
     assert done.returncode == 1
     assert done.stderr.startswith("ottla topics: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_port_of_another_server_is_told_apart_at_once(run):
+    """A web server was waited for until the time was over, without a word."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        server.RequestHandlerClass.log_message = lambda *_: None
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            address = f"127.0.0.1:{server.server_port}"
+            done = run("topics", "--list", "-b", address)
+        finally:
+            server.shutdown()
+            thread.join()
+
+    assert done.returncode == 1
+    assert f"{address} does not speak Kafka's protocol" in done.stderr

@@ -364,7 +364,10 @@ def test_end_can_be_announced_to_system_tests(tool, consumer):
             ("--topic", "t", "--from-beginning", "--consumer-property", "auto.offset.reset=none"),
             "contradicts",
         ),
-        (("--topic", "t", "--isolation-level", "x"), "invalid choice"),
+        (
+            ("--topic", "t", "--isolation-level", "x"),
+            "--isolation-level may be read_committed, read_uncommitted, not 'x'",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_one_line(tool, consumer, words, line):

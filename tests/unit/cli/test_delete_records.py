@@ -52,15 +52,25 @@ def test_partition_that_fails_is_shown_beside_the_others(tool, admin, offsets):
 
 
 @pytest.mark.parametrize(
-    "document",
-    ["{", "[]", {}, {"partitions": [{}]}, {"version": 2}, {"partitions": [row(0, 1), row(0, 2)]}],
+    ("document", "rule"),
+    [
+        ("", "is empty; it must be JSON"),
+        ("{", "is not JSON: Expecting property name"),
+        ("[]", 'must be an object with a list: {"partitions": [...]}'),
+        ({}, 'must be an object with a list: {"partitions": [...]}'),
+        ({"partitions": [{"topic": "t"}]}, "entry 1 of partitions must have a topic, a partition"),
+        ({"version": 2, "partitions": []}, "version 2 is not known, only 1"),
+        ({"partitions": [row(0, 1), row(0, 2)]}, "t-0 is named twice"),
+    ],
 )
-def test_file_of_another_form_is_one_line(tool, admin, offsets, document):
-    """The file is named, and nothing is deleted."""
+def test_file_of_another_form_is_one_line(tool, admin, offsets, document, rule):
+    """The file, what is wrong in it, and the rule; nothing is deleted."""
     outcome = tool("delete-records", "--offset-json-file", offsets(document))
 
     assert outcome.status == 1
-    assert "offsets.json is not a list of offsets" in outcome.err
+    assert "offsets.json" in outcome.err
+    assert rule in outcome.err
+    assert "Error" not in outcome.err
     assert outcome.out == ""
 
 

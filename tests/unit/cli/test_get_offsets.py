@@ -118,3 +118,23 @@ def test_partition_that_fails_does_not_hide_the_others(tool, cluster):
     assert outcome.status == 1
     assert outcome.lines == ["a:0:10", "a:2:10"]
     assert "no offset of partition a-1: NOT_LEADER_OR_FOLLOWER" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("time", "timestamp"), [("1970-01-02", 86_400_000), ("1970-01-01T00:00:05Z", 5000)]
+)
+def test_time_may_be_a_date(tool, cluster, time, timestamp):
+    """In UTC where no zone is named."""
+    cluster.offsets[TopicPartition("b", 0), timestamp] = 7
+
+    assert tool("get-offsets", "--topic", "b", "--time", time).lines == ["b:0:7"]
+
+
+def test_year_is_told_from_milliseconds(tool, cluster):
+    """A number is taken as Kafka takes it, and what it means is said."""
+    cluster.offsets[TopicPartition("b", 0), 1999] = 0
+
+    outcome = tool("get-offsets", "--topic", "b", "--time", "1999")
+
+    assert outcome.lines == ["b:0:0"]
+    assert outcome.err == "--time 1999 is 1970-01-01T00:00:01.999Z, in milliseconds since 1970\n"

@@ -46,8 +46,23 @@ def test_unknown_option_is_one_line(ottla):
 
     assert outcome.status == 1
     assert outcome.err == (
-        "ottla topics: unrecognized arguments: --lsit (see 'ottla topics --help')\n"
+        "ottla topics: unrecognized arguments: --lsit; did you mean --list or --alter? "
+        "(see 'ottla topics --help')\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("list",), "unrecognized arguments: list; did you mean --list?"),
+        (("--create", "--partitions", "three"), "--partitions takes a number, not 'three'"),
+        (("--topic",), "--topic needs a value"),
+        (("--log-level", "LOUD"), "--log-level may be DEBUG, INFO, WARN, ERROR, not 'LOUD'"),
+    ],
+)
+def test_mistakes_in_options_are_told_in_the_same_words(ottla, words, line):
+    """The option, the value and the rule; not the words of the library that reads them."""
+    assert ottla("topics", *words).err == f"ottla topics: {line} (see 'ottla topics --help')\n"
 
 
 def test_options_are_not_abbreviated(ottla):
@@ -68,7 +83,7 @@ def test_help_of_a_command_shows_its_options(ottla, capsys, name):
         (CommandError("what\nwent wrong"), "what went wrong"),
         (KafkaError(ErrorCode.NOT_CONTROLLER, "no"), "no (NOT_CONTROLLER)"),
         (ConfigError("acks=7: must be 1"), "acks=7: must be 1"),
-        (OSError(13, "Permission denied"), "[Errno 13] Permission denied"),
+        (OSError(13, "Permission denied"), "Permission denied"),
         (ZeroDivisionError("x"), "ZeroDivisionError: x (--log-level DEBUG shows where)"),
     ],
 )

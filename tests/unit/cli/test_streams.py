@@ -29,4 +29,4 @@ def test_an_application_has_its_own_topics_and_groups():
 def test_reset_names_what_is_missing(tool):
     """The option, or what is wrong with it; nothing is asked of a broker."""
     assert "missing required option --application-id" in tool("streams", "reset").err
-    assert "argument ACTION: invalid choice: 'start'" in tool("streams", "start").err
+    assert "ACTION may be reset, not 'start'" in tool("streams", "start").err

@@ -7,7 +7,13 @@ import ssl
 import pytest
 from mock_kafka import HANG_UP, MockCluster
 
-from ottla.clients.network_client import NetworkClient, Purpose, bootstrap_nodes, connection_id
+from ottla.clients.network_client import (
+    NetworkClient,
+    Purpose,
+    bootstrap_nodes,
+    connection_id,
+    response_error,
+)
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError, TlsError
 from ottla.network.timing import Deadline
@@ -191,3 +197,19 @@ def test_bootstrap_nodes_need_an_address():
     """No address at all is a mistake in the settings."""
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         bootstrap_nodes([])
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("topic 'orders' already exists", "topic 'orders' already exists"),
+        ("No.", "topic orders: No."),
+        (None, "topic orders: A topic of this name already exists."),
+    ],
+)
+def test_name_is_told_once(message, said):
+    """A broker's message that names the topic already is not prefixed with it again."""
+    error = response_error(ErrorCode.TOPIC_ALREADY_EXISTS, "topic orders", message)
+
+    assert error is not None
+    assert error.message == said

@@ -207,3 +207,16 @@ def test_every_cleaner_needs_a_megabyte_for_keys():
     settings = {"log.cleaner.threads": "3", "log.cleaner.dedupe.buffer.size": str(2 << 20)}
     with pytest.raises(ConfigError, match="for each of the 3"):
         BrokerConfig.parse(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "delay_ms"),
+    [
+        ({}, 0),
+        ({"zookeeper.connect": "zk:2181"}, 3000),
+        ({"group.initial.rebalance.delay.ms": "200"}, 200),
+    ],
+)
+def test_lone_broker_has_nobody_to_wait_for(settings, delay_ms):
+    """The first reader of a group took three seconds to begin."""
+    assert BrokerConfig.parse(settings).group_initial_rebalance_delay_ms == delay_ms

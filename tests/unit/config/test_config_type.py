@@ -92,3 +92,15 @@ def test_password_does_not_show_itself():
     password = Password("secret")
 
     assert "secret" not in f"{password} {password!r} { {password: 1} }"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("1h", "; 1h is 3600000"), ("7 d", "; 7 d is 604800000"), ("2GiB", "; 2GiB is 2147483648")],
+)
+def test_number_with_a_unit_is_told_as_a_plain_one(text, hint):
+    """Settings are in milliseconds or bytes, which nobody has in mind."""
+    with pytest.raises(ConfigError) as refusal:
+        LONG.parse("k", text)
+
+    assert refusal.value.message == f"k={text}: must be a whole number of 64 bits{hint}"

@@ -12,6 +12,7 @@ from ottla.controller.topic_assignment import (
     assign_new_topic,
     assign_replicas,
     check_assignment,
+    check_replication_factor,
 )
 from ottla.errors import ErrorCode, KafkaError
 
@@ -117,3 +118,13 @@ def test_long_lists_of_a_peer_are_shown_in_part():
         check_assignment(dict.fromkeys(range(1, 5001), (0,)), range(5000), FIVE)
 
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("brokers", "rule"),
+    [([0], "must be 1: one broker lives"), ([0, 1], "must be from 1 to 2, the number of live")],
+)
+def test_too_many_replicas_are_refused_with_the_rule(brokers, rule):
+    """`From 1 to 1` is no rule that anybody would write down."""
+    with pytest.raises(KafkaError, match=f"replication factor 3: {rule}"):
+        check_replication_factor(3, brokers)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ottla.errors import ErrorCode, KafkaError, TlsError
-from ottla.network.channel import Channel
+from ottla.errors import ErrorCode, KafkaError, NotKafkaError, TlsError
+from ottla.network.channel import FIRST_CORRELATION_ID, Channel
 from ottla.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.header import (
     RequestHeader,
@@ -92,7 +92,10 @@ def test_request_carries_client_id_and_counted_correlation_ids(world: ChannelWor
     world.send()
     world.send()
 
-    assert [header.correlation_id for header in world.server.headers] == [0, 1]
+    assert [header.correlation_id for header in world.server.headers] == [
+        FIRST_CORRELATION_ID,
+        FIRST_CORRELATION_ID + 1,
+    ]
     assert {header.client_id for header in world.server.headers} == {"tester"}
     assert {header.api_version for header in world.server.headers} == {VERSION}
     world.channel.close()
@@ -132,7 +135,8 @@ def test_answer_to_another_request_ends_the_channel(world: ChannelWorld) -> None
         error = future.exception()
         assert isinstance(error, KafkaError)
         assert error.error is ErrorCode.NETWORK_EXCEPTION
-        assert "ApiVersionsRequest has correlation id 1 and not 0" in str(error)
+        first = FIRST_CORRELATION_ID
+        assert f"ApiVersionsRequest has correlation id {first + 1} and not {first}" in str(error)
     assert world.channel.is_closed
     assert world.server.lost
 
@@ -150,6 +154,35 @@ def test_answer_that_is_none_ends_the_channel(world: ChannelWorld, garbage: byte
 
     assert "broker:9092" in str(future.exception())
     assert world.channel.is_closed
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "does not speak Kafka's protocol"),
+        (b"220 mail ready\r\n", "does not speak Kafka's protocol"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "speaks TLS: security.protocol must be SSL"),
+    ],
+)
+def test_port_of_another_server_is_told_apart_by_its_first_bytes(
+    world: ChannelWorld, answer: bytes, said: str
+) -> None:
+    """They would be the size of a gigabyte, and the wait for it would end with the deadline."""
+    future = world.send()
+    world.server.write(answer)
+    world.turn()
+
+    error = future.exception()
+    assert isinstance(error, NotKafkaError)
+    assert not error.retriable
+    assert error.message.startswith(f"broker:9092 {said}")
+
+
+def test_first_request_ends_a_line(world: ChannelWorld) -> None:
+    """A server of a protocol of lines answers it, and does not wait for the rest of the line."""
+    world.send()
+
+    assert world.server.headers[0].correlation_id.to_bytes(4) == b"\r\n\r\n"
 
 
 def test_answer_that_nobody_asked_for_ends_the_channel(world: ChannelWorld) -> None:

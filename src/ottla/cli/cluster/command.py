@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
+from ottla.cli.options import whole_number
 from ottla.cli.server_settings import add_overrides, overrides
 from ottla.cli.terminal import Terminal
 
@@ -39,7 +40,7 @@ class ClusterCommand(Command):
         parser.add_argument(
             "--brokers",
             metavar="N",
-            type=int,
+            type=whole_number,
             default=DEFAULT_BROKERS,
             help=f"How many brokers; their ids are 0, 1, ... Default: {DEFAULT_BROKERS}.",
         )
@@ -54,7 +55,7 @@ class ClusterCommand(Command):
         parser.add_argument(
             "--base-port",
             metavar="P",
-            type=int,
+            type=whole_number,
             default=DEFAULT_PORT,
             help="Broker 0 listens here, broker 1 at the next port, ...; 0 takes free ports. "
             f"Default: {DEFAULT_PORT}.",
@@ -62,7 +63,7 @@ class ClusterCommand(Command):
         parser.add_argument(
             "--zookeeper-port",
             metavar="P",
-            type=int,
+            type=whole_number,
             default=DEFAULT_ZOOKEEPER_PORT,
             help="Where ZooKeeper listens; 0 takes a free port. "
             f"Default: {DEFAULT_ZOOKEEPER_PORT}.",

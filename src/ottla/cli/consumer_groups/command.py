@@ -22,6 +22,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Terminal
+from ottla.cli.times import duration_ms, timestamp_ms
 
 ACTIONS: Final = ("--list", "--describe", "--delete", "--delete-offsets", "--reset-offsets")
 SCENARIOS: Final = (
@@ -220,3 +221,7 @@ def _check_reset(arguments: Namespace) -> None:
     forbid_with(arguments, "--topic", ("--all-topics",))
     if not (arguments.topic or arguments.all_topics or arguments.from_file):
         raise UsageError("--reset-offsets needs a scope: --topic or --all-topics")
+    if arguments.to_datetime:
+        timestamp_ms(arguments.to_datetime)  # a mistake in it is told before anything else
+    if arguments.by_duration:
+        duration_ms(arguments.by_duration)

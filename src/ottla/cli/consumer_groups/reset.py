@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.consumer_groups.listing import chosen_groups
-from ottla.cli.consumer_groups.moments import duration_ms, timestamp_ms
 from ottla.cli.consumer_groups.reset_plan import ResetPlan, plan_as_csv, read_plan
 from ottla.cli.options import integers
 from ottla.cli.terminal import Terminal
+from ottla.cli.times import duration_ms, timestamp_ms
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -89,6 +89,8 @@ class DumpLogCommand(Command):
         arguments.conversion = segment_conversion(arguments)
         for name in arguments.files.split(","):
             path = Path(name.strip())
+            if not path.exists():
+                raise CommandError(f"cannot read {path}: No such file or directory")
             terminal.print(f"Dumping {path}")
             dump = dump_for(path, is_positional=arguments.format == KAFKA_0_7)
             if dump is None:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.options import add_flag, add_integer, add_repeated, forbid_with, given
+from ottla.cli.options import (
+    add_flag,
+    add_integer,
+    add_repeated,
+    forbid_with,
+    given,
+    whole_number,
+)
 from ottla.cli.pipeline.errors import require_packages
 from ottla.cli.terminal import Terminal, check_reachable
 
@@ -118,7 +125,7 @@ def _add_run_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--report-every",
         metavar="N",
-        type=int,
+        type=whole_number,
         default=20,
         help="Write the report after so many micro-batches, and in the end (--continuous). "
         "Default: 20.",

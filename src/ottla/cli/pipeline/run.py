@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ottla.pipelines.pipeline import Event, Parameters, Pipeline
-    from ottla.pipelines.progress import Batch
+    from ottla.pipelines.progress import Batch, Tally
     from ottla.pipelines.tables import Table
 
 BROKER_DATA = "broker"
@@ -216,7 +216,8 @@ class PipelineRun:
         with self._steps.step("drawing the report"):
             self._write_report(execution, self.outcome.tables)
         tally = execution.tally
-        self.outcome.read, self.outcome.malformed = tally.rows, tally.malformed
+        self.outcome.read = tally.rows
+        self.outcome.malformed = tally.malformed + unparsed(plan.pipeline, self.outcome.tables)
         self.outcome.late = tally.late
         for name, table in self.outcome.tables.items():
             self._terminal.print(f"\n{name} ({len(table.rows):,} rows)")
@@ -233,7 +234,10 @@ class PipelineRun:
             title=title_of(plan.pipeline),
             summary=plan.pipeline.summary,
             source=source,
-            cards=[*cards(execution, self.outcome), *faults(plan.pipeline, tables)],
+            cards=[
+                *cards(execution.tally, self.outcome, unparsed(plan.pipeline, tables)),
+                *faults(plan.pipeline, tables),
+            ],
             parts=parts(plan.pipeline, tables, execution.parameters),
             made=how_it_was_made(plan.pipeline),
             progress_plot=progress_plot(tally),
@@ -245,19 +249,29 @@ class PipelineRun:
         write_report(report, plan.report)
 
 
-def cards(execution: Execution, outcome: Outcome) -> list[Card]:
+def cards(tally: Tally, outcome: Outcome, unparsed_rows: int) -> list[Card]:
     """The numbers at the top of the page."""
-    tally = execution.tally
+    malformed = tally.malformed + unparsed_rows
     found = [Card(outcome.events_in, "events in")] if outcome.published else []
     return [
         *found,
         Card(tally.rows, "read by the pipeline"),
-        Card(tally.malformed, "did not parse", None if not tally.malformed else False),
+        Card(malformed, "did not parse", None if not malformed else False),
         Card(tally.late, "too late for their window", None if not tally.late else False),
         Card(len(tally.batches), "micro-batches"),
         Card(float(f"{tally.seconds_per_batch():.3g}"), "seconds per batch"),
         Card(tally.lag, "waiting", tally.lag == 0),
     ]
+
+
+def unparsed(pipeline: Pipeline, tables: Mapping[str, Table]) -> int:
+    """Records that did not parse but have rows; the sources have counted the others."""
+    return sum(
+        row[section.unparsed]
+        for section in pipeline.sections
+        if section.unparsed
+        for row in tables[section.name].rows[:1]
+    )
 
 
 def faults(pipeline: Pipeline, tables: Mapping[str, Table]) -> list[Card]:

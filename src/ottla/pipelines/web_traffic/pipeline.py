@@ -141,6 +141,7 @@ PIPELINE = Pipeline(
             "has one already, unreported are lines that did not parse and are no dead letters.",
             _completeness,
             faults=("lost", "duplicated"),
+            unparsed="malformed",
         ),
     ),
     parameters={"max_requests_per_minute": str(transformations.MAX_REQUESTS_PER_MINUTE)},

@@ -191,6 +191,7 @@ def test_empty_segment_has_no_batches(ottla, segment):
 def test_several_files_are_dumped_in_turn(ottla, segment, tmp_path):
     """Names are separated by commas; files of an unknown kind are passed over."""
     other = tmp_path / "meta.properties"
+    other.touch()
 
     outcome = ottla("dump-log", "--files", f"{segment(batch(b'a'))},{other}")
 
@@ -202,7 +203,7 @@ def test_several_files_are_dumped_in_turn(ottla, segment, tmp_path):
     ("name", "line"),
     [
         ("00000000000000000009.log", "No such file or directory"),
-        ("x.log", "not named after an offset"),
+        ("x.log", "No such file or directory"),
     ],
 )
 def test_file_that_cannot_be_read_is_one_line(ottla, tmp_path, name, line):
@@ -212,7 +213,16 @@ def test_file_that_cannot_be_read_is_one_line(ottla, tmp_path, name, line):
     assert outcome.status == 1
     assert name in outcome.err
     assert line in outcome.err
-    assert outcome.err.count("\n") == 1
+    assert (outcome.out, outcome.err.count("\n")) == ("", 1)
+
+
+def test_file_that_is_no_segment_is_one_line(ottla, tmp_path):
+    """Its name has to be an offset."""
+    (tmp_path / "x.log").touch()
+
+    assert (
+        "x.log is not named after an offset" in ottla("dump-log", "--files", tmp_path / "x.log").err
+    )
 
 
 def test_files_are_required(ottla):

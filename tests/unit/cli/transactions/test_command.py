@@ -22,7 +22,7 @@ import pytest
         ("find-hanging --partition 3", "option --partition needs --topic"),
         ("list --topic t", "option --topic cannot be used with list"),
         ("force-terminate", "missing required option --transactional-id"),
-        ("forget", "invalid choice: 'forget'"),
+        ("forget", "not 'forget'"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(transactions, words, complaint):

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.cli.command_error import UsageError
-from ottla.cli.consumer_groups.moments import duration_ms, timestamp_ms
+from ottla.cli.times import age_text, duration_ms, moment_ms, moment_text, timestamp_ms
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,25 @@ def test_duration_of_another_form_is_refused(text):
     """Months and weeks have no fixed length in Kafka's durations."""
     with pytest.raises(UsageError, match="a duration like P7D or PT1H30M"):
         duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-02", 86_400_000),
+        ("1970-01-01T00:00:01.5+00:00", 1500),
+        ("1h ago", 86_400_000 - 3_600_000),
+        ("30m", 86_400_000 - 1_800_000),
+        ("yesterday", None),
+    ],
+)
+def test_moment_is_a_date_or_so_long_ago(text, expected):
+    """Now is the beginning of the second day."""
+    assert moment_ms(text, 86_400_000) == expected
+
+
+def test_moments_and_ages_are_written_for_people():
+    """In UTC, and in the largest unit of which there are two."""
+    assert moment_text(1999) == "1970-01-01T00:00:01.999Z"
+    ages = [0, 3999, 120_000, 7_200_000, 12 * 86_400_000]
+    assert [age_text(ms) for ms in ages] == ["0 s", "3 s", "2 min", "2 h", "12 days"]
