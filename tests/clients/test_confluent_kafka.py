@@ -202,6 +202,23 @@ def test_admin_reads_and_changes_configs(broker, admin, topic):
     assert described["log.segment.bytes"].value == "1073741824"
 
 
+def test_topic_without_a_cleanup_policy(admin, unique):
+    """Created so, or with the last policy taken away, as in Kafka; described as an empty value."""
+    topics = [unique("kept"), unique("taken")]
+    created = [NewTopic(topics[0], 1, 1, config={"cleanup.policy": ""}), NewTopic(topics[1], 1, 1)]
+    for future in admin.create_topics(created).values():
+        future.result(30)
+    less = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SUBTRACT)
+    resource = ConfigResource(ResourceType.TOPIC, topics[1], incremental_configs=[less])
+    next(iter(admin.incremental_alter_configs([resource]).values())).result(30)
+
+    for topic in topics:
+        wanted = ConfigResource(ResourceType.TOPIC, topic)
+        configs = next(iter(admin.describe_configs([wanted]).values())).result(30)
+        assert configs["cleanup.policy"].value == ""
+        assert not configs["cleanup.policy"].is_default
+
+
 def test_admin_lists_describes_and_deletes_groups(broker, admin, topic):
     """A group is seen with its members, its offsets are read and altered, and it is deleted."""
     produce(broker, topic, records("group"))

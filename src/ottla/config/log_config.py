@@ -110,8 +110,9 @@ class LogConfig(ConfigTable, group=True):
     log_cleanup_policy: tuple[str, ...] = config_key(
         default=("delete",),
         type=LIST,
-        rule=each_one_of("delete", "compact"),
-        doc="What happens to old segments: deletion by age and size, compaction by key, or both.",
+        rule=each_one_of("delete", "compact", may_be_empty=True),
+        doc="What happens to old segments: deletion by age and size, compaction by key, or both. "
+        "Where it is empty, only records that were deleted by DeleteRecords go.",
     )
     log_index_size_max_bytes: int = config_key(
         default=10485760,

@@ -25,12 +25,14 @@ def one_of(*choices: str) -> Rule:
     return Rule(f"be one of {', '.join(choices)}", lambda value: value in choices)
 
 
-def each_one_of(*choices: str) -> Rule:
-    """For lists: every item is one of `choices`, none twice, and there is at least one."""
-    return Rule(
-        f"be a list of {', '.join(choices)}",
-        lambda value: bool(value) and set(value) <= set(choices) and len(set(value)) == len(value),
-    )
+def each_one_of(*choices: str, may_be_empty: bool = False) -> Rule:
+    """For lists: every item is one of `choices`, none twice; there is one, if it must be."""
+
+    def holds(value: Any) -> bool:
+        is_long_enough = may_be_empty or bool(value)
+        return is_long_enough and set(value) <= set(choices) and len(set(value)) == len(value)
+
+    return Rule(f"be a list of {', '.join(choices)}{', or empty' if may_be_empty else ''}", holds)
 
 
 def throttled_replicas() -> Rule:

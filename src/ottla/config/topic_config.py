@@ -22,9 +22,10 @@ class TopicConfig(ConfigTable):
     cleanup_policy: tuple[str, ...] = config_key(
         default=("delete",),
         type=LIST,
-        rule=each_one_of("delete", "compact"),
+        rule=each_one_of("delete", "compact", may_be_empty=True),
         broker_keys=("log.cleanup.policy",),
-        doc="What happens to old segments: deletion by age and size, compaction by key, or both.",
+        doc="What happens to old segments: deletion by age and size, compaction by key, or both. "
+        "Where it is empty, only records that were deleted by DeleteRecords go.",
     )
     compression_gzip_level: int = config_key(
         default=-1,

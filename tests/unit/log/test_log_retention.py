@@ -77,6 +77,26 @@ def test_size_and_age_are_no_reason_on_a_compacted_topic():
     assert values(read_all(log)) == numbers(35, 60)
 
 
+def test_nothing_but_deleted_records_goes_without_a_policy():
+    """An empty cleanup.policy: neither age nor size nor a later record of a key is a reason."""
+    world = LogWorld()
+    world.configure(
+        cleanup_policy="", retention_ms=1, retention_bytes=1, min_cleanable_dirty_ratio="0.0"
+    )
+    world.append_many(60)
+    world.log().roller.roll()
+    world.runtime.advance(HOUR_MS)
+    assert retain(world) == 0
+    world.manager.cleaner.clean_filthiest()
+    world.runtime.scheduler.run_ready()
+    assert values(read_all(world.log())) == numbers(0, 60)
+
+    log = world.log()
+    log.maybe_increment_log_start_offset(35)
+    assert retain(world) == 2
+    assert values(read_all(log)) == numbers(35, 60)
+
+
 @pytest.mark.parametrize("settings", [{"retention_ms": 1}, {"retention_bytes": 0}])
 def test_records_above_the_high_watermark_are_kept(world: LogWorld, settings):
     """They are not committed yet."""

@@ -193,6 +193,20 @@ def test_incremental_changes_leave_the_others_alone(world):
 
 
 @pytest.mark.parametrize(
+    "change", [(SUBTRACT, "cleanup.policy", "delete"), (SET, "cleanup.policy", "")]
+)
+def test_last_cleanup_policy_can_be_taken_away(world, change):
+    """As in Kafka: the topic has an override that is empty, and other changes are made with it."""
+    answer = world.change(change, (SET, "retention.ms", "5"))
+
+    assert answer.error_code == 0
+    assert world.overrides() == {"cleanup.policy": "", "retention.ms": "5"}
+    assert world.dynamic.topic_config("t").cleanup_policy == ()
+    world.change((APPEND, "cleanup.policy", "compact"))
+    assert world.overrides()["cleanup.policy"] == "compact"
+
+
+@pytest.mark.parametrize(
     ("changes", "error"),
     [
         ([(SET, "retention.ms", "-5")], ErrorCode.INVALID_CONFIG),
@@ -200,7 +214,7 @@ def test_incremental_changes_leave_the_others_alone(world):
         ([(SET, "retention.ms", None)], ErrorCode.INVALID_REQUEST),
         ([(APPEND, "retention.ms", "5")], ErrorCode.INVALID_CONFIG),
         ([(APPEND, "no.such", "5")], ErrorCode.INVALID_CONFIG),
-        ([(SUBTRACT, "cleanup.policy", "delete")], ErrorCode.INVALID_CONFIG),
+        ([(SUBTRACT, "compression.type", "producer")], ErrorCode.INVALID_CONFIG),
         ([(7, "retention.ms", "5")], ErrorCode.INVALID_REQUEST),
         ([(SET, "flush.ms", "5"), (DELETE, "flush.ms", None)], ErrorCode.INVALID_REQUEST),
     ],
