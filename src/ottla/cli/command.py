@@ -17,12 +17,43 @@ from ottla.cli.terminal import Terminal
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "Begin": (
+        "demo",
+        "broker",
+        "cluster",
+        "topics",
+        "console-producer",
+        "console-consumer",
+        "tail",
+    ),
+    "Look after a cluster": (
+        "consumer-groups",
+        "configs",
+        "get-offsets",
+        "delete-records",
+        "log-dirs",
+        "transactions",
+        "features",
+        "reassign-partitions",
+        "leader-election",
+        "preferred-replica-election",
+        "broker-api-versions",
+        "dump-log",
+    ),
+    "Work with records": ("pipeline", "streams", "warehouse"),
+    "ZooKeeper": ("zookeeper", "zookeeper-shell"),
+    "About ottla": ("completion", "version"),
+}
+"""The commands in the order in which `ottla --help` shows them; each is in one group."""
+
 COMMANDS: Final[dict[str, str]] = {
     "broker": "ottla.cli.broker:BrokerCommand",
     "cluster": "ottla.cli.cluster.command:ClusterCommand",
     "topics": "ottla.cli.topics.command:TopicsCommand",
     "console-producer": "ottla.cli.console_producer:ConsoleProducerCommand",
     "console-consumer": "ottla.cli.console_consumer:ConsoleConsumerCommand",
+    "tail": "ottla.cli.tail:TailCommand",
     "consumer-groups": "ottla.cli.consumer_groups.command:ConsumerGroupsCommand",
     "transactions": "ottla.cli.transactions.command:TransactionsCommand",
     "features": "ottla.cli.features:FeaturesCommand",
@@ -41,6 +72,7 @@ COMMANDS: Final[dict[str, str]] = {
     "pipeline": "ottla.cli.pipeline.command:PipelineCommand",
     "warehouse": "ottla.cli.warehouse.command:WarehouseCommand",
     "streams": "ottla.cli.streams:StreamsCommand",
+    "completion": "ottla.cli.completion:CompletionCommand",
     "version": "ottla.cli.version:VersionCommand",
 }
 

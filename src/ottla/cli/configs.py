@@ -21,12 +21,17 @@ from ottla.cli.options import (
     only_with,
 )
 from ottla.cli.properties import command_settings
+from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from ottla import Admin
     from ottla.clients.admin.descriptions import ConfigEntry, ConfigResource
 
+LONG_MAX: Final = 2**63 - 1
+TIMES: Final = (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
+SIZES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
+UNITS: Final = {".ms": TIMES, ".bytes": SIZES}
 ENTITY_TYPES: Final = ("topics", "brokers", "groups")
 LATER_ENTITY_TYPES: Final = ("clients", "users", "ips", "broker-loggers")
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[\]]*\])")
@@ -93,6 +98,7 @@ class ConfigsCommand(Command):
             "for this topic, broker or group.",
         )
         add_flag(parser, "--force", "Accepted for older scripts: nothing is asked.")
+        add_format(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         action = one_of(arguments, ("--describe", "--alter"))
@@ -113,9 +119,13 @@ class ConfigsCommand(Command):
                 what = Entity(kind, str(name))
                 alter(admin, what, changes)
                 terminal.print(completed(what, as_by_zookeeper=bool(arguments.zookeeper)))
-            else:
+            elif arguments.format == TEXT:
                 for each in entities(admin, kind, name):
                     describe(admin, each, arguments.all, terminal)
+            else:
+                found = entities(admin, kind, name)
+                rows = [row for each in found for row in setting_rows(admin, each, arguments.all)]
+                show_rows(rows, arguments.format, terminal)
         return 0
 
 
@@ -235,6 +245,43 @@ def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> Non
             else "Default config for brokers in the cluster are:"
         )
         _print_entries(_own(what, settings), terminal)
+
+    if not every and not _own(what, settings):
+        terminal.remark("no settings of its own; --all shows those in force")
+
+
+def setting_rows(admin: Admin, what: Entity, every: bool) -> list[Row]:
+    """A row for each setting: its value, the same in words, and where it comes from."""
+    settings = _settings(admin, what)
+    return [
+        {
+            what.label: what.name,
+            "setting": entry.name,
+            "value": entry.value,
+            "in_words": in_words(entry.name, entry.value),
+            "from": entry.source.name.lower().replace("_", " "),
+            "sensitive": entry.is_sensitive,
+            "synonyms": [
+                {"name": each.name, "value": each.value, "from": each.source.name}
+                for each in entry.synonyms
+            ],
+        }
+        for entry in (settings if every else _own(what, settings))
+    ]
+
+
+def in_words(name: str, value: str | None) -> str | None:
+    """`7 days` for retention.ms=604800000, `1 GiB` for bytes, `never` for the longest time."""
+    if value is None or not value.isdecimal():
+        return None
+    number = int(value)
+    units = next((each for ending, each in UNITS.items() if name.endswith(ending)), None)
+    if units is None or number == 0:
+        return None
+    if number >= LONG_MAX:
+        return "never" if units is TIMES else "no limit"
+    unit, length = next((each for each in units if number % each[1] == 0), units[-1])
+    return f"{number // length} {unit}" if length > 1 else None
 
 
 def describe_nodes(arguments: Namespace, kind: str, name: str | None, terminal: Terminal) -> None:

@@ -18,6 +18,7 @@ from ottla.cli.options import (
     integers,
 )
 from ottla.cli.properties import command_settings
+from ottla.cli.table import TEXT, add_format, show_rows
 from ottla.cli.terminal import Terminal
 from ottla.cli.times import moment_ms, moment_text
 from ottla.cli.topics.topic_filter import topic_pattern
@@ -70,6 +71,7 @@ class GetOffsetsCommand(Command):
             "such as 2026-03-02 or 2026-03-02T08:00Z (UTC without a zone), or '1h ago' (s, m, h, "
             "d).",
         )
+        add_format(parser)
         add_flag(parser, "--exclude-internal-topics", "Leave out internal topics.")
         parser.add_argument(
             "--offsets", metavar="COUNT", help="Accepted for older scripts and ignored."
@@ -85,7 +87,7 @@ class GetOffsetsCommand(Command):
         servers = bootstrap_server(arguments)
         with terminal.admin(servers, command_settings(arguments)) as admin:
             partitions = matching_partitions(admin, arguments, wanted, terminal)
-            return print_offsets(admin, partitions, timestamp, terminal)
+            return print_offsets(admin, partitions, timestamp, arguments.format, terminal)
 
 
 def parse_time(text: str, terminal: Terminal) -> int:
@@ -172,7 +174,11 @@ def _nothing(arguments: Namespace) -> str:
 
 
 def print_offsets(
-    admin: Admin, partitions: list[TopicPartition], timestamp: int, terminal: Terminal
+    admin: Admin,
+    partitions: list[TopicPartition],
+    timestamp: int,
+    format: str,
+    terminal: Terminal,
 ) -> int:
     """A line per partition; one that has no record as new as the time shows no offset."""
     failed: dict[TopicPartition, KafkaError] = {}
@@ -186,6 +192,17 @@ def print_offsets(
         results = {each: found for each, found in answers.items() if each not in failed}
     for partition, reason in failed.items():
         terminal.note(f"Error: no offset of partition {partition}: {reason}")
+    if format != TEXT:
+        rows = [
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": found.offset if found.offset >= 0 else None,
+            }
+            for partition, found in sorted(results.items())
+        ]
+        show_rows(rows, format, terminal)
+        return 1 if failed else 0
     for partition in sorted(results):
         offset = results[partition].offset
         shown = offset if offset >= 0 else ""

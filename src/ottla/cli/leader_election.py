@@ -183,6 +183,8 @@ def elect(
         terminal.print(f"{words.failed} {partition}: {error}")
     if failed:
         raise CommandError(f"{len(failed)} {words.failures}")
+    if not outcomes:
+        terminal.remark("no partition needed an election")
     return 0
 
 

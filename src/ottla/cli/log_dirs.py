@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.command import Command
@@ -17,10 +19,11 @@ from ottla.cli.options import (
     require,
 )
 from ottla.cli.properties import command_settings
+from ottla.cli.table import TEXT, add_format, show_rows
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from ottla.clients.admin.log_dirs import LogDirDescription
+    from ottla.clients.admin.log_dirs import LogDirDescription, LogDirs
 
 
 class LogDirsCommand(Command):
@@ -34,6 +37,7 @@ class LogDirsCommand(Command):
         # Here --broker-list has a meaning of its own, as in Kafka's script.
         add_bootstrap_server(parser, older_names=())
         add_command_config(parser)
+        add_format(parser)
         add_flag(parser, "--describe", "Describe the log directories; required.")
         parser.add_argument(
             "--topic-list", metavar="NAMES", help="Only these topics, with commas between."
@@ -52,6 +56,10 @@ class LogDirsCommand(Command):
             alive = sorted(node.id for node in admin.describe_cluster().nodes)
             brokers = alive if wanted is None else wanted
             check_brokers(brokers, alive)
+            if arguments.format != TEXT:
+                described = admin.describe_log_dirs(brokers)
+                show_rows(topic_rows(described, topics), arguments.format, terminal)
+                return 0
             terminal.print(
                 "Querying brokers for log directories information\n"
                 "Received log directory information from brokers " + ",".join(map(str, brokers))
@@ -63,6 +71,39 @@ class LogDirsCommand(Command):
         document = {"version": 1, "brokers": rows}
         terminal.print(json.dumps(document, separators=(",", ":")))
         return 0
+
+
+def topic_rows(described: Mapping[int, LogDirs], topics: set[str]) -> list[dict[str, Any]]:
+    """A row for each topic in a directory, the largest first."""
+    rows = [
+        row
+        for broker, dirs in sorted(described.items())
+        for path, found in sorted(dirs.items())
+        for row in dir_rows(broker, path, found, topics)
+    ]
+    return sorted(rows, key=lambda row: -row["bytes"])
+
+
+def dir_rows(
+    broker: int, path: str, found: LogDirDescription, topics: set[str]
+) -> Iterator[dict[str, Any]]:
+    """A row for each topic that has replicas in the directory."""
+    for topic, replicas in groupby(sorted(found.replicas.items()), key=lambda each: each[0].topic):
+        if topics and topic not in topics:
+            continue
+        mine = list(replicas)
+        size = sum(replica.size_in_bytes for _, replica in mine)
+        yield {
+            "broker": broker,
+            "log_dir": path,
+            "topic": topic,
+            "partitions": len(mine),
+            "bytes": size,
+            "of_disk": f"{size / found.total_bytes:.2%}" if found.total_bytes > 0 else None,
+            "offset_lag": sum(replica.offset_lag for _, replica in mine),
+            "moving": any(replica.is_future for _, replica in mine),
+            "replicas": [{"partition": p.partition, **replica._asdict()} for p, replica in mine],
+        }
 
 
 def row(path: str, described: LogDirDescription, topics: set[str]) -> dict[str, Any]:

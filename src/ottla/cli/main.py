@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from ottla.cli.command import COMMANDS, Command, load_command
+from ottla.cli.command import COMMAND_GROUPS, COMMANDS, Command, load_command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import did_you_mean, option_parser
 from ottla.cli.terminal import Terminal
@@ -99,10 +99,12 @@ def failure(error: Exception, command: Command) -> str:
 def overview() -> str:
     """The list of commands that `ottla --help` prints."""
     width = max(map(len, COMMANDS)) + 2
-    rows = "".join(f"  {name:<{width}}{load_command(name).help}\n" for name in COMMANDS)
+    parts = [
+        f"{title}:\n" + "".join(f"  {name:<{width}}{load_command(name).help}\n" for name in names)
+        for title, names in COMMAND_GROUPS.items()
+    ]
     return (
-        "usage: ottla <command> [options]\n\n"
-        f"{rows}\n"
+        "usage: ottla <command> [options]\n\n" + "\n".join(parts) + "\n"
         "'ottla <command> --help' lists the options of a command; 'ottla --version' the version.\n"
     )
 

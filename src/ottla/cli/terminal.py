@@ -5,6 +5,7 @@ Tests hand in their own streams and clients; the real ones are made when first a
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import sys
@@ -101,6 +102,11 @@ class Terminal:
         """An admin client for a command that asks, prints and ends; a person is told of waits."""
         with self.waiting_for(servers), self.clients.admin(servers, settings) as admin:
             yield admin
+
+    @property
+    def has_colour(self) -> bool:
+        """Whether results may be coloured: on a terminal, unless NO_COLOR is set."""
+        return self.shows_results and not os.environ.get("NO_COLOR")
 
     def print(self, text: str = "") -> None:
         """A line of the command's result."""

@@ -31,6 +31,7 @@ from ottla.clients.admin.descriptions import (
     TopicDescription,
     TopicPartitionInfo,
 )
+from ottla.clients.admin.log_dirs import LogDirs
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.configs import ConfigSource
@@ -125,6 +126,7 @@ class FakeAdmin:
         self.offsets: dict[tuple[TopicPartition, int], int] = {}
         self.failures: dict[object, KafkaError] = {}
         self.changes: list[tuple[Any, ...]] = []
+        self.log_dirs: dict[int, LogDirs] = {}
 
     def __enter__(self) -> FakeAdmin:
         return self
@@ -204,6 +206,9 @@ class FakeAdmin:
             for partition, timestamp in wanted.items()
         }
         return checked(results)
+
+    def describe_log_dirs(self, brokers: list[int]) -> dict[int, LogDirs]:
+        return {broker: self.log_dirs.get(broker, {}) for broker in brokers}
 
     def delete_records(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         return checked({each: self.failures.get(each) or low for each, low in offsets.items()})

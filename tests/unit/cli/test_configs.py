@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.cli.configs import parse_added
+from ottla.cli.configs import in_words, parse_added
 from ottla.clients.admin.descriptions import ConfigEntry, ConfigSynonym
 from ottla.protocol.configs import ConfigSource
 
@@ -198,3 +198,38 @@ def test_settings_of_a_group_are_shown_and_changed(tool, cluster):
         outcome = tool("configs", "--alter", *words, "--add-config", "a=b")
         assert outcome.lines == ["Completed updating config for group g."]
         assert cluster.changes.pop() == ("GROUP", "g", ("a", "b", "SET"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("retention.ms", "604800000", "7 days"),
+        ("flush.ms", "9223372036854775807", "never"),
+        ("segment.bytes", "1073741824", "1 GiB"),
+        ("max.message.bytes", "1048588", None),
+        ("flush.messages", "9223372036854775807", None),
+        ("cleanup.policy", "delete", None),
+    ],
+)
+def test_settings_are_told_in_words(name, value, words):
+    """Where a number stands for a time or a size, and a word says it exactly."""
+    assert in_words(name, value) == words
+
+
+def test_settings_can_be_described_as_a_table(tool, cluster):
+    """One row each, with the value in words."""
+    outcome = tool("configs", "--describe", "--topic", "t", "--format", "table")
+
+    assert [line.split() for line in outcome.lines[1:]] == [
+        ["t", "retention.ms", "5", "-", "dynamic", "topic", "config", "no"],
+        ["t", "cleanup.policy", "compact,delete", "-", "dynamic", "topic", "config", "no"],
+    ]
+
+
+def test_broker_without_settings_of_its_own_points_to_all(tool, cluster):
+    """A person sees where those are that are in force."""
+    cluster.settings["broker", "0"] = []
+
+    outcome = tool("configs", "--describe", "--broker", "0", tty=True)
+
+    assert outcome.err == "no settings of its own; --all shows those in force\n"

@@ -1,5 +1,7 @@
 """`ottla get-offsets`."""
 
+import json
+
 import pytest
 
 from ottla.clients.admin.descriptions import TopicPartitionInfo
@@ -138,3 +140,13 @@ def test_year_is_told_from_milliseconds(tool, cluster):
 
     assert outcome.lines == ["b:0:0"]
     assert outcome.err == "--time 1999 is 1970-01-01T00:00:01.999Z, in milliseconds since 1970\n"
+
+
+def test_offsets_can_be_printed_as_json(tool, cluster):
+    """With null where there is no record since the time."""
+    cluster.offsets[TopicPartition("b", 0), 200_000_000_000] = -1
+    words = ("--topic", "b", "--time", "200000000000", "--format", "json")
+
+    assert json.loads(tool("get-offsets", *words).out) == [
+        {"topic": "b", "partition": 0, "offset": None}
+    ]

@@ -21,6 +21,7 @@ from ottla.cli.options import (
     require,
 )
 from ottla.cli.properties import command_settings
+from ottla.cli.table import TEXT, add_format
 from ottla.cli.terminal import Terminal
 from ottla.cli.times import duration_ms, timestamp_ms
 
@@ -106,6 +107,7 @@ def _add_actions(parser: ArgumentParser) -> None:
         "--by-duration, --to-earliest, --to-latest, --shift-by, --from-file, --to-current and "
         "--to-offset, and the scope: --topic or --all-topics.",
     )
+    add_format(parser)
     add_repeated(parser, "--group", "ID", "The group; may be repeated.")
     add_flag(parser, "--all-groups", "Every group there is.")
     add_integer(
@@ -204,6 +206,8 @@ def check(arguments: Namespace) -> str:
     if action == "--describe" and arguments.state:
         raise UsageError(f"option --state takes no value with --describe, not '{arguments.state}'")
     forbid_with(arguments, "--state", ("--delete", "--delete-offsets", "--reset-offsets"))
+    if arguments.format != TEXT and action not in ("--list", "--describe"):
+        raise UsageError(f"--format {arguments.format} cannot be used with {action}")
     if action == "--delete-offsets":
         require(arguments, "--group", "--topic")
     elif arguments.topic:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.consumer_groups.listing import chosen_groups
+from ottla.cli.table import TEXT, Row, show_rows
 from ottla.cli.terminal import Terminal
 from ottla.structs import TopicPartition
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.clients.admin.descriptions import GroupDescription, MemberDescription
 
 MISSING = "-"
+NUMBERS = ("partition", "current_offset", "log_end_offset", "lag")
 EPOCHS = ("CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT")
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 LATEST = -1
@@ -33,6 +35,13 @@ class PartitionRow(NamedTuple):
     host: str = MISSING
     client_id: str = MISSING
 
+    def values(self) -> dict[str, object]:
+        """The fields with numbers as numbers; what is not known is None."""
+        return {
+            name: int(text) if name in NUMBERS and text != MISSING else text
+            for name, text in self._asdict().items()
+        } | {name: None for name, text in self._asdict().items() if text == MISSING}
+
 
 def describe_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
     """Describe each group; 1 where one of them does not exist."""
@@ -40,6 +49,8 @@ def describe_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> i
     if not ids:
         return 0
     groups = admin.describe_groups(ids)
+    if arguments.format != TEXT:
+        return show_groups(admin, groups, arguments, terminal)
     missing = 0
     for group_id in sorted(groups):
         group = groups[group_id]
@@ -56,6 +67,53 @@ def describe_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> i
         else:
             _print_offsets(group, rows, terminal)
     return 1 if missing else 0
+
+
+def show_groups(
+    admin: Admin,
+    groups: Mapping[str, GroupDescription],
+    arguments: Namespace,
+    terminal: Terminal,
+) -> int:
+    """The same as a table or JSON: offsets, or members, or states; 1 where a group is missing."""
+    rows: list[Row] = []
+    missing = 0
+    for group_id, group in sorted(groups.items()):
+        offsets = _offset_rows(admin, group)
+        if group.state == "Dead" and not offsets:
+            terminal.note(f"Error: Consumer group '{group_id}' does not exist.")
+            missing = 1
+        elif arguments.state is not None:
+            rows.append(_state_row(group))
+        elif arguments.members:
+            rows += [_member_row(group, member) for member in group.members]
+        else:
+            rows += [{"group": group_id} | row.values() for row in offsets]
+    show_rows(rows, arguments.format, terminal)
+    return missing
+
+
+def _state_row(group: GroupDescription) -> Row:
+    node = group.coordinator
+    return {
+        "group": group.group_id,
+        "coordinator": f"{node.host}:{node.port}",
+        "coordinator_id": node.id,
+        "assignment_strategy": group.protocol,
+        "state": group.state,
+        "members": len(group.members),
+    }
+
+
+def _member_row(group: GroupDescription, member: MemberDescription) -> Row:
+    return {
+        "group": group.group_id,
+        "consumer_id": member.member_id,
+        "host": member.host,
+        "client_id": member.client_id,
+        "partitions": len(member.assignment),
+        "assignment": assignment_text(member.assignment),
+    }
 
 
 def _shows_offsets(arguments: Namespace) -> bool:
@@ -123,6 +181,7 @@ def partition_row(
 
 def _print_offsets(group: GroupDescription, rows: list[PartitionRow], terminal: Terminal) -> None:
     if not rows:
+        terminal.remark(f"Group '{group.group_id}' has committed no offsets.")
         return
     widths = (
         _width([group.group_id]),

@@ -6,6 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import UsageError
+from ottla.cli.table import TEXT, show_rows
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ def list_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
     states = group_states(arguments.state) if arguments.state else ()
     types = group_types(arguments.type) if arguments.type else ()
     groups = sorted(admin.list_groups(states, types), key=lambda group: group.group_id)
+    if arguments.format != TEXT:
+        rows = [
+            {"group": group.group_id, "type": group.type, "state": group.state} for group in groups
+        ]
+        show_rows(rows, arguments.format, terminal)
+        return 0
     width = max([15, *(len(group.group_id) for group in groups)]) + 10
     with_type, with_state = arguments.type is not None, arguments.state is not None
     if not with_type and not with_state:

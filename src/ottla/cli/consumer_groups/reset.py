@@ -24,11 +24,10 @@ Offsets = dict[TopicPartition, int]
 
 def reset_offsets(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
     """Plan the offsets of each group, print the plan, and with --execute commit it."""
-    if not (arguments.dry_run or arguments.execute):
-        terminal.note("WARN: nothing is changed: this is a dry run, --execute resets the offsets.")
     groups = chosen_groups(admin, arguments)
     states = {group_id: group.state for group_id, group in admin.describe_groups(groups).items()}
     plan: ResetPlan = {}
+    before: ResetPlan = {}
     refused = 0
     for group in groups:
         if states[group] not in RESETTABLE:
@@ -38,22 +37,46 @@ def reset_offsets(admin: Admin, arguments: Namespace, terminal: Terminal) -> int
             )
             refused += 1
             continue
+        if terminal.shows_results:
+            before[group] = committed_offsets(admin, group)
         plan[group] = _Planner(admin, group, arguments, terminal).offsets()
         if arguments.execute and plan[group]:
             admin.alter_group_offsets(group, dict(plan[group]))
-    _print_plan(plan, arguments, terminal)
+    if not (arguments.dry_run or arguments.execute):
+        terminal.note("WARN: nothing is changed: this is a dry run, --execute resets the offsets.")
+    _print_plan(plan, before, arguments, terminal)
     return 1 if refused else 0
 
 
-def _print_plan(plan: ResetPlan, arguments: Namespace, terminal: Terminal) -> None:
+def committed_offsets(admin: Admin, group: str) -> Offsets:
+    """What the group has committed."""
+    entries = admin.list_group_offsets(group)
+    return {partition: entry.offset for partition, entry in entries.items()}
+
+
+def change_text(old: int | None, new: int) -> str:
+    """What a reset does to the readers of a partition."""
+    if old is None or old == new:
+        return "" if old is None else "stays"
+    return f"{old - new} again" if new < old else f"{new - old} skipped"
+
+
+def _print_plan(
+    plan: ResetPlan, before: ResetPlan, arguments: Namespace, terminal: Terminal
+) -> None:
     if arguments.export:
         terminal.out.write(plan_as_csv(plan, with_group=len(arguments.group) != 1))
         return
+    extra = f" {'OLD-OFFSET':<15} CHANGE" if before else ""
     if plan:
-        terminal.print(f"\n{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}")
+        terminal.print(f"\n{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}{extra}")
     for group, offsets in plan.items():
         for (topic, partition), offset in sorted(offsets.items()):
-            terminal.print(f"{group:<30} {topic:<30} {partition:<10} {offset:<15}")
+            line = f"{group:<30} {topic:<30} {partition:<10} {offset:<15}"
+            if before:  # for a person; a script gets Kafka's columns
+                old = before[group].get(TopicPartition(topic, partition))
+                line += f" {'-' if old is None else old:<15} {change_text(old, offset)}"
+            terminal.print(line)
 
 
 class _Planner:
@@ -107,8 +130,7 @@ class _Planner:
         return [TopicPartition(topic, partition) for partition in wanted]
 
     def _committed(self) -> Offsets:
-        entries = self.admin.list_group_offsets(self.group)
-        return {partition: entry.offset for partition, entry in entries.items()}
+        return committed_offsets(self.admin, self.group)
 
     def _find(self, partitions: Iterable[TopicPartition], timestamp: int) -> Offsets:
         wanted = dict.fromkeys(partitions, timestamp)

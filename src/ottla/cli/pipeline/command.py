@@ -18,6 +18,7 @@ from ottla.cli.options import (
     whole_number,
 )
 from ottla.cli.pipeline.errors import require_packages
+from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class PipelineCommand(Command):
         parser.add_argument(
             "pipeline", metavar="NAME", nargs="?", help="The pipeline to run or to reset."
         )
+        add_format(parser)
         _add_places(parser)
         _add_run_options(parser)
         _add_feed_options(parser)
@@ -60,7 +62,7 @@ class PipelineCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         require_packages()
         if arguments.action == "list":
-            return _list(terminal)
+            return _list(arguments, terminal)
         pipeline = _pipeline(arguments)
         if arguments.action == "reset":
             return _reset(pipeline, arguments, terminal)
@@ -155,9 +157,26 @@ def _add_feed_options(parser: ArgumentParser) -> None:
     )
 
 
-def _list(terminal: Terminal) -> int:
+def row_of(pipeline: Pipeline) -> Row:
+    """What a pipeline reads and writes; its name and parameters are what `run` takes."""
+    return {
+        "pipeline": pipeline.name,
+        "topics_in": ", ".join(each.topic for each in pipeline.fed_topics),
+        "topics_out": ", ".join(each.topic for each in pipeline.outputs if not each.is_table),
+        "tables_out": ", ".join(each.topic for each in pipeline.outputs if each.is_table),
+        "feeds": ", ".join(pipeline.feeds),
+        "parameters": dict(pipeline.parameters),
+        "summary": pipeline.summary,
+    }
+
+
+def _list(arguments: Namespace, terminal: Terminal) -> int:
     from ottla.pipelines.registry import PIPELINES, load_pipeline
 
+    if arguments.format != TEXT:
+        rows = [row_of(load_pipeline(name)) for name in PIPELINES]
+        show_rows(rows, arguments.format, terminal)
+        return 0
     for name in PIPELINES:
         pipeline = load_pipeline(name)
         terminal.print(f"{name}: {pipeline.summary}")

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
+from ottla.cli.command_error import UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
@@ -15,11 +16,13 @@ from ottla.cli.options import (
     add_zookeeper,
     bootstrap_server_or_zookeeper,
     forbid_with,
+    given,
     one_of,
     only_with,
     require,
 )
 from ottla.cli.properties import command_settings
+from ottla.cli.table import TEXT, add_format
 from ottla.cli.terminal import Terminal
 from ottla.cli.zookeeper_session import session
 
@@ -78,6 +81,10 @@ def run_on_brokers(action: str, admin: Admin, arguments: Namespace, terminal: Te
         from ottla.cli.topics.create import create_topic
 
         create_topic(admin, arguments, terminal)
+    elif action in ("--list", "--describe") and arguments.format != TEXT:
+        from ottla.cli.topics.overview import show_topics
+
+        show_topics(admin, arguments, terminal)
     elif action == "--list":
         from ottla.cli.topics.listing import list_topics
 
@@ -210,6 +217,7 @@ def _add_filters(parser: ArgumentParser) -> None:
         "--topics-with-overrides",
         "Describe only topics that have settings of their own, without their partitions.",
     )
+    add_format(parser)
     add_flag(
         parser,
         "--exclude-internal",
@@ -234,6 +242,10 @@ def check(arguments: Namespace) -> str:
         forbid_with(arguments, report, REPORTS)
     for report in MIN_ISR_REPORTS:  # ZooKeeper does not know the brokers' min.insync.replicas
         forbid_with(arguments, report, ("--zookeeper",))
+    if arguments.format != TEXT:
+        for option in (*REPORTS, "--zookeeper", "--create", "--alter", "--delete"):
+            if given(arguments, option):
+                raise UsageError(f"--format {arguments.format} cannot be used with {option}")
     if action == "--create":
         forbid_with(arguments, "--replica-assignment", ("--partitions", "--replication-factor"))
     return action

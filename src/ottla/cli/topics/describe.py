@@ -38,10 +38,14 @@ def describe_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> N
     topics = admin.describe_topics(names)
     settings = _settings(admin, names)
     wanted = _wanted_partitions(arguments, lambda: _live_brokers(admin))
+    shown = 0
     for name in names:
         own = {key: each.value for key, each in settings[name].items() if not each.is_default}
         min_isr = int(settings[name]["min.insync.replicas"].value or 1)
-        _print(Described(topics[name], own, min_isr), wanted, arguments, terminal)
+        shown += _print(Described(topics[name], own, min_isr), wanted, arguments, terminal)
+    if wanted is not None and not shown:
+        count = sum(len(topic.partitions) for topic in topics.values())
+        terminal.remark(f"none of {count} partition{'s' * (count > 1)}")
 
 
 def describe_nodes(nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal) -> None:
@@ -57,17 +61,21 @@ def describe_nodes(nodes: ZooKeeperTopics, arguments: Namespace, terminal: Termi
 
 def _print(
     shown: Described, wanted: Wanted | None, arguments: Namespace, terminal: Terminal
-) -> None:
+) -> int:
+    """Print the topic and the partitions that are wanted; the number of these."""
     if wanted is None and (shown.settings or not arguments.topics_with_overrides):
         terminal.print(topic_line(shown))
     if arguments.topics_with_overrides:
-        return
+        return 0
+    count = 0
     for partition in sorted(shown.topic.partitions, key=lambda each: each.partition):
         if wanted is None or wanted(partition, shown.min_isr):
+            count += 1
             line = partition_line(shown.topic.name, partition, shown.no_leader)
             # Beside the line of the topic it is not said again.
             is_told = wanted is not None and shown.is_marked
             terminal.print(f"{line}\tMarkedForDeletion: true" if is_told else line)
+    return count
 
 
 def _names(source: TopicNames, arguments: Namespace) -> list[str]:

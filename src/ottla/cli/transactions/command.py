@@ -17,6 +17,7 @@ from ottla.cli.options import (
     require,
 )
 from ottla.cli.properties import command_settings
+from ottla.cli.table import add_format
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class TransactionsCommand(Command):
         )
         add_bootstrap_server(parser)
         add_command_config(parser)
+        add_format(parser)
         _add_choice(parser)
         _add_transaction(parser)
 

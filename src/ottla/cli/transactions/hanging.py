@@ -11,8 +11,8 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.cli.table import print_table
 from ottla.cli.terminal import Terminal
-from ottla.cli.transactions.table import print_table
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
+from ottla.cli.table import TEXT, print_table, show_rows
 from ottla.cli.terminal import Terminal
-from ottla.cli.transactions.table import print_table
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from ottla import Admin
 
 NONE: Final = "None"
+CAPITAL: Final = re.compile(r"(?<=.)(?=[A-Z])")
 LISTED: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
 DESCRIBED: Final = (
     "CoordinatorId",
@@ -50,7 +53,9 @@ def list_transactions(admin: Admin, arguments: Namespace, terminal: Terminal) ->
         raise CommandError(
             f"'{arguments.transactional_id_pattern}' is no regular expression"
         ) from error
-    print_table(LISTED, found, terminal)
+    _show(LISTED, found, arguments, terminal)
+    if not found:
+        terminal.remark("no transactions")
 
 
 def describe_transaction(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
@@ -72,7 +77,7 @@ def describe_transaction(admin: Admin, arguments: Namespace, terminal: Terminal)
         duration_ms,
         ",".join(map(str, sorted(found.partitions))),
     )
-    print_table(DESCRIBED, [row], terminal)
+    _show(DESCRIBED, [row], arguments, terminal)
 
 
 def describe_producers(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
@@ -91,4 +96,23 @@ def describe_producers(admin: Admin, arguments: Namespace, terminal: Terminal) -
         )
         for producer in admin.describe_producers([partition], arguments.broker_id)[partition]
     ]
-    print_table(PRODUCERS, rows, terminal)
+    _show(PRODUCERS, rows, arguments, terminal)
+
+
+def _show(
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    arguments: Namespace,
+    terminal: Terminal,
+) -> None:
+    """Kafka's columns, or the same values under names with underscores."""
+    if arguments.format == TEXT:
+        print_table(header, rows, terminal)
+        return
+    names = [CAPITAL.sub("_", name).lower() for name in header]
+    named = [dict(zip(names, map(_or_none, row), strict=True)) for row in rows]
+    show_rows(named, arguments.format, terminal)
+
+
+def _or_none(value: object) -> object:
+    return None if value == NONE else value

@@ -1,5 +1,7 @@
 """`ottla consumer-groups --describe`."""
 
+import json
+
 import pytest
 
 from ottla.clients.admin.descriptions import MemberDescription
@@ -192,3 +194,43 @@ def test_state_of_a_consumer_group_shows_its_epochs(tool, admin):
 
     assert outcome.lines[1].split()[-3:] == ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"]
     assert outcome.lines[2].split()[-3:] == ["5", "4", "0"]
+
+
+def test_offsets_can_be_described_as_json(tool, cluster):
+    """Numbers are numbers, and what is not known is null."""
+    words = ("--describe", "--group", "g", "--format", "json")
+    rows = json.loads(tool("consumer-groups", *words).out)
+
+    assert rows[1] == {
+        "group": "g",
+        "topic": "a",
+        "partition": 1,
+        "current_offset": None,
+        "log_end_offset": 20,
+        "lag": None,
+        "consumer_id": "c-2",
+        "host": "/127.0.0.1",
+        "client_id": "c",
+    }
+    members = json.loads(tool("consumer-groups", *words, "--members").out)
+    assert [(member["consumer_id"], member["assignment"]) for member in members] == [
+        ("c-1", "-"),
+        ("c-2", "a(0,1)"),
+    ]
+    (state,) = json.loads(tool("consumer-groups", *words, "--state").out)
+    assert (state["state"], state["members"]) == ("Stable", 2)
+
+
+def test_group_that_is_missing_is_an_error_in_every_format(tool, cluster):
+    """With an empty list, so that JSON stays JSON."""
+    outcome = tool("consumer-groups", "--describe", "--group", "none", "--format", "json")
+
+    assert (outcome.status, outcome.out) == (1, "[]\n")
+    assert outcome.err == "Error: Consumer group 'none' does not exist.\n"
+
+
+def test_group_without_offsets_says_so_to_a_person(tool, cluster):
+    """The blank answer looked like a failure."""
+    outcome = tool("consumer-groups", "--describe", "--group", "empty", tty=True)
+
+    assert outcome.err.splitlines()[-1] == "Group 'empty' has committed no offsets."

@@ -204,3 +204,27 @@ def test_mistakes_are_one_line(tool, cluster, words, line):
     assert outcome.status == 1
     assert line in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_person_sees_what_a_reset_changes(tool, cluster):
+    """How many records come again or are skipped; a script gets Kafka's columns."""
+    words = ("--reset-offsets", "--group", "g", "--topic", "t", "--to-offset", 30)
+
+    screen = tool("consumer-groups", *words, tty=True)
+    pipe = tool("consumer-groups", *words)
+
+    assert [line.split() for line in screen.lines[1:]] == [
+        ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET", "OLD-OFFSET", "CHANGE"],
+        ["g", "t", "0", "30", "40", "10", "again"],
+        ["g", "t", "1", "30", "-"],
+    ]
+    assert pipe.lines[1].split() == ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
+
+
+def test_moment_that_is_none_is_told_before_the_dry_run(tool, cluster):
+    """The warning about a dry run came first, and hid it."""
+    words = ("--reset-offsets", "--group", "g", "--topic", "t", "--to-datetime", "yesterday")
+
+    outcome = tool("consumer-groups", *words)
+
+    assert outcome.err.startswith("ottla consumer-groups: --to-datetime takes YYYY-MM-DD")

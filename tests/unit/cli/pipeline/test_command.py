@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,19 @@ def test_list_shows_every_pipeline():
     assert [line.split(":")[0] for line in lines if not line.startswith(" ")] == list(PIPELINES)
     assert "  topics in: interactions" in lines
     assert "  parameters: late=10 minutes" in lines
+
+
+def test_list_can_be_read_by_programs():
+    """A row for each pipeline; its parameters are an object."""
+    out = io.StringIO()
+    arguments = option_parser(PipelineCommand()).parse_args(["list", "--format", "json"])
+
+    PipelineCommand().run(arguments, Terminal(out=out))
+
+    rows = {row["pipeline"]: row for row in json.loads(out.getvalue())}
+    assert list(rows) == list(PIPELINES)
+    assert rows["ranking"]["topics_in"] == "interactions"
+    assert rows["ranking"]["parameters"]["late"] == "10 minutes"
 
 
 def test_made_up_events_are_the_first_input(tmp_path):

@@ -1,10 +1,13 @@
 """`ottla topics`, action by action."""
 
+import json
+
 import pytest
 
 from ottla.clients.admin.descriptions import NewTopic, TopicPartitionInfo
+from ottla.clients.admin.log_dirs import LogDirDescription, ReplicaInfo
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import Node
+from ottla.structs import Node, TopicPartition
 
 
 def partition(number: int, leader: int, isr: tuple[int, ...]) -> TopicPartitionInfo:
@@ -281,3 +284,63 @@ def test_command_config_reaches_the_client(tool, admin, clients, tmp_path):
     tool("topics", "--list", "--command-config", path)
 
     assert clients.asked == [("admin", "localhost:9092", {"request.timeout.ms": "7"})]
+
+
+def test_topics_can_be_described_with_what_is_in_them(tool, admin):
+    """--format: bytes of the largest replica, offsets, and how far the slowest group is behind."""
+    zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    infos = [TopicPartitionInfo(0, 0, 0, (0, 2), (0,)), TopicPartitionInfo(1, -1, 0, (2,), ())]
+    admin.add_topic("orders", *infos)
+    admin.add_topic("empty")
+    admin.add_log(zero, 5, 105)
+    admin.add_log(TopicPartition("empty", 0), 0, 0)
+    replicas = {zero: ReplicaInfo(4096, 0, False), one: ReplicaInfo(1, 0, False)}
+    admin.log_dirs[0] = {"/data": LogDirDescription(ErrorCode.NONE, replicas)}
+    admin.add_group("slow")
+    admin.committed["slow"] = {zero: 65}
+
+    table = tool("topics", "--describe", "--format", "table")
+    (orders,) = json.loads(
+        tool("topics", "--describe", "--topic", "orders", "--format", "json").out
+    )
+
+    header, *rows = table.lines
+    assert header.endswith("OFFSETS  BYTES  IN SYNC  GROUPS  MAX LAG")
+    assert [line.split() for line in rows] == [
+        ["empty", "1", "1", "no", "0", "0", "yes", "0", "-"],
+        ["orders", "2", "2", "no", "100", "4,097", "no", "1", "40"],
+    ]
+    assert orders["group_list"] == [{"group": "slow", "lag": 40}]
+    assert orders["partition_list"][0] == {
+        "partition": 0,
+        "leader": 0,
+        "replicas": [0, 2],
+        "isr": [0],
+        "start_offset": 5,
+        "end_offset": 105,
+        "bytes": 4096,
+    }
+    assert orders["partition_list"][1]["leader"] is None
+
+
+def test_topics_can_be_listed_as_json(tool, cluster):
+    """An object for each."""
+    listed = json.loads(tool("topics", "--list", "--exclude-internal", "--format", "json").out)
+
+    assert [(topic["topic"], topic["partitions"]) for topic in listed] == [("ill", 4), ("well", 1)]
+
+
+def test_report_that_finds_nothing_says_so_to_a_person(tool, cluster):
+    """A script gets Kafka's empty answer."""
+    words = ("topics", "--describe", "--topic", "well", "--under-replicated-partitions")
+
+    assert tool(*words, tty=True).err == "none of 1 partition\n"
+    assert (tool(*words).out, tool(*words).err) == ("", "")
+
+
+def test_format_is_for_lists_and_descriptions(tool, cluster):
+    """Nothing else has rows."""
+    words = ("--delete", "--topic", "well", "--format", "json")
+
+    assert "--format json cannot be used with --delete" in tool("topics", *words).err
+    assert not cluster.changes

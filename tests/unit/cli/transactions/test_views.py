@@ -1,5 +1,7 @@
 """`ottla transactions list`, `describe` and `describe-producers`."""
 
+import json
+
 from ottla.structs import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -69,3 +71,17 @@ def test_producers_are_described_as_the_leader_or_a_replica_knows_them(transacti
     assert [open_one[0], open_one[2], open_one[-1]] == ["7", "5", "120"]
     assert [idle[0], idle[-1]] == ["8", "None"]
     assert [each.broker_id for each in cluster.asked] == [None, 4]
+
+
+def test_transactions_can_be_listed_as_json(transactions, cluster):
+    """Under names with underscores."""
+    cluster.add_id("b", 8)
+
+    assert json.loads(transactions("list", "--format", "json").out) == [
+        {
+            "transactional_id": "b",
+            "coordinator": 1,
+            "producer_id": 8,
+            "transaction_state": "CompleteAbort",
+        }
+    ]

@@ -1,0 +1,83 @@
+"""Rows as a command prints them: Kafka's text, a table for people, or JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from ottla.cli.message_formatter import visible
+from ottla.cli.terminal import Terminal
+
+TEXT, TABLE, JSON = FORMATS = ("text", "table", "json")
+MISSING: Final = "-"
+COUNTS: Final = ("bytes", "offsets", "lag", "max_lag", "offset_lag")
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+
+Row = Mapping[str, object]
+"""Values by the names of their columns; a list or mapping is in the JSON alone."""
+
+
+def add_format(parser: ArgumentParser) -> None:
+    """`--format`, which every command has that lists or describes."""
+    parser.add_argument(
+        "--format",
+        metavar="FORMAT",
+        choices=FORMATS,
+        default=TEXT,
+        help="How results are printed: text (default), which is Kafka's; table, for people; json, "
+        "a list of objects for programs.",
+    )
+
+
+def show_rows(rows: Sequence[Row], format: str, terminal: Terminal) -> None:
+    """Print the rows as a table, or as JSON: on one line, indented on a terminal."""
+    if format == JSON:
+        indent = 2 if terminal.shows_results else None
+        terminal.print(json.dumps(list(rows), indent=indent, default=str))
+    elif not rows:
+        terminal.remark("nothing to show")
+    else:
+        _print_rows(rows, terminal)
+
+
+def _print_rows(rows: Sequence[Row], terminal: Terminal) -> None:
+    nested = {name for row in rows for name, value in row.items() if isinstance(value, list | dict)}
+    names = [name for name in rows[0] if name not in nested]
+    lines = [[cell(name, row[name]) for name in names] for row in rows]
+    heads = [name.upper().replace("_", " ") for name in names]
+    widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
+    is_number = [any(isinstance(row[name], int | float) for row in rows) for name in names]
+
+    def aligned(cells: Sequence[str]) -> str:
+        columns = zip(cells, widths, is_number, strict=True)
+        return "  ".join(f"{c:>{w}}" if right else f"{c:<{w}}" for c, w, right in columns).rstrip()
+
+    head = aligned(heads)
+    terminal.print(f"{BOLD}{head}{PLAIN}" if terminal.has_colour else head)
+    for line in lines:
+        terminal.print(aligned(line))
+
+
+def cell(name: str, value: object) -> str:
+    """A value as a person reads it: counts with commas, a dash where there is none."""
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and name in COUNTS:
+        return f"{value:,}"
+    return visible(str(value).encode()).decode()
+
+
+def print_table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], terminal: Terminal
+) -> None:
+    """Columns as kafka-transactions.sh prints them: padded, with a tab behind each."""
+    lines = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    for line in lines:
+        terminal.print(
+            "".join(f"{cell:<{width}}\t" for cell, width in zip(line, widths, strict=True))
+        )

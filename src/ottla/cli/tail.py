@@ -1,0 +1,281 @@
+"""`ottla tail`: the last records of a topic, for a person to read."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.cli.command import Command
+from ottla.cli.command_error import UsageError
+from ottla.cli.console_consumer import POLL_MS, partitions_of
+from ottla.cli.message_formatter import visible
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_command_config,
+    add_flag,
+    add_integer,
+    add_repeated,
+    bootstrap_server,
+)
+from ottla.cli.properties import command_settings
+from ottla.cli.table import JSON, TEXT
+from ottla.cli.terminal import Terminal
+from ottla.cli.times import age_text, moment_ms, moment_text
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla import Consumer, ConsumerRecord
+
+    Filter = Callable[[ConsumerRecord], bool]
+
+LAST: Final = 10
+DIM, CYAN, PLAIN = "\x1b[2m", "\x1b[36m", "\x1b[0m"
+SETTINGS: Final = {
+    "enable.auto.commit": "false",
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": "false",
+    "client.id": "tail",
+}
+
+
+class TailCommand(Command):
+    """Prints the last records of a topic with their time, place and key; and those that follow."""
+
+    name = "tail"
+    help = "Print the last records of a topic, and with -f those that follow."
+    examples = (
+        "ottla tail orders",
+        "ottla tail orders -n 100 --since 1h --where customer.country=PT",
+        "ottla tail orders -f --format json",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("topic", metavar="TOPIC", help="The topic; it is never created.")
+        add_bootstrap_server(parser)
+        add_command_config(parser)
+        add_integer(
+            parser, "-n", "N", f"How many of the last records. Default: {LAST}; all with --since."
+        )
+        add_flag(parser, "-f", "Go on with the records that come, until Ctrl-C.")
+        parser.add_argument(
+            "--since",
+            metavar="WHEN",
+            help="Only records since then: 1h, '5m ago', 2026-03-02, 2026-03-02T08:00Z.",
+        )
+        parser.add_argument("--key", metavar="TEXT", help="Only records with this key.")
+        add_repeated(
+            parser, "--header", "NAME=TEXT", "Only records with this header; may be repeated."
+        )
+        add_repeated(
+            parser,
+            "--where",
+            "PATH=VALUE",
+            "Only records whose JSON has this value there, as in customer.country=PT; may be "
+            "repeated.",
+        )
+        parser.add_argument(
+            "--format",
+            metavar="FORMAT",
+            choices=(TEXT, JSON),
+            default=TEXT,
+            help="text (default), or json: an object a line.",
+        )
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        since_ms = _since(arguments, terminal)
+        filters = filters_of(arguments)
+        servers = bootstrap_server(arguments)
+        settings = command_settings(arguments) | SETTINGS
+        with (
+            terminal.waiting_for(f"records of {arguments.topic} at {servers}"),
+            terminal.clients.consumer(servers, settings) as consumer,
+        ):
+            tail = Tail(consumer, partitions_of(consumer, arguments.topic), filters)
+            count = arguments.n if arguments.n is not None else LAST if since_ms is None else None
+            for record in tail.last(count, since_ms):
+                terminal.print(line_of(record, arguments.format, terminal))
+            terminal.out.flush()
+            if arguments.f:
+                terminal.end_silence()
+                tail.follow(lambda each: line_of(each, arguments.format, terminal), terminal)
+        return 0
+
+
+def _since(arguments: Namespace, terminal: Terminal) -> int | None:
+    if arguments.n is not None and arguments.n < 0:
+        raise UsageError(f"-n takes a number from 0 on, not '{arguments.n}'")
+    if not arguments.since:
+        return None
+    moment = moment_ms(arguments.since, terminal.now_ms())
+    if moment is None:
+        raise UsageError(
+            f"--since takes 1h, '5m ago', 2026-03-02 or 2026-03-02T08:00Z, not '{arguments.since}'"
+        )
+    return moment
+
+
+class Tail:
+    """The end of a topic: its last records as they stood when it was made, then what follows."""
+
+    def __init__(
+        self, consumer: Consumer, partitions: list[TopicPartition], filters: list[Filter]
+    ) -> None:
+        self.consumer = consumer
+        self.filters = filters
+        consumer.assign(partitions)
+        self.starts = consumer.beginning_offsets(partitions)
+        self.ends = consumer.end_offsets(partitions)
+
+    def last(self, count: int | None, since_ms: int | None) -> Iterable[ConsumerRecord]:
+        """The last records that pass the filters, the oldest first; all of them for None."""
+        first = self.starts if since_ms is None else self._since(since_ms)
+        if count is None or self.filters:
+            return newest(self._read(first), count)
+        # Markers and compaction leave fewer records than offsets: look further back then.
+        window = max(1, count)
+        while True:
+            begin = {each: max(first[each], end - window) for each, end in self.ends.items()}
+            found = newest(self._read(begin), count)
+            if len(found) >= count or begin == first or not count:
+                return found
+            window *= 4
+
+    def follow(self, text: Callable[[ConsumerRecord], str], terminal: Terminal) -> None:
+        """Print what comes, until Ctrl-C or the end of the pipe."""
+        for partition, end in self.ends.items():
+            self.consumer.seek(partition, end)
+        while True:
+            for record in self.consumer.poll(POLL_MS):
+                if self._passes(record):
+                    terminal.print(text(record))
+            terminal.out.flush()
+            terminal.check_reader()
+
+    def _since(self, since_ms: int) -> dict[TopicPartition, int]:
+        found = self.consumer.offsets_for_times(dict.fromkeys(self.ends, since_ms))
+        return {each: self.ends[each] if at is None else at.offset for each, at in found.items()}
+
+    def _read(self, begin: dict[TopicPartition, int]) -> Iterable[ConsumerRecord]:
+        """Records from these offsets to the ends; they come partition by partition."""
+        for partition, offset in begin.items():
+            self.consumer.seek(partition, offset)
+        unread = {each for each, end in self.ends.items() if begin[each] < end}
+        while unread:
+            for record in self.consumer.poll(POLL_MS):
+                end = self.ends[TopicPartition(record.topic, record.partition)]
+                if record.offset < end and self._passes(record):
+                    yield record
+            unread = {each for each in unread if self.consumer.position(each) < self.ends[each]}
+
+    def _passes(self, record: ConsumerRecord) -> bool:
+        return all(each(record) for each in self.filters)
+
+
+def newest(records: Iterable[ConsumerRecord], count: int | None) -> list[ConsumerRecord]:
+    """The newest records by their timestamps, the oldest of them first."""
+    by_partition: dict[int, deque[ConsumerRecord]] = {}
+    for record in records:
+        by_partition.setdefault(record.partition, deque(maxlen=count)).append(record)
+    every = [record for kept in by_partition.values() for record in kept]
+    every.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
+    return every if count is None else every[len(every) - min(count, len(every)) :]
+
+
+def filters_of(arguments: Namespace) -> list[Filter]:
+    """A test for each filter that was given."""
+    filters: list[Filter] = []
+    if arguments.key is not None:
+        filters.append(lambda record: record.key == arguments.key.encode())
+    if headers := [_pair("--header", text) for text in arguments.header]:
+        wanted = {(name, value.encode()) for name, value in headers}
+        filters.append(lambda record: wanted <= set(record.headers))
+    if paths := [_pair("--where", text) for text in arguments.where]:
+        filters.append(
+            lambda record: all(at(path.split("."), record) == value for path, value in paths)
+        )
+    return filters
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"{option} takes a name and a value with = between, not '{text}'")
+    return name, value
+
+
+def at(keys: list[str], record: ConsumerRecord) -> str | None:
+    """The value at a path of a record's JSON as text; None where there is none."""
+    found = json_of(record.value)
+    for key in keys:
+        if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            found = found[int(key)]
+        elif isinstance(found, dict) and key in found:
+            found = found[key]
+        else:
+            return None
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+def json_of(data: bytes | None) -> Any:
+    """The JSON that the bytes are; None for other bytes."""
+    try:
+        return None if data is None else json.loads(data)
+    except ValueError:
+        return None
+
+
+def line_of(record: ConsumerRecord, format: str, terminal: Terminal) -> str:
+    """A record as a line: time, place, key and value; in colour where there is any."""
+    if format == JSON:
+        text = json.dumps(fields_of(record), ensure_ascii=False)
+        return visible(text.encode()).decode() if terminal.shows_results else text
+    when = when_text(record.timestamp_ms, terminal)
+    place = f"{record.partition}:{record.offset}"
+    key = "" if record.key is None else f"{shown(record.key)}  "
+    value = shown(record.value)
+    headers = "".join(f"  {shown(name.encode())}={shown(data)}" for name, data in record.headers)
+    if not terminal.has_colour:
+        return f"{when}  {place}  {key}{value}{headers}"
+    return f"{DIM}{when}  {place}{PLAIN}  {CYAN}{key}{PLAIN}{value}{DIM}{headers}{PLAIN}"
+
+
+def when_text(timestamp_ms: int, terminal: Terminal) -> str:
+    """The time of a record in UTC; a person is also told how long ago that was."""
+    if timestamp_ms < 0:
+        return "no time"
+    text = moment_text(timestamp_ms)
+    if not terminal.shows_results:
+        return text
+    return f"{text} ({age_text(terminal.now_ms() - timestamp_ms)} ago)"
+
+
+def fields_of(record: ConsumerRecord) -> dict[str, object]:
+    """The record as JSON has it; a value that is JSON itself stands as an object."""
+    parsed = json_of(record.value)
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": moment_text(record.timestamp_ms) if record.timestamp_ms >= 0 else None,
+        "key": None if record.key is None else text_of(record.key),
+        "value": text_of(record.value) if parsed is None else parsed,
+        "headers": {name: text_of(data) for name, data in record.headers},
+    }
+
+
+def text_of(data: bytes | None) -> str | None:
+    """Bytes as text; those that are no UTF-8 as hexadecimal digits."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"0x{data.hex()}"
+
+
+def shown(data: bytes | None) -> str:
+    """Bytes on one line that gives no orders to a terminal."""
+    return "null" if data is None else visible(data).decode().replace("\n", "\\n")

@@ -1,0 +1,183 @@
+"""`ottla tail`."""
+
+import json
+
+import pytest
+
+from ottla.cli.terminal import Terminal
+from ottla.clients.cluster import PartitionInfo
+from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
+from ottla.clients.topic_offsets import ListOffsetsResult
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import TopicPartition
+
+NOW_MS = 3_600_000
+
+
+class FakeConsumer:
+    """Two partitions whose records are read from where the positions stand."""
+
+    def __init__(self) -> None:
+        self.logs: dict[TopicPartition, list[ConsumerRecord]] = {
+            TopicPartition("orders", number): [] for number in range(2)
+        }
+        self.positions: dict[TopicPartition, int] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        self.read = 0
+
+    def add(self, partition: int, timestamp_ms: int, value: bytes, key=None, headers=()) -> None:
+        log = self.logs[TopicPartition("orders", partition)]
+        kind = TimestampType.CREATE_TIME
+        log.append(
+            ConsumerRecord(
+                "orders", partition, len(log), timestamp_ms, kind, key, value, tuple(headers)
+            )
+        )
+
+    def __enter__(self) -> "FakeConsumer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def partitions_for(self, topic):
+        if topic != "orders":
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
+        return [PartitionInfo(topic, number, 0, 0, (0,), (0,), ()) for number in range(2)]
+
+    def list_topics(self):
+        return {"orders": self.partitions_for("orders")}
+
+    def assign(self, partitions) -> None:
+        pass
+
+    def beginning_offsets(self, partitions):
+        return dict.fromkeys(partitions, 0)
+
+    def end_offsets(self, partitions):
+        return {each: self.ends.get(each, len(self.logs[each])) for each in partitions}
+
+    def offsets_for_times(self, times):
+        since = {p: [r for r in self.logs[p] if r.timestamp_ms >= at] for p, at in times.items()}
+        return {
+            p: ListOffsetsResult(new[0].offset, new[0].timestamp_ms) if new else None
+            for p, new in since.items()
+        }
+
+    def seek(self, partition, offset) -> None:
+        self.positions[partition] = offset
+
+    def position(self, partition) -> int:
+        return self.positions[partition]
+
+    def poll(self, timeout_ms):
+        if self.read >= 100:
+            raise KeyboardInterrupt  # as a person ends -f
+        found = []
+        for partition, log in self.logs.items():
+            found += [r for r in log if r.offset >= self.positions[partition]]
+            self.positions[partition] = max(
+                self.positions[partition], self.end_offsets([partition])[partition]
+            )
+        self.read += 1
+        return found
+
+
+@pytest.fixture
+def consumer(clients, monkeypatch):
+    """Records whose timestamps cross between the partitions; it is one o'clock."""
+    monkeypatch.setattr(Terminal, "now_ms", lambda _: NOW_MS)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    clients.client = FakeConsumer()
+    for number in range(4):
+        clients.client.add(number % 2, 1000 * number, b"v%d" % number, key=b"k")
+    return clients.client
+
+
+def test_last_records_are_in_the_order_of_their_times(tool, consumer):
+    """Over all partitions, with time, place, key and value."""
+    assert tool("tail", "orders", "-n", 3).lines == [
+        "1970-01-01T00:00:01.000Z  1:0  k  v1",
+        "1970-01-01T00:00:02.000Z  0:1  k  v2",
+        "1970-01-01T00:00:03.000Z  1:1  k  v3",
+    ]
+
+
+def test_offsets_without_records_are_passed_over(tool, consumer):
+    """Markers of transactions end the log: two records are found further in front."""
+    consumer.ends = dict.fromkeys(consumer.logs, 40)
+
+    assert [line.split()[-1] for line in tool("tail", "orders", "-n", 2).lines] == ["v2", "v3"]
+
+
+def test_since_begins_at_a_moment(tool, consumer):
+    """All records from then on."""
+    lines = tool("tail", "orders", "--since", "1970-01-01T00:00:02Z").lines
+
+    assert [line.split()[-1] for line in lines] == ["v2", "v3"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--key", "me"),
+        ("--header", "kind=a"),
+        ("--where", "customer.country=PT"),
+        ("--where", "items.1=2", "--key", "me"),
+    ],
+)
+def test_filters_pick_records(tool, consumer, words):
+    """By key, header and a path of the JSON, and all of them together."""
+    value = b'{"customer": {"country": "PT"}, "items": [1, 2]}'
+    consumer.add(0, 5000, value, key=b"me", headers=[("kind", b"a")])
+    consumer.add(0, 6000, b"[", key=b"other")
+
+    (line,) = tool("tail", "orders", "--format", "json", *words).lines
+
+    assert json.loads(line) == {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 2,
+        "timestamp": "1970-01-01T00:00:05.000Z",
+        "key": "me",
+        "value": {"customer": {"country": "PT"}, "items": [1, 2]},
+        "headers": {"kind": "a"},
+    }
+
+
+def test_following_goes_on_until_ctrl_c(tool, consumer):
+    """-f prints what comes after the last records, once."""
+    outcome = tool("tail", "orders", "-n", 0, "-f")
+
+    assert (outcome.status, outcome.out) == (130, "")
+
+
+def test_person_sees_colours_and_how_long_ago_and_no_escapes(tool, consumer):
+    """A record cannot write to the terminal."""
+    consumer.add(0, NOW_MS - 3000, b"\x1b[31mRED\n")
+
+    (line,) = tool("tail", "orders", "-n", 1, tty=True).lines
+
+    assert line.startswith("\x1b[2m1970-01-01T00:59:57.000Z (3 s ago)  0:2\x1b[0m")
+    assert "\\x1b[31mRED\\n" in line
+
+
+def test_topic_is_not_created_by_looking(tool, consumer, clients):
+    """A name that is nearly right is answered with the right one."""
+    outcome = tool("tail", "oders")
+
+    assert outcome.err == "ottla tail: topic 'oders' does not exist; did you mean orders?\n"
+    assert clients.asked[0][2]["allow.auto.create.topics"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--since", "someday"), "--since takes 1h"),
+        (("-n", -1), "-n takes a number from 0 on, not '-1'"),
+        (("--header", "x"), "--header takes a name and a value with = between, not 'x'"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line(tool, consumer, words, line):
+    """The option, the rule and the value."""
+    assert line in tool("tail", "orders", *words).err
