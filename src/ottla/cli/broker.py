@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from argparse import ArgumentParser, Namespace
 
 from ottla.cli.command import Command
+from ottla.cli.local_port import in_use
 from ottla.cli.server_settings import add_overrides, add_property_file, server_settings
 from ottla.cli.terminal import Terminal
 
@@ -49,4 +51,9 @@ class BrokerCommand(Command):
 
         from ottla.server.broker import run_broker
 
-        return run_broker(config, arguments.adopt_log_dirs)
+        try:
+            return run_broker(config, arguments.adopt_log_dirs)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise in_use(error) from error

@@ -18,6 +18,8 @@ DEFAULT_SERVERS = "localhost:9092"
 UNRECOGNIZED = "unrecognized arguments: "
 ARGUMENT = re.compile(r"argument ([^:]+): (.*)", re.DOTALL)
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
+Options = argparse._ActionsContainer
+"""A parser, or one group of its options under a title of its own."""
 LOG_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 
 
@@ -60,6 +62,8 @@ def option_parser(command: Command) -> OptionParser:
         allow_abbrev=False,
     )
     command.add_arguments(parser)
+    places = [str(each.metavar) for each in parser._actions if not each.option_strings]
+    parser.usage = " ".join(["%(prog)s", *places, "[options]"])
     parser.add_argument("--version", action="store_true", help="Print the version and exit.")
     parser.add_argument(
         "--log-level",
@@ -73,12 +77,12 @@ def option_parser(command: Command) -> OptionParser:
     return parser
 
 
-def add_flag(parser: argparse.ArgumentParser, option: str, text: str) -> None:
+def add_flag(parser: Options, option: str, text: str) -> None:
     """An option without a value: given or not."""
     parser.add_argument(option, action="store_true", help=text)
 
 
-def add_integer(parser: argparse.ArgumentParser, option: str, metavar: str, text: str) -> None:
+def add_integer(parser: Options, option: str, metavar: str, text: str) -> None:
     """An option whose value is a number; None where it is not given."""
     parser.add_argument(option, metavar=metavar, type=whole_number, help=text)
 
@@ -91,14 +95,12 @@ def whole_number(text: str) -> int:
         raise argparse.ArgumentTypeError(f"takes a number, not '{text}'") from None
 
 
-def add_repeated(parser: argparse.ArgumentParser, option: str, metavar: str, text: str) -> None:
+def add_repeated(parser: Options, option: str, metavar: str, text: str) -> None:
     """An option that may be given several times: a list of its values."""
     parser.add_argument(option, metavar=metavar, action="append", default=[], help=text)
 
 
-def add_bootstrap_server(
-    parser: argparse.ArgumentParser, older_names: Sequence[str] = ("--broker-list",)
-) -> None:
+def add_bootstrap_server(parser: Options, older_names: Sequence[str] = ("--broker-list",)) -> None:
     """`--bootstrap-server`, short `-b`, and `--broker-list` as older tools call it."""
     parser.add_argument(
         "--bootstrap-server",
@@ -112,7 +114,7 @@ def add_bootstrap_server(
     )
 
 
-def add_zookeeper(parser: argparse.ArgumentParser) -> None:
+def add_zookeeper(parser: Options) -> None:
     """`--zookeeper`, which older tools have in the place of --bootstrap-server."""
     parser.add_argument(
         "--zookeeper",
@@ -122,7 +124,7 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_unused_zookeeper(parser: argparse.ArgumentParser) -> None:
+def add_unused_zookeeper(parser: Options) -> None:
     """`--zookeeper` of clients that once kept their groups there; it is answered with a reason."""
     parser.add_argument(
         "--zookeeper",
@@ -131,7 +133,7 @@ def add_unused_zookeeper(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_command_config(parser: argparse.ArgumentParser) -> None:
+def add_command_config(parser: Options) -> None:
     """`--command-config`: a property file for the client inside the tool."""
     parser.add_argument(
         "--command-config",

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from ottla.cli.command import Command
 from ottla.cli.command_error import UsageError
 from ottla.cli.options import (
+    Options,
     add_bootstrap_server,
     add_flag,
     add_integer,
@@ -80,9 +81,9 @@ class WarehouseCommand(Command):
             "`vacuum` files that nobody needs, show the `history`, or `query` with SQL.",
         )
         _add_places(parser)
-        _add_load_options(parser)
-        _add_spark_options(parser)
-        _add_table_options(parser)
+        _add_load_options(parser.add_argument_group("load"))
+        _add_spark_options(parser.add_argument_group("load: Spark"))
+        _add_table_options(parser.add_argument_group("rewind, compact, vacuum, history, query"))
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         action: str = arguments.action
@@ -115,7 +116,7 @@ def check_options(arguments: Namespace) -> None:
     forbid_with(arguments, "--continuous", ("--once",))
 
 
-def _add_places(parser: ArgumentParser) -> None:
+def _add_places(parser: Options) -> None:
     add_bootstrap_server(parser)
     parser.add_argument(
         "--table",
@@ -147,7 +148,7 @@ def _add_places(parser: ArgumentParser) -> None:
     )
 
 
-def _add_load_options(parser: ArgumentParser) -> None:
+def _add_load_options(parser: Options) -> None:
     parser.add_argument(
         "--format",
         metavar="FORMAT",
@@ -199,7 +200,7 @@ def _add_load_options(parser: ArgumentParser) -> None:
     )
 
 
-def _add_spark_options(parser: ArgumentParser) -> None:
+def _add_spark_options(parser: Options) -> None:
     parser.add_argument("--master", metavar="URL", help="Spark's master. Default: local[2].")
     add_repeated(parser, "--conf", "KEY=VALUE", "A setting of Spark; may be repeated.")
     parser.add_argument(
@@ -207,7 +208,7 @@ def _add_spark_options(parser: ArgumentParser) -> None:
     )
 
 
-def _add_table_options(parser: ArgumentParser) -> None:
+def _add_table_options(parser: Options) -> None:
     parser.add_argument(
         "--to",
         metavar="WHERE",
