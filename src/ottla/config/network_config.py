@@ -106,11 +106,13 @@ class NetworkConfig(ConfigTable, group=True):
         importance=HIGH,
         doc="The largest request; a connection that announces a larger one is closed.",
     )
-    socket_listen_backlog_size: int = config_key(
-        default=50,
+    socket_listen_backlog_size: int | None = config_key(
+        default=None,
         type=INT,
         rule=at_least(1),
-        doc="How many connections may wait to be accepted.",
+        doc="How many connections may wait to be accepted. Unset: as many as the operating system "
+        "allows (net.core.somaxconn on Linux), which also limits what is set. Kafka's default of "
+        "50 overflows when all clients come back at once; each one left over waits a second.",
     )
     max_connections: int = config_key(
         default=INT_MAX,

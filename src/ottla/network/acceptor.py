@@ -13,6 +13,7 @@ import logging
 import select
 import socket
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,6 +70,11 @@ class Acceptor:
     @property
     def listeners(self) -> list[Listener]:
         return list(dict.fromkeys(listener for _, listener in self._sockets.values()))
+
+    @property
+    def watched(self) -> Iterable[int]:
+        """The listening sockets on which clients can be accepted now."""
+        return self._watched
 
     def listen(self, name: str, host: str, port: int) -> Listener:
         """Open the sockets of a listener; clients wait in the backlog until `start`."""

@@ -20,7 +20,9 @@ class NetworkConfig:
     socket_request_max_bytes: int = 100 * 1024 * 1024
     socket_send_buffer_bytes: int = 102_400
     socket_receive_buffer_bytes: int = 102_400
-    socket_listen_backlog_size: int = 50
+    socket_listen_backlog_size: int = NO_LIMIT
+    """NO_LIMIT leaves it to the operating system, which cuts it to its own limit."""
+
     max_connections: int = NO_LIMIT
     max_connections_per_ip: int = NO_LIMIT
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
@@ -30,6 +32,6 @@ class NetworkConfig:
     """By listener; those without are plain."""
 
     tls_handshake_timeout_ms: int = 10_000
-    turn_max_accepts: int = 64
+    turn_max_accepts: int = 512
     turn_max_requests: int = 512
     turn_max_send_bytes_per_connection: int = 1024 * 1024

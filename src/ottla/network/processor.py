@@ -107,7 +107,7 @@ class Processor:
         self._now_ms = 0
         # What the stages leave to each other, and to the next turn.
         self._large_bytes_left = 0
-        self._acceptable: list[int] = []
+        self._acceptable: dict[int, None] = {}
         self._readable: list[Connection] = []
         self._ready: list[Connection] = []
         self._to_send: list[Connection] = []
@@ -200,13 +200,22 @@ class Processor:
             self._loop.call_soon(self.drain)
 
     def _poll(self) -> None:
-        """Sort what is ready; not before everybody of the last poll has had a turn."""
+        """Sort what is ready; not before all connections of the last poll were read from.
+
+        New clients do not wait for that, nor for a long list of connections that are ready: the
+        backlog of a listener overflows within milliseconds when all clients come back at once, and
+        the kernel of a client that found no room asks again after a second.
+        """
         if self._readable:
+            self._acceptable.update(dict.fromkeys(self._acceptor.watched))
             return
-        for fd, events in self._epoll.poll(0, MAX_EVENTS):
+        ready = self._epoll.poll(0, MAX_EVENTS)
+        if len(ready) == MAX_EVENTS:
+            self._acceptable.update(dict.fromkeys(self._acceptor.watched))
+        for fd, events in ready:
             connection = self._connections.get(fd)
             if connection is None:
-                self._acceptable.append(fd)
+                self._acceptable[fd] = None
             elif events == IN and not connection.muted:
                 self._readable.append(connection)
             else:

@@ -6,7 +6,7 @@ import ssl
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
-from ottla.network.config import NetworkConfig
+from ottla.network.config import NO_LIMIT, NetworkConfig
 from ottla.network.tls_context import client_context, server_context
 from ottla.structs import EndPoint
 
@@ -17,7 +17,7 @@ def network_config(config: BrokerConfig) -> NetworkConfig:
         socket_request_max_bytes=config.socket_request_max_bytes,
         socket_send_buffer_bytes=config.socket_send_buffer_bytes,
         socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
-        socket_listen_backlog_size=config.socket_listen_backlog_size,
+        socket_listen_backlog_size=config.socket_listen_backlog_size or NO_LIMIT,
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import logging
+import select
 import socket
 from collections.abc import Callable
 
 import pytest
-from network_world import Client, NetworkWorld, frame
+from network_world import PATIENCE_S, Client, NetworkWorld, frame
 
+from ottla.network import processor
 from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, Listener
+from ottla.network.processor import RECEIVE_BYTES
 
 NewWorld = Callable[..., NetworkWorld]
 
@@ -47,6 +50,43 @@ def test_client_over_ipv4_on_a_dual_stack_socket_has_its_ipv4_address(world: Net
     assert is_served(world, world.connect(listener.port))
 
     assert world.connections[0].client_host == "127.0.0.1"
+
+
+def test_backlog_holds_what_the_system_allows(world: NetworkWorld) -> None:
+    """A hundred clients come before one is accepted; with Kafka's 50 half of them would wait."""
+    clients = [world.new_client() for _ in range(100)]
+    for client in clients:
+        client.setblocking(False)
+        client.connect_ex(("127.0.0.1", world.port))
+    waiting = set(clients)
+    while waiting:
+        _, connected, _ = select.select([], waiting, [], PATIENCE_S)
+        assert connected, f"{len(waiting)} clients do not fit into the backlog"
+        waiting.difference_update(connected)
+
+
+@pytest.mark.parametrize(
+    "bound", [("TURN_RECEIVE_BYTES", RECEIVE_BYTES), ("MAX_EVENTS", 1)], ids=["bytes", "events"]
+)
+def test_new_clients_do_not_wait_for_requests_of_others(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch, bound: tuple[str, int]
+) -> None:
+    """More of them are ready than a turn takes in: the backlog filled up meanwhile."""
+    monkeypatch.setattr(processor, *bound)
+    world = new_world()
+    for count in range(1, 11):
+        world.connect()
+        world.until(lambda: world.processor.connection_count == count)  # noqa: B023
+    for client in world.clients:
+        client.send(frame(b"busy"))
+    world.await_bytes()
+    world.processor.drain()
+    late = world.new_client()
+    late.connect(("127.0.0.1", world.port))
+    world.processor.drain()
+
+    assert world.processor.connection_count == 11
+    assert len(world.requests) <= 2
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
