@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import tracemalloc
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 from ottla.errors import RemoteProtocolError
 from ottla.protocol.__main__ import messages
+from ottla.protocol.fetch import FetchRequest, ForgottenTopic
+from ottla.protocol.header import decode_request_header, encode_request
 from ottla.protocol.message import Message, decode, encode
-from ottla.protocol.wire import uvarint_bytes
+from ottla.protocol.metadata import MetadataRequest
+from ottla.protocol.wire import MAX_ELEMENTS, MAX_TAGGED_FIELDS, uvarint_bytes
 
 CASES = [
     pytest.param(cls, version, id=f"{name}-v{version}")
@@ -91,3 +95,61 @@ def test_unknown_tagged_fields_are_skipped(cls: type[Message], version: int, fil
     known = decode(cls, version, data[:-1] + tags)
 
     assert encode(known, version) == data
+
+
+@pytest.mark.parametrize("version", [11, 12], ids=["fixed count", "compact count"])
+def test_arrays_have_a_limit_of_elements(version: int) -> None:
+    """Kafka 4.4 reads a million elements and no more, however many bytes follow."""
+
+    def fetch(count: int) -> bytes:
+        forgotten = ForgottenTopic(topic="t", partitions=[7] * count)
+        return encode(FetchRequest(forgotten_topics_data=[forgotten]), version)
+
+    known = decode(FetchRequest, version, fetch(MAX_ELEMENTS))
+    assert len(known.forgotten_topics_data[0].partitions) == MAX_ELEMENTS
+    data = fetch(MAX_ELEMENTS + 1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError) as refusal:
+            decode(FetchRequest, version, data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert refusal.value.message == (
+        f"FetchRequest v{version}: forgotten_topics_data.partitions: "
+        "1000001 elements announced, but at most 1000000 are read"
+    )
+    assert peak < 100_000
+
+
+def test_arrays_of_structs_have_a_limit_of_elements() -> None:
+    """Each would become an object: the count is refused before the first."""
+    data = struct.pack(">i", MAX_ELEMENTS + 1) + bytes(2 * (MAX_ELEMENTS + 1))
+    with pytest.raises(RemoteProtocolError, match="MetadataRequest v1: topics: 1000001 elements"):
+        decode(MetadataRequest, 1, data)
+
+
+@pytest.mark.parametrize("cls", [MetadataRequest, FetchRequest], ids=["no known tag", "known tags"])
+def test_tagged_sections_have_a_limit_of_fields(cls: type[Message]) -> None:
+    """Kafka 4.4 reads ten thousand unknown tagged fields and no more."""
+    data = encode(cls(), 12)
+    assert data[-1:] == b"\0"
+
+    def tagged(count: int) -> bytes:
+        return data[:-1] + uvarint_bytes(count) + b"\x7f\0" * count
+
+    assert encode(decode(cls, 12, tagged(MAX_TAGGED_FIELDS)), 12) == data
+    with pytest.raises(RemoteProtocolError, match="10001 tagged fields announced, but at most"):
+        decode(cls, 12, tagged(MAX_TAGGED_FIELDS + 1))
+
+
+def test_tagged_section_of_a_header_has_a_limit_of_fields() -> None:
+    """The header is read before anything else of a request is known."""
+    frame = encode_request(12, 1, "", MetadataRequest())[4:]
+    head, section, body = frame[:10], frame[10:11], frame[11:]
+    assert section == b"\0", "behind key, version, correlation id and the empty client id"
+    many = uvarint_bytes(MAX_TAGGED_FIELDS + 1) + b"\x7f\0" * (MAX_TAGGED_FIELDS + 1)
+
+    with pytest.raises(RemoteProtocolError, match="header: tagged fields: 10001 tagged fields"):
+        decode_request_header(head + many + body)

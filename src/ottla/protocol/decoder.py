@@ -3,7 +3,7 @@
 It leans on two facts. Reading a fixed-size value past the end raises by itself, and positions only
 grow: so a slice that ends short need not be checked, as the position after it lies past the end,
 where the next read raises or the final comparison fails. Counts are checked before the
-first element is read.
+first element is read: against the bytes that are left, and against Kafka's limits.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class DecoderSource(Source):
             self.line("pos = stop")
 
     def array(self, element: Any, place: str, nullable: bool) -> None:
-        n = self.length("i", "long_uvarint")
+        n = self.length("i", "long_count")
         with self.unless_null(n, place, nullable):
             least = smallest(element, self.version, self.flexible)
             assert least > 0, f"elements of {self.label} may take no bytes"
@@ -192,7 +192,9 @@ class DecoderSource(Source):
             if self.flexible and fixed:
                 self.line(f"{n} -= 1")
             count = f"{n} - 1" if self.flexible and not fixed else n
-            with self.block(f"if ({count}) * {least} > end - pos"):
+            # A compact count of several bytes has been compared with the limit by `long_count`.
+            limit = "" if self.flexible else f" or {n} > {wire.MAX_ELEMENTS}"
+            with self.block(f"if ({count}) * {least} > end - pos{limit}"):
                 self.line(f"raise refuse_count({count}, end - pos)")
             if fixed:
                 self.constant("unpack_from", struct.unpack_from)
@@ -246,6 +248,7 @@ CALLED = (
     wire.refuse_end,
     wire.uuid_of,
     wire.long_uvarint,
+    wire.long_count,
     wire.long_string_length,
     wire.tag_count,
     wire.tag_header,

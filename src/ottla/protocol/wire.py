@@ -14,6 +14,9 @@ from uuid import UUID
 from ottla.protocol.types import BYTES_LIKE, MAX_STRING_BYTES, Buffer, RecordsData
 
 MAX_UVARINT: Final = 0xFFFFFFFF
+# Kafka 4.4's limits of one array and of one tagged section, however many bytes follow.
+MAX_ELEMENTS: Final = 1_000_000
+MAX_TAGGED_FIELDS: Final = 10_000
 # Records up to this size are copied beside their neighbours: cheaper than one more part to send.
 SMALL_RECORDS_BYTES: Final = 1024
 LISTS: Final = (list, tuple)
@@ -32,6 +35,8 @@ def refuse_length(length: int) -> RefusedError:
 def refuse_count(count: int, left: int) -> RefusedError:
     if count < 0:
         return refuse_length(count)
+    if count > MAX_ELEMENTS:
+        return RefusedError(f"{count} elements announced, but at most {MAX_ELEMENTS} are read")
     return RefusedError(f"{count} elements announced, but only {left} bytes follow")
 
 
@@ -72,6 +77,14 @@ def long_uvarint(data: Buffer, position: int, first: int) -> tuple[int, int]:
     return value, position
 
 
+def long_count(data: Buffer, position: int, first: int) -> tuple[int, int]:
+    """As `long_uvarint`, for the count plus one of an array, which has a limit of its own."""
+    count, position = long_uvarint(data, position, first)
+    if count > MAX_ELEMENTS + 1:
+        raise refuse_count(count - 1, len(data) - position)
+    return count, position
+
+
 def long_string_length(data: Buffer, position: int, first: int) -> tuple[int, int]:
     """As `long_uvarint`, for the length plus one of a string, which Kafka limits."""
     length, position = long_uvarint(data, position, first)
@@ -84,6 +97,10 @@ def tag_count(data: Buffer, position: int, count: int, end: int) -> tuple[int, i
     """How many tagged fields follow; `count` is the byte just before `position`."""
     if count > 0x7F:
         count, position = uvarint(data, position - 1)
+        if count > MAX_TAGGED_FIELDS:
+            raise RefusedError(
+                f"{count} tagged fields announced, but at most {MAX_TAGGED_FIELDS} are read"
+            )
     if count * 2 > end - position:
         raise refuse_count(count, end - position)
     return count, position

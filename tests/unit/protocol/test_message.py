@@ -177,7 +177,7 @@ def test_value_that_does_not_fit_is_our_fault(message: Any, version: int, told: 
         (MetadataRequest, 1, b"\xff\xff\xff\xfe", "topics: length -2 is negative"),
         (MetadataRequest, 1, b"\x7f\xff\xff\xff", "topics: 2147483647 elements announced"),
         (MetadataRequest, 9, b"\xff\xff\xff\xff\x0f", "topics: 4294967294 elements announced"),
-        (ListGroupsRequest, 3, b"\xff\xff\xff\xff\x0f", "4294967295 elements announced"),
+        (ListGroupsRequest, 3, b"\xff\xff\xff\xff\x0f", "4294967295 tagged fields announced"),
         (ListGroupsRequest, 3, b"\1\5\x7fxx", "tag 5 has 127 bytes, but only 2 follow"),
     ],
 )
