@@ -203,14 +203,11 @@ class Processor:
         """Sort what is ready; not before all connections of the last poll were read from.
 
         New clients do not wait for that, nor for a long list of connections that are ready: the
-        backlog of a listener overflows within milliseconds when all clients come back at once, and
-        the kernel of a client that found no room asks again after a second.
+        backlog overflows within milliseconds when all clients come back at once, and the kernel of
+        a client that found no room asks again after a second.
         """
-        if self._readable:
-            self._acceptable.update(dict.fromkeys(self._acceptor.watched))
-            return
-        ready = self._epoll.poll(0, MAX_EVENTS)
-        if len(ready) == MAX_EVENTS:
+        ready = [] if self._readable else self._epoll.poll(0, MAX_EVENTS)
+        if self._readable or len(ready) == MAX_EVENTS:
             self._acceptable.update(dict.fromkeys(self._acceptor.watched))
         for fd, events in ready:
             connection = self._connections.get(fd)
