@@ -185,7 +185,7 @@ class GroupCoordinator:
         """Give the sender its assignment; answered when the leader has brought it."""
         consumers = self._available_consumer_group(request.group_id)
         if consumers is not None:
-            self._classic_members.sync(consumers, request, respond)
+            self._sync_in_consumer_group(consumers, request, respond)
             return
         error, group = self._find_for_sync(request)
         if group is None or error:
@@ -364,11 +364,26 @@ class GroupCoordinator:
     def _heartbeat_in_consumer_group(
         self, group: ConsumerGroup, request: HeartbeatRequest
     ) -> ErrorCode:
-        """By the heartbeats of its last members a consumer group notices that it is one no more."""
+        """A heartbeat of the last classic members may make a consumer group a classic one."""
         error = self._classic_members.heartbeat(group, request)
         if not error and self._migration.downgrade_if_settled(group) is not None:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return error
+
+    def _sync_in_consumer_group(
+        self, group: ConsumerGroup, request: SyncGroupRequest, respond: SyncCallback
+    ) -> None:
+        """The answer that gives the last classic members everything makes the group a classic one.
+
+        It is on its way before that, so that no member loses its generation.
+        """
+
+        def respond_and_settle(answer: SyncGroupResponse) -> None:
+            respond(answer)
+            if not answer.error_code and self.manager.group(group.group_id) is group:
+                self._migration.downgrade_if_settled(group)
+
+        self._classic_members.sync(group, request, respond_and_settle)
 
     def _find_for_sync(self, request: SyncGroupRequest) -> tuple[ErrorCode, GroupMetadata | None]:
         error = self.availability(request.group_id)
