@@ -222,6 +222,7 @@ class TransactionMetadata:
         "deadline_ms",
         "is_fence_raised",
         "pending",
+        "refusal",
         "session",
         "transactional_id",
     )
@@ -234,6 +235,8 @@ class TransactionMetadata:
         self.deadline_ms = 0
         # The epoch was raised for a fence that then could not be written: once is enough.
         self.is_fence_raised = False
+        # The state that could last not be written, and why: it is logged once.
+        self.refusal: tuple[TransactionState, ErrorCode] | None = None
         # The latest connection that has asked for something under this id.
         self.session = NO_SESSION
 

@@ -95,8 +95,9 @@ class TransactionStateManager:
                 error = error or ErrorCode.NOT_COORDINATOR
             if error:
                 metadata.give_up(prepared)
-                logger.info("%s stays %s: %s", metadata, metadata.current, error.name)
+                _log_refusal(metadata, prepared.state, error)
             else:
+                metadata.refusal = None
                 is_new = metadata.current.state is not TransactionState.ONGOING
                 metadata.complete(prepared)
                 if is_new and prepared.state is TransactionState.ONGOING:
@@ -167,3 +168,16 @@ class TransactionStateManager:
     def _forget(self, metadata: TransactionMetadata) -> None:
         partition = self.log.partition_for(metadata.transactional_id)
         self._by_partition.get(partition, {}).pop(metadata.transactional_id, None)
+
+
+def _log_refusal(metadata: TransactionMetadata, state: TransactionState, error: ErrorCode) -> None:
+    """Once for each state and error: the write is tried again ten times a second."""
+    if metadata.refusal != (state, error):
+        metadata.refusal = state, error
+        logger.info(
+            "Transactional id %r stays %s, as %s cannot be written: %s",
+            metadata.transactional_id,
+            metadata.current.state.title,
+            state.title,
+            error.name,
+        )

@@ -1,8 +1,11 @@
 """The transaction coordinator: states and requests, fencing, markers, crashes, time."""
 
+import logging
+
 import pytest
 from coordinator_world import T0, T1, TIMEOUT_MS, S, TransactionWorld
 
+from ottla.coordinator.transaction import transaction_state_manager
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.coordinator.transaction.transaction_metadata import (
     LAST_EPOCH,
@@ -307,6 +310,26 @@ def test_completion_that_cannot_be_written_is_tried_again(world):
     world.advance(100)
 
     assert world.state is S.COMPLETE_COMMIT
+
+
+def test_write_that_is_refused_again_and_again_is_logged_once(world, caplog):
+    """The whole state of the transaction stood in the log ten times a second."""
+    producer = world.ongoing()
+    world.channel.hold = True
+    world.end(producer)
+    world.channel.hold = False
+    caplog.set_level(logging.INFO, logger=transaction_state_manager.__name__)
+    for error in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        world.log.error = error
+        if not caplog.records:
+            world.restart()
+        world.advance(10_000)
+
+    told = "Transactional id 'x' stays PrepareCommit, as CompleteCommit cannot be written: "
+    assert [line for line in caplog.messages if "cannot be written" in line] == [
+        f"{told}NOT_ENOUGH_REPLICAS",
+        f"{told}NOT_LEADER_OR_FOLLOWER",
+    ]
 
 
 def test_partitions_of_deleted_topics_need_no_marker(world):
