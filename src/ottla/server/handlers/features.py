@@ -1,7 +1,10 @@
 """UpdateFeatures (57), v0-2: puts levels of features in force (KIP-584).
 
+Behaviour: all changes are made or none; what stands against them is the error of the whole
+request in every version, as in Kafka 4.
+
 Version notes: v0 downgrades are allowed or not · v1 the direction of each change is named, and a
-request may only be validated (KIP-778) · v2 one error for the whole request.
+request may only be validated (KIP-778) · v2 no results of single features.
 """
 
 from __future__ import annotations
@@ -48,14 +51,10 @@ class FeaturesHandler:
             error = refusal
         code = error.error if error else ErrorCode.NONE
         message = error.message if error else None
-        if version >= FIRST_VERSION_WITHOUT_RESULTS:
+        if error or version >= FIRST_VERSION_WITHOUT_RESULTS:
             return UpdateFeaturesResponse(error_code=code, error_message=message)
         return UpdateFeaturesResponse(
-            error_message=None,
-            results=[
-                UpdatableFeatureResult(feature=key.feature, error_code=code, error_message=message)
-                for key in body.feature_updates
-            ],
+            results=[UpdatableFeatureResult(feature=key.feature) for key in body.feature_updates]
         )
 
 

@@ -104,6 +104,19 @@ def test_change_that_cannot_be_made_is_refused(world, name, level, direction):
     assert world.features.finalized == {NAME: 1}
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_refusal_is_an_error_of_the_whole_request(world, version):
+    """Nothing of it was done: Kafka 4 names no single feature in any version."""
+    keys = [FeatureUpdateKey(feature=name, max_version_level=9) for name in (NAME, "other")]
+    body = UpdateFeaturesRequest(feature_updates=keys)
+    call = FeaturesHandler(world.features).handle_update_features
+    answer = world.run(call(SimpleNamespace(api_version=version), body))
+
+    assert encode(answer, version)
+    assert (answer.error_code, answer.results) == (INVALID, [])
+    assert answer.error_message
+
+
 def test_nothing_is_changed_when_it_is_only_validated(world):
     """The answer says whether it could be."""
     assert world.update(2, validate_only=True) == 0
