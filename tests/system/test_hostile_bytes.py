@@ -119,6 +119,10 @@ def header(api_key, api_version, correlation_id=1, client_id=b"hostile"):
         pytest.param(framed(b"\x00\x12"), id="a frame shorter than its header"),
         pytest.param(framed(header(999, 0)), id="an unknown API"),
         pytest.param(framed(header(-1, 0)), id="a negative API key"),
+        pytest.param(
+            framed(header(ApiKey.DESCRIBE_QUORUM, 0) + b"\0\1\0"),
+            id="a question about the quorum of KRaft, which is not advertised",
+        ),
         pytest.param(framed(header(ApiKey.PRODUCE, 99)), id="an unsupported version"),
         pytest.param(framed(header(ApiKey.METADATA, 1)[:-3]), id="a client id that is cut off"),
         pytest.param(framed(header(ApiKey.METADATA, 1) + b"\x00\x00"), id="a body cut off"),

@@ -26,6 +26,11 @@ EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 NOT_IN_KIO = {
     "DescribeLogDirsRequest": range(1),
     "DescribeLogDirsResponse": range(1),
+    **{
+        f"{api}Acls{kind}": range(1)
+        for api in ("Describe", "Create", "Delete")
+        for kind in ("Request", "Response")
+    },
     "ProduceRequest": range(3),
     "ProduceResponse": range(3),
     "FetchRequest": range(4),

@@ -235,4 +235,7 @@ class Metadata:
         if version >= FIRST_VERSION_WITH_AUTO_CREATE:
             request.allow_auto_topic_creation = self._allow_auto_topic_creation
         response = await self._client.send_on(connection, request, version)
-        return Cluster.of(cast(MetadataResponse, response), self.cluster)
+        answer = cast(MetadataResponse, response)
+        if answer.error_code:
+            raise KafkaError.of(ErrorCode.of(answer.error_code), "the cluster's metadata")
+        return Cluster.of(answer, self.cluster)

@@ -57,7 +57,7 @@ BROKER_NAMES: Final = _names(
     "internal.metadata.max.fetch.size.in.bytes kafka.metrics.polling.interval.secs",
     "kafka.metrics.reporters log.dir.failure.timeout.ms log.initial.task.delay.ms",
     "log.local.retention.bytes log.local.retention.ms log.message.format.version log.preallocate",
-    "max.connection.creation.rate max.request.partition.size.limit metadata.log.dir",
+    "max.connection.creation.rate metadata.log.dir",
     "metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms",
     "metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms",
     "metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms",

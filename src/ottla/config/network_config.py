@@ -114,6 +114,12 @@ class NetworkConfig(ConfigTable, group=True):
         "allows (net.core.somaxconn on Linux), which also limits what is set. Kafka's default of "
         "50 overflows when all clients come back at once; each one left over waits a second.",
     )
+    max_request_partition_size_limit: int = config_key(
+        default=2000,
+        type=INT,
+        rule=at_least(1),
+        doc="How many partitions one answer to DescribeTopicPartitions may have (KIP-966).",
+    )
     max_connections: int = config_key(
         default=INT_MAX,
         type=INT,

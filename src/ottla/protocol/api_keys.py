@@ -130,6 +130,9 @@ MODULES: Final[dict[int, str]] = {
     ApiKey.END_TXN: "transactions",
     ApiKey.WRITE_TXN_MARKERS: "transactions",
     ApiKey.TXN_OFFSET_COMMIT: "transactions",
+    ApiKey.DESCRIBE_ACLS: "acls",
+    ApiKey.CREATE_ACLS: "acls",
+    ApiKey.DELETE_ACLS: "acls",
     ApiKey.DESCRIBE_CONFIGS: "configs",
     ApiKey.ALTER_CONFIGS: "configs",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "configs",
@@ -147,4 +150,5 @@ MODULES: Final[dict[int, str]] = {
     ApiKey.LIST_TRANSACTIONS: "transactions",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer_group",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer_group",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "metadata",
 }

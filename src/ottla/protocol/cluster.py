@@ -11,11 +11,15 @@ from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, String, fie
 ENDPOINT_BROKERS: Final = 1
 
 
-class DescribeClusterRequest(Request, api_key=60, versions="0-1", flexible="0+"):
-    """Ask who is in the cluster (KIP-700). v1 brokers or controllers (KIP-919)."""
+class DescribeClusterRequest(Request, api_key=60, versions="0-2", flexible="0+"):
+    """Ask who is in the cluster (KIP-700).
+
+    v1 brokers or controllers (KIP-919) · v2 fenced brokers as well (KIP-1073).
+    """
 
     include_cluster_authorized_operations: bool = field(Boolean)
     endpoint_type: int = field(Int8, versions="1+", default=ENDPOINT_BROKERS)
+    include_fenced_brokers: bool = field(Boolean, versions="2+")
 
 
 class DescribeClusterBroker(Struct):
@@ -25,10 +29,14 @@ class DescribeClusterBroker(Struct):
     host: str = field(String)
     port: int = field(Int32)
     rack: str | None = field(String, nullable="0+")
+    is_fenced: bool = field(Boolean, versions="2+")
 
 
-class DescribeClusterResponse(Response, api_key=60, versions="0-1", flexible="0+"):
-    """The members and the controller. v1 says which kind of endpoint they are (KIP-919)."""
+class DescribeClusterResponse(Response, api_key=60, versions="0-2", flexible="0+"):
+    """The members and the controller.
+
+    v1 says which kind of endpoint they are (KIP-919) · v2 which are fenced (KIP-1073).
+    """
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

@@ -1,4 +1,4 @@
-"""Metadata (3): who is in the cluster, who leads which partition."""
+"""Metadata (3) and DescribeTopicPartitions (75): brokers, topics and leaders of partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MetadataRequestTopic(Struct):
     name: str | None = field(String, nullable="10+")
 
 
-class MetadataRequest(Request, api_key=3, versions="0-12", flexible="9+", ignores_rest=True):
+class MetadataRequest(Request, api_key=3, versions="0-13", flexible="9+", ignores_rest=True):
     """Ask about some topics, or about all: null topics, or in v0 an empty list.
 
     librdkafka writes null topics of a flexible version in four bytes instead of one; read as they
@@ -27,7 +27,7 @@ class MetadataRequest(Request, api_key=3, versions="0-12", flexible="9+", ignore
 
     v4 automatic creation may be declined (KIP-204) · v8 authorized operations (KIP-430) · v9
     flexible · v10 topic ids in the answer (KIP-516) · v11 cluster operations move to
-    DescribeCluster (KIP-700) · v12 topics by id (KIP-516).
+    DescribeCluster (KIP-700) · v12 topics by id (KIP-516) · v13 as v12.
     """
 
     topics: list[MetadataRequestTopic] | None = field(Array(MetadataRequestTopic), nullable="1+")
@@ -68,12 +68,13 @@ class MetadataResponseTopic(Struct):
     topic_authorized_operations: int = field(Int32, versions="8+", default=OPERATIONS_NOT_REQUESTED)
 
 
-class MetadataResponse(Response, api_key=3, versions="0-12", flexible="9+"):
+class MetadataResponse(Response, api_key=3, versions="0-13", flexible="9+"):
     """Brokers, controller and topics.
 
     v1 rack, controller, internal topics · v2 cluster id (KIP-78) · v3 throttle time · v5 offline
     replicas (KIP-112) · v7 leader epoch (KIP-320) · v8 authorized operations (KIP-430) · v9
-    flexible · v10 topic ids (KIP-516) · v11 no cluster operations (KIP-700).
+    flexible · v10 topic ids (KIP-516) · v11 no cluster operations (KIP-700) · v13 an error for
+    the whole request (KIP-1102).
     """
 
     throttle_time_ms: int = field(Int32, versions="3+", ignorable=True)
@@ -84,3 +85,62 @@ class MetadataResponse(Response, api_key=3, versions="0-12", flexible="9+"):
     cluster_authorized_operations: int = field(
         Int32, versions="8-10", default=OPERATIONS_NOT_REQUESTED
     )
+    error_code: int = field(Int16, versions="13+", ignorable=True)
+
+
+class TopicRequest(Struct):
+    """A topic by name."""
+
+    name: str = field(String)
+
+
+class Cursor(Struct):
+    """The partition to begin with: of the request, or of the one that goes on from an answer."""
+
+    topic_name: str = field(String)
+    partition_index: int = field(Int32)
+
+
+class DescribeTopicPartitionsRequest(Request, api_key=75, versions="0", flexible="0+"):
+    """Ask about some topics, or about all where none is named, in pieces (KIP-966)."""
+
+    topics: list[TopicRequest] = field(Array(TopicRequest))
+    response_partition_limit: int = field(Int32, default=2000)
+    cursor: Cursor | None = field(Cursor, nullable="0+")
+
+
+class DescribeTopicPartitionsResponsePartition(Struct):
+    """Leader and replicas of one partition, as Metadata has them, and its eligible leaders."""
+
+    error_code: int = field(Int16)
+    partition_index: int = field(Int32)
+    leader_id: int = field(Int32)
+    leader_epoch: int = field(Int32, default=-1, ignorable=True)
+    replica_nodes: list[int] = field(Array(Int32))
+    isr_nodes: list[int] = field(Array(Int32))
+    eligible_leader_replicas: list[int] | None = field(Array(Int32), nullable="0+")
+    last_known_elr: list[int] | None = field(Array(Int32), nullable="0+")
+    offline_replicas: list[int] = field(Array(Int32), ignorable=True)
+
+
+class DescribeTopicPartitionsResponseTopic(Struct):
+    """One topic, or why it cannot be described."""
+
+    error_code: int = field(Int16)
+    name: str | None = field(String, nullable="0+")
+    topic_id: UUID = field(Uuid, ignorable=True)
+    is_internal: bool = field(Boolean, ignorable=True)
+    partitions: list[DescribeTopicPartitionsResponsePartition] = field(
+        Array(DescribeTopicPartitionsResponsePartition)
+    )
+    topic_authorized_operations: int = field(Int32, default=OPERATIONS_NOT_REQUESTED)
+
+
+class DescribeTopicPartitionsResponse(Response, api_key=75, versions="0", flexible="0+"):
+    """Topics in the order of their names, and where the next request goes on (null: all told)."""
+
+    throttle_time_ms: int = field(Int32, ignorable=True)
+    topics: list[DescribeTopicPartitionsResponseTopic] = field(
+        Array(DescribeTopicPartitionsResponseTopic)
+    )
+    next_cursor: Cursor | None = field(Cursor, nullable="0+")

@@ -124,12 +124,15 @@ class Apis:
             logger.error("%s failed: %r", type(body).__name__, error, exc_info=error)
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
         response = body.response_class()
-        if not hasattr(response, "error_code"):
+        names = {
+            field.name for field in type(response).fields if context.api_version in field.versions
+        }
+        if "error_code" not in names:
             context.close_connection(f"{type(body).__name__} failed: {code.name}")
             return
-        response.error_code = int(code)
-        if hasattr(response, "error_message"):
-            response.error_message = message
+        setattr(response, "error_code", int(code))  # noqa: B010 - no field of every response
+        if "error_message" in names:
+            setattr(response, "error_message", message)  # noqa: B010 - likewise
         context.respond(response)
 
     def _refuse_version(self, connection: Connection, header: RequestHeader) -> None:

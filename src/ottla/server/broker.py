@@ -37,6 +37,7 @@ from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.features import Features
 from ottla.server.fetch_session import FetchSessionCache
+from ottla.server.handlers.acls import AclsHandler
 from ottla.server.handlers.api_versions import ApiVersionsHandler
 from ottla.server.handlers.configs import ConfigsHandler
 from ottla.server.handlers.features import FeaturesHandler
@@ -241,7 +242,9 @@ class Broker:
                 config.auto_create_topics_enable,
                 create_topic,
                 validate_topic_name,
+                config.max_request_partition_size_limit,
             ),
+            AclsHandler(),
             ReassignmentsHandler(controller),
             TopicsHandler(runtime, controller, replica_manager, self.dynamic_config),
             ConfigsHandler(self.dynamic_config, cache),

@@ -56,7 +56,7 @@ def test_connection_without_a_common_version_says_which_ones_there_are(runtime, 
     cluster[0].versions[MetadataRequest.api_key] = (2, 7)
     connection = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000)))
 
-    with pytest.raises(KafkaError, match=r"METADATA.* 8 to 12.* 2 to 7") as caught:
+    with pytest.raises(KafkaError, match=r"METADATA.* 8 to 13.* 2 to 7") as caught:
         connection.version_of(MetadataRequest, low=8)
     assert caught.value.error is ErrorCode.UNSUPPORTED_VERSION
 

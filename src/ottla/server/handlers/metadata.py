@@ -1,12 +1,18 @@
-"""Metadata (3), v0-12 and DescribeCluster (60), v0-1: brokers, topics and who leads what.
+"""Metadata (3), v0-13, DescribeCluster (60), v0-2 and DescribeTopicPartitions (75), v0.
+
+Brokers, topics and who leads what.
 
 Behaviour: an unknown topic that may be created is created first and answered with its leaders,
-so that a new topic costs its first producer no retry.
+so that a new topic costs its first producer no retry. DescribeTopicPartitions tells topics by
+name, at most `max.request.partition.size.limit` partitions in an answer, and where to go on.
 
 Version notes: v0 no topics = all · v1 null = all, none = none · v4 the client may forbid automatic
 creation · v5 offline replicas · v7 leader epochs · v8 authorized operations (KIP-430) · v9
 flexible · v10 topic ids (KIP-516) · v11 cluster operations moved to DescribeCluster · v12 look-up
-by topic id.
+by topic id · v13 an error for the whole request (KIP-1102), which is never set. DescribeCluster
+v1 the kind of endpoint (KIP-919) · v2 fenced brokers (KIP-1073), of which there are none.
+
+Gaps: no eligible leader replicas (KIP-966): their lists are empty.
 """
 
 from __future__ import annotations
@@ -23,6 +29,11 @@ from ottla.protocol.cluster import (
     DescribeClusterResponse,
 )
 from ottla.protocol.metadata import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -60,6 +71,7 @@ class MetadataHandler:
         auto_create: bool,
         create_topic: TopicCreator,
         validate_name: Callable[[str], object],
+        max_request_partitions: int,
     ) -> None:
         self.cache = cache
         self.auto_create = auto_create
@@ -68,11 +80,13 @@ class MetadataHandler:
         # Clients that have lost a leader ask again and again, maybe for thousands of partitions.
         self._built: dict[tuple[str, str, bool], list[MetadataResponsePartition]] = {}
         self._built_after = cache.update_count
+        self.max_request_partitions = max_request_partitions
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
             ApiKey.METADATA: self.handle_metadata,
             ApiKey.DESCRIBE_CLUSTER: self.handle_describe_cluster,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.handle_describe_topic_partitions,
         }
 
     def handle_metadata(
@@ -161,39 +175,43 @@ class MetadataHandler:
         self, topic: TopicMetadata, operations: int, context: RequestContext
     ) -> MetadataResponseTopic:
         """A topic and the leader of each of its partitions, where the client can reach it."""
+        is_old = context.api_version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND
         return MetadataResponseTopic(
             error_code=int(ErrorCode.NONE),
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=self._partitions(topic, context),
+            partitions=self._partitions(topic, context.listener_name, is_old),
             topic_authorized_operations=operations,
         )
 
     def _partitions(
-        self, topic: TopicMetadata, context: RequestContext
+        self, topic: TopicMetadata, listener_name: str, is_old: bool = False
     ) -> list[MetadataResponsePartition]:
-        """Those of a topic by index; built once after each update of the metadata."""
+        """Those of a topic by index; built once after each update of the metadata.
+
+        An `is_old` client does not know the error LISTENER_NOT_FOUND.
+        """
         if self._built_after != self.cache.update_count:
             self._built.clear()
             self._built_after = self.cache.update_count
-        is_old = context.api_version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND
-        key = (topic.name, context.listener_name, is_old)
+        key = (topic.name, listener_name, is_old)
         found = self._built.get(key)
         if found is None:
             states = sorted(topic.partitions.items())
-            found = self._built[key] = [self._partition(state, context) for _, state in states]
+            found = self._built[key] = [
+                self._partition(state, listener_name, is_old) for _, state in states
+            ]
         return found
 
     def _partition(
-        self, state: PartitionState, context: RequestContext
+        self, state: PartitionState, listener_name: str, is_old: bool
     ) -> MetadataResponsePartition:
         """A leader that does not live, or has no such listener, is none for this client."""
         leader, error = state.leader, ErrorCode.NONE
         brokers = self.cache.brokers
-        if leader == NO_LEADER or self.cache.node(leader, context.listener_name) is None:
+        if leader == NO_LEADER or self.cache.node(leader, listener_name) is None:
             is_dead = leader not in brokers
-            is_old = context.api_version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND
             error = (
                 ErrorCode.LEADER_NOT_AVAILABLE
                 if is_dead or is_old
@@ -249,3 +267,80 @@ class MetadataHandler:
                 else OPERATIONS_NOT_REQUESTED
             ),
         )
+
+    def handle_describe_topic_partitions(
+        self, context: RequestContext, body: DescribeTopicPartitionsRequest
+    ) -> DescribeTopicPartitionsResponse:
+        cursor = body.cursor or Cursor(topic_name="", partition_index=0)
+        named = {topic.name for topic in body.topics}
+        is_listed = not named or body.cursor is None or cursor.topic_name in named
+        if cursor.partition_index < 0 or not is_listed:
+            return _refuse_topics(body)
+        names = sorted(named) or [topic.name for topic in self.cache.topics()]
+        response = DescribeTopicPartitionsResponse()
+        left = max(1, min(self.max_request_partitions, body.response_partition_limit))
+        for name in names:
+            if name < cursor.topic_name:
+                continue
+            first = cursor.partition_index if name == cursor.topic_name else 0
+            if not left:
+                response.next_cursor = Cursor(topic_name=name, partition_index=first)
+                break
+            topic = self._described_topic(name, first, left, context)
+            response.topics.append(topic)
+            left -= len(topic.partitions)
+            known = self.cache.topic(name)
+            end = first + len(topic.partitions)
+            if known is not None and end < len(known.partitions):
+                response.next_cursor = Cursor(topic_name=name, partition_index=end)
+                break
+        return response
+
+    def _described_topic(
+        self, name: str, first: int, most: int, context: RequestContext
+    ) -> DescribeTopicPartitionsResponseTopic:
+        """At most so many of a topic's partitions, from the `first` on; or why there are none."""
+        topic = self.cache.topic(name)
+        if topic is None:
+            error = self._why_missing(name, {})
+            return DescribeTopicPartitionsResponseTopic(
+                error_code=int(error), name=name, is_internal=name in INTERNAL_TOPICS
+            )
+        partitions = self._partitions(topic, context.listener_name)
+        return DescribeTopicPartitionsResponseTopic(
+            name=name,
+            topic_id=topic.topic_id,
+            is_internal=name in INTERNAL_TOPICS,
+            partitions=[
+                _with_eligible_leaders(partition) for partition in partitions[first : first + most]
+            ],
+            topic_authorized_operations=TOPIC_OPERATIONS,
+        )
+
+
+def _with_eligible_leaders(
+    partition: MetadataResponsePartition,
+) -> DescribeTopicPartitionsResponsePartition:
+    """The same of a partition as Metadata tells; only members of the ISR are eligible."""
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=partition.error_code,
+        partition_index=partition.partition_index,
+        leader_id=partition.leader_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replica_nodes,
+        isr_nodes=partition.isr_nodes,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=partition.offline_replicas,
+    )
+
+
+def _refuse_topics(body: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """The cursor names a topic that was not asked for, or no partition: an error for each topic."""
+    error = int(ErrorCode.INVALID_REQUEST)
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=error, name=topic.name)
+            for topic in body.topics
+        ]
+    )

@@ -7,12 +7,22 @@ from uuid import UUID
 
 import pytest
 
+from ottla.controller.topic_names import validate_topic_name
 from ottla.errors import ErrorCode
-from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.cluster import DescribeClusterRequest
+from ottla.protocol.message import encode
+from ottla.protocol.metadata import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    TopicRequest,
+)
 from ottla.server.handlers.metadata import MetadataHandler
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import BrokerEndPoints, EndPoint, LeaderAndIsr, PartitionState, TopicPartition
 
+MOST = 5
 INSIDE = SimpleNamespace(api_version=12, listener_name="INSIDE")
 OUTSIDE = SimpleNamespace(api_version=12, listener_name="OUTSIDE")
 OLD = SimpleNamespace(api_version=5, listener_name="OUTSIDE")
@@ -40,7 +50,7 @@ def cache():
 
 @pytest.fixture
 def handler(cache):
-    return MetadataHandler(cache, False, None, lambda name: None)
+    return MetadataHandler(cache, False, None, validate_topic_name, MOST)
 
 
 def told(handler, context):
@@ -77,3 +87,110 @@ def test_partitions_are_built_once_for_many_clients(handler, monkeypatch):
     monkeypatch.setattr(handler, "_partition", None)
 
     assert told(handler, INSIDE) == first
+
+
+def of_topics(cache, **counts):
+    """Topics with so many partitions, led by broker 1."""
+    state = LeaderAndIsr(1, 3, (1, 2), 4)
+    states = [
+        PartitionState(TopicPartition(name, index), UUID(int=ord(name)), 1, state, (1, 2))
+        for name, count in counts.items()
+        for index in range(count)
+    ]
+    cache.update(states, BROKERS)
+
+
+def described(handler, *names, limit=2000, cursor=None, context=INSIDE):
+    """The partitions of each topic of one answer, and where the next one begins."""
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=name) for name in names],
+        response_partition_limit=limit,
+        cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
+    )
+    answer = handler.handle_describe_topic_partitions(context, request)
+    encode(answer, 0)
+    topics = {
+        topic.name: [partition.partition_index for partition in topic.partitions]
+        or ErrorCode.of(topic.error_code)
+        for topic in answer.topics
+    }
+    following = answer.next_cursor
+    return topics, following and (following.topic_name, following.partition_index)
+
+
+def test_partitions_are_described_in_pieces(cache, handler):
+    """By name, up to the limit of the request or the setting; the cursor goes on from there."""
+    of_topics(cache, a=3, b=2, c=4)
+
+    assert described(handler) == ({"a": [0, 1, 2], "b": [0, 1]}, ("c", 0))
+    assert described(handler, cursor=("c", 0)) == ({"c": [0, 1, 2, 3], "t": [0]}, None)
+    assert described(handler, limit=2) == ({"a": [0, 1]}, ("a", 2))
+    assert described(handler, limit=2, cursor=("a", 2)) == ({"a": [2], "b": [0]}, ("b", 1))
+    assert described(handler, "c", "a", "c", limit=4) == ({"a": [0, 1, 2], "c": [0]}, ("c", 1))
+    assert described(handler, "c", "a", cursor=("c", 3)) == ({"c": [3]}, None)
+
+
+def test_limit_below_one_describes_one_partition(cache, handler):
+    """A client that asks again with the cursor must get on."""
+    of_topics(cache, a=2)
+
+    assert described(handler, "a", limit=0) == ({"a": [0]}, ("a", 1))
+
+
+def test_topics_that_cannot_be_described_say_why(cache, handler):
+    """Those that are named; a cursor may stand on a topic that was deleted meanwhile."""
+    of_topics(cache, a=1)
+
+    assert described(handler, "a", "no", "../x") == (
+        {
+            "../x": ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "a": [0],
+            "no": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        },
+        None,
+    )
+    assert described(handler, cursor=("b", 7)) == ({"t": [0]}, None)
+
+
+@pytest.mark.parametrize("cursor", [("b", 0), ("a", -1)])
+def test_cursor_that_is_no_partition_of_the_request_is_refused(cache, handler, cursor):
+    """It names a topic that was not asked for, or a negative partition."""
+    of_topics(cache, a=1, b=1)
+
+    assert described(handler, "a", cursor=cursor) == ({"a": ErrorCode.INVALID_REQUEST}, None)
+
+
+def test_described_partition_has_what_metadata_tells(cache, handler):
+    """A leader without the client's listener is none, with an error that says so."""
+    cache.update(led_by(2), BROKERS)
+    request = DescribeTopicPartitionsRequest()
+    context = SimpleNamespace(api_version=0, listener_name="OUTSIDE")
+    (topic,) = handler.handle_describe_topic_partitions(context, request).topics
+    (partition,) = topic.partitions
+
+    assert (topic.topic_id, topic.is_internal) == (UUID(int=7), False)
+    assert ErrorCode.of(partition.error_code) is ErrorCode.LISTENER_NOT_FOUND
+    assert (partition.leader_id, partition.leader_epoch) == (-1, 3)
+    assert (partition.replica_nodes, partition.isr_nodes) == ([1, 2], [1, 2])
+    assert partition.eligible_leader_replicas == partition.last_known_elr == []
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_every_version_of_describe_cluster_lists_the_brokers(handler, version):
+    """Of ZooKeeper's cluster none is fenced, whether the client asks for such or not."""
+    context = SimpleNamespace(api_version=version, listener_name="INSIDE")
+    request = DescribeClusterRequest(include_fenced_brokers=version > 1)
+    answer = handler.handle_describe_cluster(context, request)
+
+    assert encode(answer, version)
+    assert [(each.broker_id, each.is_fenced) for each in answer.brokers] == [(1, False), (2, False)]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_metadata_of_the_newest_version_has_no_error(handler, version):
+    """v13 has an error for the whole request (KIP-1102), which only proxies set."""
+    context = SimpleNamespace(api_version=version, listener_name="INSIDE")
+    answer = handler.handle_metadata(context, MetadataRequest(topics=None))
+
+    assert encode(answer, version)
+    assert (answer.error_code, [topic.name for topic in answer.topics]) == (0, ["t"])
