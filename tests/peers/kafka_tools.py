@@ -16,6 +16,7 @@ JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xsha
 
 # Classes have moved from the broker's jar to the tools' jar over time.
 CLASSES = {
+    "acls": "AclCommand",
     "broker-api-versions": "BrokerApiVersionsCommand",
     "cluster": "ClusterTool",
     "configs": "ConfigCommand",

@@ -82,6 +82,23 @@ def test_topics_are_created_described_widened_listed_and_deleted(kafka, unique):
     assert name not in kafka("topics", "--list").split()
 
 
+def test_topics_are_described_in_pieces(kafka, unique):
+    """A limit of two partitions for an answer takes three requests, with cursors (KIP-966)."""
+    name = unique("pieces").replace(".", "-")
+    kafka("topics", "--create", "--topic", name, "--partitions", "5")
+    limit = ("--partition-size-limit-per-response", "2")
+    described = kafka("topics", "--describe", "--topic", name, *limit)
+
+    assert "PartitionCount: 5" in described
+    assert sorted(re.findall(r"Partition: (\d)", described)) == list("01234")
+    assert described.count("Isr: 0\tElr:") == 5, "the columns of DescribeTopicPartitions"
+
+
+def test_acls_are_refused_as_without_an_authorizer(kafka):
+    """MirrorMaker 2 asks the same, and goes on after this error only."""
+    assert "SecurityDisabledException" in kafka("acls", "--list", status=1)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_console_records_come_back(kafka, topic, codec):
     """Keys, values and headers typed into the producer are what the consumer prints."""
