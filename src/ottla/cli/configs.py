@@ -281,7 +281,10 @@ def in_words(name: str, value: str | None) -> str | None:
     if number >= LONG_MAX:
         return "never" if units is TIMES else "no limit"
     unit, length = next((each for each in units if number % each[1] == 0), units[-1])
-    return f"{number // length} {unit}" if length > 1 else None
+    count = number // length
+    if length == 1:
+        return None
+    return "1 day" if (count, unit) == (1, "days") else f"{count} {unit}"
 
 
 def describe_nodes(arguments: Namespace, kind: str, name: str | None, terminal: Terminal) -> None:

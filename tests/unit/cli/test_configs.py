@@ -204,6 +204,8 @@ def test_settings_of_a_group_are_shown_and_changed(tool, cluster):
     ("name", "value", "words"),
     [
         ("retention.ms", "604800000", "7 days"),
+        ("delete.retention.ms", "86400000", "1 day"),
+        ("retry.backoff.ms", "1000", "1 s"),
         ("flush.ms", "9223372036854775807", "never"),
         ("segment.bytes", "1073741824", "1 GiB"),
         ("max.message.bytes", "1048588", None),
