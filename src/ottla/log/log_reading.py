@@ -151,7 +151,10 @@ class ReadableLog:
         room = MAX_SKIPPED_BATCHES
         while index < len(segments) and segments.base_offsets[index] < max_offset and room > 0:
             segment = segments.items[index]
-            end_position = self._end_position(index, max_offset)
+            end_position = segment.size
+            if end_position and max_offset < segments.end_offset(index, self.log_end_offset):
+                border = segment.position_of(max_offset)
+                end_position = segment.size if border is None else border
             index += 1
             if not end_position:
                 continue  # compaction has left nothing of this segment
@@ -163,21 +166,15 @@ class ReadableLog:
             if records is None or not skips_empty or records.size % BATCH_OVERHEAD:
                 return FetchDataInfo(start_offset, records, is_incomplete)
             # Batches without records are headers and no more: only here may there be nothing else.
-            position, has_records = segment.skip_empty(records.position, end_position, room)
-            if has_records:
-                found = segment.read_at(position, max_bytes, end_position, min_one_message)
+            position, batch = segment.skip_empty(records.position, end_position, room)
+            if position == records.position and batch.record_count:
+                return FetchDataInfo(start_offset, records)
+            if batch.record_count:
+                found = segment.read(batch.base_offset, max_bytes, end_position, min_one_message)
                 return FetchDataInfo(start_offset, *found)
             last_empty = FileRegion(records.file, position, BATCH_OVERHEAD)
             room -= (position - records.position) // BATCH_OVERHEAD + BATCHES_PER_SEGMENT
         return FetchDataInfo(start_offset, last_empty)
-
-    def _end_position(self, index: int, max_offset: int) -> int:
-        """Where in the file of a segment what lies before an offset ends."""
-        segment = self.segments.items[index]
-        if segment.size and max_offset < self.segments.end_offset(index, self.log_end_offset):
-            border = segment.position_of(max_offset)
-            return segment.size if border is None else border
-        return segment.size
 
     def aborted_transactions(self, data: FetchDataInfo, max_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that have records in what was read, up to an offset."""

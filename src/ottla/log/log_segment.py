@@ -301,12 +301,6 @@ class LogSegment:
         position = self.position_of(start_offset)
         if position is None or position >= end_position:
             return None, False
-        return self.read_at(position, max_bytes, end_position, min_one_message)
-
-    def read_at(
-        self, position: int, max_bytes: int, end_position: int, min_one_message: bool
-    ) -> tuple[FileRegion | None, bool]:
-        """`read` from the batch that begins at a position before `end_position`."""
         size = end_position - position
         if size > max_bytes:
             border = self._border_before(position + max_bytes, position)
@@ -317,17 +311,18 @@ class LogSegment:
             size = border - position
         return FileRegion(self.file, position, size), False
 
-    def skip_empty(self, position: int, end_position: int, max_count: int) -> tuple[int, bool]:
-        """Where the first batch with records begins, from the one at `position` on, and True.
+    def skip_empty(
+        self, position: int, end_position: int, max_count: int
+    ) -> tuple[int, RecordBatch]:
+        """Position and header of the first batch with records, from the one at `position` on.
 
-        If none of the next `max_count` batches has any: where the last of them begins, and False.
+        If none of the next `max_count` batches has any, those of the last of them.
         """
-        headers = read_headers(self.file, position, end_position)
-        last_position = position
-        for last_position, batch in islice(headers, max_count):
-            if batch.record_count:
-                return last_position, True
-        return last_position, False
+        headers = islice(read_headers(self.file, position, end_position), max_count)
+        found = next(headers)
+        while not found[1].record_count and (following := next(headers, None)) is not None:
+            found = following
+        return found
 
     def holds(self, records: FileRegion) -> bool:
         """Whether these records were read from here."""
