@@ -6,6 +6,10 @@ consume SERVERS TOPIC GROUP COUNT PROTOCOL     two members; says `assigned` once
 admin SERVERS TOPIC                            every admin call; a line of JSON
 transact SERVERS SOURCE TARGET GROUP COUNT     copies in transactions, some of which are aborted
 
+One more of the Java clients:
+
+read SERVERS TOPIC                             JSON for each record, up to the topic's ends
+
 Two more, of the Java clients and franz-go, go on while brokers die, and say what they do as JSON:
 
 copy SERVERS SOURCE TARGET NAME SIZE PROTOCOL  as tests/system/cluster/group_copier.py, until killed

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from dump_log import logs
 from peer_program import PEERS, PeerProgram
 
 from ottla import Admin
@@ -14,6 +16,7 @@ from ottla.record.record_batch import RecordBatch, batches
 
 COUNT = 1000
 PARTITIONS = 3
+COMPACTION_SECONDS = 60
 
 ABORT, COMMIT = b"\0\0", b"\0\1"
 
@@ -167,3 +170,41 @@ def test_copies_in_transactions_are_exact(versioned_broker, peer, unique):
     partitions = [TopicPartition(source, index) for index in range(PARTITIONS)]
     assert sum(partition.offset for partition in group.committed(partitions, 30)) == COUNT
     group.close()
+
+
+@pytest.fixture(scope="module")
+def compacted(start_module_broker):
+    """A broker with a topic of which compaction has emptied many segments, and what is left of it.
+
+    All of it is compacted in one round: later ones would put the empty segments together.
+    """
+    process = start_module_broker(log_cleaner_enable="false")
+    admin = AdminClient({"bootstrap.servers": process.bootstrap_servers})
+    settings = {"cleanup.policy": "compact", "segment.bytes": "2000"}
+    admin.create_topics([NewTopic("compacted", 1, 1, config=settings)])["compacted"].result(30)
+    producer = Producer({"bootstrap.servers": process.bootstrap_servers})
+    for number in range(COUNT):
+        producer.produce("compacted", f"{number:06d}" + "x" * 100, f"key-{number % 5}", 0)
+        if number % 10 == 9:
+            assert producer.flush(30) == 0
+    assert process.stop() == 0
+    process = start_module_broker(process.data_dir, log_cleaner_backoff_ms=100)
+    files = process.data_dir / "compacted-0"
+    deadline = time.monotonic() + COMPACTION_SECONDS
+    while sum(path.stat().st_size for path in logs(files)) > 5000:
+        assert time.monotonic() < deadline, "the cleaner did not come"
+        time.sleep(0.1)
+    assert sum(path.stat().st_size == 0 for path in logs(files)) > COUNT // 20
+    last = range(COUNT - 5, COUNT)
+    return process, {f"key-{number % 5}": f"{number:06d}" + "x" * 100 for number in last}
+
+
+@pytest.mark.parametrize("peer", ["java-3.9", "java-4.1"], indirect=True)
+def test_a_compacted_topic_is_read_to_its_end(compacted, peer):
+    """The last value of each key, past segments of 0 bytes; the consumer's position is the end."""
+    broker, expected = compacted
+    lines = peer.run("read", broker.bootstrap_servers, "compacted")
+    records = [json.loads(line) for line in lines]
+
+    assert {record["key"]: record["value"] for record in records} == expected
+    assert len(records) < COUNT // 10

@@ -49,6 +49,7 @@ public final class Peer {
             case "produce" -> peer.produce(args[2], args[3], args[4], Integer.parseInt(args[5]));
             case "consume" -> peer.consume(
                 args[2], args[3], Integer.parseInt(args[4]), args[5], () -> System.out.println("assigned"));
+            case "read" -> peer.read(args[2]);
             case "admin" -> peer.admin(args[2]);
             case "copy" -> peer.copy(args[2], args[3], args[4], Integer.parseInt(args[5]), args[6]);
             case "member" -> new Member(peer.settings(peer.membership(args[3], args[4], 30_000))).run(args[2]);
@@ -140,6 +141,20 @@ public final class Peer {
         }
         members.forEach(KafkaConsumer::commitSync);
         members.forEach(KafkaConsumer::close);
+    }
+
+    /** Every record of a topic, up to the ends that its partitions have at first. */
+    private void read(String topic) {
+        try (KafkaConsumer<byte[], byte[]> reader = new KafkaConsumer<>(settings(Map.of()))) {
+            List<TopicPartition> partitions = new ArrayList<>();
+            reader.partitionsFor(topic).forEach(each -> partitions.add(new TopicPartition(topic, each.partition())));
+            reader.assign(partitions);
+            reader.seekToBeginning(partitions);
+            Map<TopicPartition, Long> ends = reader.endOffsets(partitions);
+            while (partitions.stream().anyMatch(each -> reader.position(each) < ends.get(each))) {
+                reader.poll(POLL).forEach(Peer::print);
+            }
+        }
     }
 
     private void admin(String topic) throws Exception {
