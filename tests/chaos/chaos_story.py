@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from cluster_load import read_places, until
 from registry_history import RegistryHistory
 
 from ottla import Admin, NewTopic
+from ottla.errors import ErrorCode
 
 FAILOVER_S = SESSION_S + 3
 HUNG_S = SESSION_S + 5
@@ -23,6 +25,7 @@ HUNG_S = SESSION_S + 5
 HANDOVER_S = 2.0
 ISR_LIMIT_S = 60.0
 MIN_RATE = 1000
+GAP = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name
 
 
 class Story:
@@ -128,6 +131,11 @@ class Story:
         world = self.world
         return RegistryHistory.of(world.zookeeper.data_dir, world.chroot, self.topic)
 
+    @property
+    def gap_count(self) -> int:
+        """How often a broker took a gap between two batches of the load for a lost record."""
+        return len(re.findall(rf"refused a batch for {self.topic}-\d+: {GAP}", self.world.log))
+
     def in_sync(self, partition: int = 0) -> set[int]:
         return self.world.in_sync(self.topic, partition)
 
@@ -210,7 +218,7 @@ class Story:
         print(
             f"{self.name:<34} seed={self.seed} acked={load.count} rate={load.rate:.0f} "
             f"lost={told.lost} duplicated={told.duplicated} reordered={told.reordered} "
-            f"moved={told.moved} gone={told.gone} elections={elections} "
+            f"moved={told.moved} gone={told.gone} gaps={self.gap_count} elections={elections} "
             f"controllers={history.controllers_since(history.first_zxid)} "
             f"p99_ms={load.p99_ms:.0f} longest_gap_ms={load.longest_gap_s * 1000:.0f} "
             f"back_ms={self.back_s * 1000:.0f} isr_full_ms={self.isr_full_s * 1000:.0f} "
@@ -233,6 +241,7 @@ class Story:
         assert not told.reordered, f"{told.reordered} records are out of order"
         assert not told.moved, f"{told.moved} records are not at their offsets"
         if not self.may_lose:
+            assert not self.gap_count, f"a broker has missed {self.gap_count} batches"
             assert not load.problems, load.problems[:3]
             assert not self.reader.problems, self.reader.problems[:3]
             assert not told.gone, f"{told.gone} records were read that are gone"

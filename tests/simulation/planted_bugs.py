@@ -20,6 +20,7 @@ from ottla.coordinator.transaction.marker_channel import TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.errors import ErrorCode
 from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
+from ottla.log.producers.producer_state import NO_OFFSET
 from ottla.registry.tree import Set
 from ottla.replication import exchange
 from ottla.replication.follower_partition import FollowerPartition
@@ -32,6 +33,7 @@ from ottla.structs import INTERNAL_TOPICS, TopicPartition
 from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.group_story import GroupStory
 from ottla.testing.simulation.operations_story import OperationsStory
+from ottla.testing.simulation.pipeline_story import PipelineStory
 from ottla.testing.simulation.stories import kind_of, tell
 from ottla.testing.simulation.story import Story
 
@@ -171,6 +173,14 @@ def forgotten_partitions_stay_in_fetch_sessions(patch: pytest.MonkeyPatch) -> No
     patch.setattr(FollowerSession, "accept", accept_what_was_asked_for)
 
 
+def gap_after_refused_batches_looks_like_a_lost_record(patch: pytest.MonkeyPatch) -> None:
+    """Of a pipeline that meets a new leader the first batch is refused, and the next for the gap.
+
+    librdkafka then raises its epoch, and writes again what was appended and not acknowledged.
+    """
+    patch.setattr(PartitionLeader, "refused_end", lambda self: NO_OFFSET)
+
+
 PLANTS: dict[Plant, type[Story]] = {
     truncate_to_the_high_watermark: Story,
     acknowledge_before_the_in_sync_replicas_have_it: Story,
@@ -181,6 +191,7 @@ PLANTS: dict[Plant, type[Story]] = {
     markers_before_the_decision_is_in_the_log: CopyStory,
     partitions_given_away_before_they_are_revoked: GroupStory,
     commits_of_stale_epochs_are_taken: GroupStory,
+    gap_after_refused_batches_looks_like_a_lost_record: PipelineStory,
 }
 """Each bug, and the kind of story that would show it."""
 

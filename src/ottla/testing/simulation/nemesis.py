@@ -46,7 +46,7 @@ class Nemesis:
             self._reset_streams,
             self._expire_session,
             self._pause_zookeeper,
-            self._slow_network,
+            self.slow_network,
             self._skew_clock,
             self._strobe_clock,
         ]
@@ -72,6 +72,16 @@ class Nemesis:
         host.kill()
         delay_ms = self._later(host.revive, 12_000)
         self.log.append(f"{self.world.now_ms} ms: kill {host.name}, {reason}, for {delay_ms} ms")
+
+    def slow_network(self) -> str:
+        """Let all messages travel slowly for a while; returns what was done."""
+        network = self.world.network
+        network.max_delay_ms = self.random.randint(20, 300)
+
+        def mend() -> None:
+            network.max_delay_ms = 5
+
+        return f"delays of up to {network.max_delay_ms} ms for {self._later(mend, 8_000)} ms"
 
     def _wait(self) -> None:
         delay_ms = self.random.randint(MIN_PAUSE_MS, MAX_PAUSE_MS)
@@ -177,15 +187,6 @@ class Nemesis:
         process = self.cluster.zookeeper.process
         process.pause()
         return f"pause ZooKeeper for {self._later(process.resume, 8_000)} ms"
-
-    def _slow_network(self) -> str:
-        network = self.world.network
-        network.max_delay_ms = self.random.randint(20, 300)
-
-        def mend() -> None:
-            network.max_delay_ms = 5
-
-        return f"delays of up to {network.max_delay_ms} ms for {self._later(mend, 8_000)} ms"
 
     def _skew_clock(self) -> str:
         host = self._host()

@@ -7,6 +7,7 @@ from typing import Final
 from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.group_story import GroupStory
 from ottla.testing.simulation.operations_story import OperationsStory
+from ottla.testing.simulation.pipeline_story import PipelineStory
 from ottla.testing.simulation.power_story import PowerStory
 from ottla.testing.simulation.story import Outcome, Story
 
@@ -14,7 +15,7 @@ KINDS: Final[tuple[type[Story], ...]] = (
     CopyStory,
     Story,
     GroupStory,
-    Story,
+    PipelineStory,
     CopyStory,
     OperationsStory,
     GroupStory,

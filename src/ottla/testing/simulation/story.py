@@ -19,7 +19,13 @@ from ottla.testing.simulation.invariants import (
     replicas_of,
 )
 from ottla.testing.simulation.nemesis import Nemesis
-from ottla.testing.simulation.workload import History, Reader, TopicMaker, Writer
+from ottla.testing.simulation.workload import (
+    History,
+    Reader,
+    SimulatedClient,
+    TopicMaker,
+    Writer,
+)
 from ottla.testing.simulation.world import World
 from ottla.testing.virtual_loop import TimelessError
 
@@ -68,7 +74,7 @@ class Story:
         self.watcher = Watcher(self.cluster, self.history)
         self.nemesis = Nemesis(self.cluster, flushes, self._more_faults())
         self.partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
-        self._writers: list[Writer] = []
+        self._writers: list[SimulatedClient] = []
         self._steps = 0
 
     def run(self) -> Outcome:

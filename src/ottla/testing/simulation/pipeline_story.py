@@ -1,0 +1,284 @@
+"""Producers with librdkafka's rules: a pipeline for each partition, and an epoch of their own.
+
+    up to five requests of a partition are in flight, in order
+    an error that passes            nothing more is sent there until all of them are answered; then,
+                                    in order, what was not acknowledged
+    OUT_OF_ORDER_SEQUENCE_NUMBER    the same in all partitions; then the epoch is raised, and in
+                                    every partition the numbers begin with 0 again
+    the same for the first of them  fatal: a record that was acknowledged is lost
+
+(rdkafka_request.c, rd_kafka_handle_Produce_error; rdkafka_idempotence.c, drain.) A broker that does
+not know the new epoch cannot recognise what it has appended under the old one: after an epoch was
+raised, records are there twice. So a leader change must not look like a lost record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, cast
+
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient
+from ottla.config.producer_config import ProducerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.network.node_connection import NodeConnection
+from ottla.network.timing import Deadline
+from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.transactions import InitProducerIdRequest
+from ottla.record.batch_builder import build_batch
+from ottla.registry import paths
+from ottla.replication.exchange import ACKS_ALL
+from ottla.structs import NO_EPOCH, NO_LEADER, NO_PRODUCER_ID, TopicPartition
+from ottla.testing.simulation.cluster import Host, SimulatedCluster
+from ottla.testing.simulation.invariants import partitions_of
+from ottla.testing.simulation.story import TOPIC, Story
+from ottla.testing.simulation.workload import (
+    METADATA_TIMEOUT_MS,
+    History,
+    Reader,
+    SimulatedClient,
+)
+
+MAX_IN_FLIGHT: Final = 5
+REQUEST_TIMEOUT_MS: Final = 5_000
+RETRY_MS: Final = 100
+SERVE_MS: Final = 50
+INTERVAL_MS: Final = 300
+BURST: Final = 3
+MAX_SESSION_MS: Final = 500
+WEIGHT: Final = 6
+"""How much likelier it is that the leader is replaced than another fault."""
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """What a producer has to send to one partition, one record a batch.
+
+    `queue` is in the order of the numbers; the sequence number of a record is its number less
+    `base_number`, that of the first one in `epoch`.
+    """
+
+    topic_partition: TopicPartition
+    queue: deque[tuple[int, bytes]] = field(default_factory=deque)
+    in_flight: int = 0
+    epoch: int = NO_EPOCH
+    base_number: int = 0
+    next_acknowledged: int = 0
+    leader: int = NO_LEADER
+    is_draining: bool = False
+    retry_at_ms: int = 0
+
+    def put_back(self, number: int, value: bytes) -> None:
+        """A record that was not acknowledged is sent again, in its place."""
+        self.queue = deque(sorted([*self.queue, (number, value)]))
+
+
+class PipelinedWriter(SimulatedClient):
+    """An idempotent producer with acks=all that has five requests of a partition in flight."""
+
+    def __init__(self, cluster: SimulatedCluster, name: str, history: History) -> None:
+        super().__init__(cluster, name, history)
+        self.name = name
+        self.epoch_is_wrong = False
+        self._producer_id, self._epoch = NO_PRODUCER_ID, 0
+        self._pipelines: list[Pipeline] = []
+        config = ProducerConfig.parse(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "request.timeout.ms": REQUEST_TIMEOUT_MS,
+                "retry.backoff.ms": RETRY_MS,
+            }
+        )
+        self._client = NetworkClient(self.process.runtime, config)
+        self._metadata = Metadata(self._client, on_update=lambda cluster: self._serve())
+
+    async def run(self, topic: str) -> None:
+        """Queue a few records at a time for every partition, until told to stop."""
+        info = await self._metadata.topic(topic, Deadline(self.process.clock, METADATA_TIMEOUT_MS))
+        self._producer_id = await self._get_producer_id()
+        partitions = [TopicPartition(topic, index) for index in info.partitions]
+        self._pipelines = [Pipeline(topic_partition) for topic_partition in partitions]
+        for number in itertools.count(step=BURST):
+            if self.is_told_to_stop:
+                break
+            for pipeline in self._pipelines:
+                self._queue(pipeline, range(number, number + BURST))
+            self._serve()
+            await self.pause(self.process.runtime.random.randint(1, 2 * INTERVAL_MS))
+        while any(pipeline.queue or pipeline.in_flight for pipeline in self._pipelines):
+            self._serve()
+            await self.pause(SERVE_MS)
+        self._metadata.close()
+        self._client.close()
+        self.is_done = True
+
+    async def _get_producer_id(self) -> int:
+        while True:
+            try:
+                deadline = Deadline(self.process.clock, REQUEST_TIMEOUT_MS)
+                connection = await self._client.any_ready(deadline)
+                version = connection.version_of(InitProducerIdRequest)
+                request = InitProducerIdRequest(transaction_timeout_ms=REQUEST_TIMEOUT_MS)
+                response = await self._client.send_on(connection, request, version)
+                if response.error_code == ErrorCode.NONE:
+                    return cast(int, response.producer_id)
+            except KafkaError:
+                pass  # asked again, until a broker can give one
+            await self.pause(RETRY_MS)
+
+    def _queue(self, pipeline: Pipeline, numbers: range) -> None:
+        topic_partition = pipeline.topic_partition
+        for number in numbers:
+            value = b"%s-%d-%d" % (self.name.encode(), topic_partition.partition, number)
+            pipeline.queue.append((number, value))
+            self.history.sent.setdefault(topic_partition, []).append(value)
+
+    # -- sending
+
+    def _serve(self) -> None:
+        """Send what may be sent; raise the epoch once everything was answered."""
+        if self.epoch_is_wrong:
+            if any(pipeline.in_flight for pipeline in self._pipelines):
+                return
+            self.epoch_is_wrong = False
+            self._epoch += 1
+        for pipeline in self._pipelines:
+            if pipeline.queue:
+                self._serve_pipeline(pipeline)
+
+    def _serve_pipeline(self, pipeline: Pipeline) -> None:
+        leader = self._metadata.cluster.leader(pipeline.topic_partition)
+        if leader != pipeline.leader:  # the one before it has to answer first
+            pipeline.leader, pipeline.is_draining = leader, True
+        if pipeline.in_flight and pipeline.is_draining:
+            return
+        pipeline.is_draining = False
+        connection = self._connection(leader)
+        if connection is None or self.process.clock.monotonic_ms() < pipeline.retry_at_ms:
+            return
+        if pipeline.epoch != self._epoch:
+            pipeline.epoch, pipeline.next_acknowledged = self._epoch, 0
+            pipeline.base_number = pipeline.queue[0][0]
+        while pipeline.queue and pipeline.in_flight < MAX_IN_FLIGHT:
+            self._send(pipeline, connection, *pipeline.queue.popleft())
+
+    def _connection(self, leader: int) -> NodeConnection | None:
+        """The open connection to a leader; None while there is none."""
+        if leader not in self._metadata.cluster.nodes:
+            self._metadata.request_update()
+            return None
+        connection = self._client.ready_now(leader, self._serve)
+        if connection is None and self._client.connection(leader).is_backing_off:
+            self._metadata.request_update()
+        return connection
+
+    def _send(
+        self, pipeline: Pipeline, connection: NodeConnection, number: int, value: bytes
+    ) -> None:
+        sequence = number - pipeline.base_number
+        records = build_batch(
+            [(self.process.clock.now_ms(), None, value, ())],
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=sequence,
+        )
+        topic, index = pipeline.topic_partition
+        data = [PartitionProduceData(index=index, records=records)]
+        request = ProduceRequest(
+            acks=ACKS_ALL,
+            timeout_ms=REQUEST_TIMEOUT_MS,
+            topic_data=[TopicProduceData(name=topic, partition_data=data)],
+        )
+        pipeline.in_flight += 1
+        version = connection.version_of(ProduceRequest)
+        future = self._client.send_on(connection, request, version)
+        future.add_done_callback(partial(self._on_answer, pipeline, number, value, sequence))
+
+    # -- answers
+
+    def _on_answer(
+        self,
+        pipeline: Pipeline,
+        number: int,
+        value: bytes,
+        sequence: int,
+        future: asyncio.Future[Any],
+    ) -> None:
+        if future.cancelled():
+            return  # the world is over
+        pipeline.in_flight -= 1
+        error = future.exception()
+        if error is None:
+            answer = future.result().responses[0].partition_responses[0]
+            code, offset = ErrorCode.of(answer.error_code), answer.base_offset
+        else:
+            code, offset = cast(KafkaError, error).error, -1
+        if code is ErrorCode.NONE:
+            pipeline.next_acknowledged = sequence + 1
+            self.history.note_acknowledged(pipeline.topic_partition, offset, value)
+        else:
+            pipeline.put_back(number, value)
+            self._on_error(pipeline, sequence, code)
+        self._serve()
+
+    def _on_error(self, pipeline: Pipeline, sequence: int, code: ErrorCode) -> None:
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and sequence > pipeline.next_acknowledged:
+            self.epoch_is_wrong = True
+        elif code.retriable:
+            pipeline.is_draining = True
+            pipeline.retry_at_ms = self.process.clock.monotonic_ms() + RETRY_MS
+            self._metadata.request_update()
+        else:
+            self.history.violations.append(
+                f"{pipeline.topic_partition}: sequence {sequence} of {self.name} was refused for "
+                f"good with {code.name}; {pipeline.next_acknowledged} came next"
+            )
+
+
+class PipelineStory(Story):
+    """Writers whose pipelines a gap would break: nothing may be there twice.
+
+    Leaders are killed more often than elsewhere, and replaced at once, with a load under way.
+    """
+
+    def _begin(self) -> None:
+        self._make_topic(TOPIC)
+        for number in range(2):
+            writer = PipelinedWriter(self.cluster, f"writer{number}", self.history)
+            writer.process.spawn(writer.run(TOPIC), "write")
+            self._writers.append(writer)
+        reader = Reader(self.cluster, "reader", self.history)
+        reader.process.spawn(reader.run(self.partitions), "read")
+
+    def _more_faults(self) -> list[Callable[[random.Random], str]]:
+        return [self._replace_leader] * WEIGHT
+
+    def _replace_leader(self, chance: random.Random) -> str:
+        """The broker that leads most is killed, and its session ends before it would by itself.
+
+        Of messages that travel slowly, more are under way when its successor begins.
+        """
+        host = max(self.cluster.hosts, key=count_led)
+        self.nemesis.kill_for_a_while(host, "which leads")
+        zookeeper, path = self.cluster.zookeeper, paths.broker(host.broker_id)
+
+        def end_session() -> None:
+            for session in list(zookeeper.sessions.values()):
+                if path in session.ephemerals and not host.is_running:
+                    zookeeper.expire(session.id)
+
+        delay_ms = chance.randint(1, MAX_SESSION_MS)
+        self.world.loop.add_timer(delay_ms, end_session)
+        slowly = self.nemesis.slow_network()
+        return f"end the session of {host.name} in {delay_ms} ms; {slowly}"
+
+
+def count_led(host: Host) -> int:
+    """How many partitions the broker of a host leads."""
+    return sum(partition.is_leader for partition in partitions_of(host) if host.is_running)
