@@ -6,6 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.protocol.message import Request, Response, Struct
+from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.protocol.types import (
     Array,
     Int8,
@@ -96,13 +97,6 @@ class EpochEndOffset(Struct):
     end_offset: int = field(Int64, default=-1)
 
 
-class LeaderIdAndEpoch(Struct):
-    """Who leads the partition now, for a client that asked the wrong broker."""
-
-    leader_id: int = field(Int32, default=-1)
-    leader_epoch: int = field(Int32, default=-1)
-
-
 class SnapshotId(Struct):
     """The snapshot to fetch in place of records that are gone; metadata quorum only."""
 
@@ -145,15 +139,6 @@ class FetchableTopicResponse(Struct):
     topic: str = field(String, versions="0-12", ignorable=True)
     topic_id: UUID = field(Uuid, versions="13+", ignorable=True)
     partitions: list[PartitionData] = field(Array(PartitionData))
-
-
-class NodeEndpoint(Struct):
-    """Where a leader named in the response listens."""
-
-    node_id: int = field(Int32)
-    host: str = field(String)
-    port: int = field(Int32)
-    rack: str | None = field(String, nullable="0+")
 
 
 class FetchResponse(Response, api_key=1, versions="0-18", flexible="12+"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.replication.cluster import Cluster
@@ -30,12 +30,12 @@ class FetchReads:
     def __init__(
         self,
         partitions: Mapping[TopicPartition, Partition],
-        offline_partitions: Set[TopicPartition],
+        why_missing: Callable[[TopicPartition], ErrorCode],
         quota: ReplicationQuota,
         is_rack_aware: bool,
     ) -> None:
         self.partitions = partitions
-        self.offline_partitions = offline_partitions
+        self.why_missing = why_missing
         self.quota = quota
         self.is_rack_aware = is_rack_aware
         self.cluster: Cluster | None = None
@@ -57,10 +57,8 @@ class FetchReads:
                 is_first = left == params.max_bytes
                 result = self._read(request, partition, params, max_bytes, is_first)
                 left = max(0, left - result.size_in_bytes)
-            elif request.topic_partition in self.offline_partitions:
-                result = FetchPartitionResult(ErrorCode.KAFKA_STORAGE_ERROR)
             else:
-                result = FetchPartitionResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                result = FetchPartitionResult(self.why_missing(request.topic_partition))
             results[request.key] = result
         return results
 

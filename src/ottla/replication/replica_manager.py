@@ -61,10 +61,17 @@ logger = logging.getLogger(__name__)
 class ReplicaManager:
     """Owns the partitions of one broker; the handlers' only way to their logs.
 
-    A broker that may have others beside it calls `join_cluster` before it is given partitions.
+    `exists` says whether the cluster has a partition, on whichever broker. A broker that may have
+    others beside it calls `join_cluster` before it is given partitions.
     """
 
-    def __init__(self, runtime: Runtime, log_manager: LogManager, broker_id: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        log_manager: LogManager,
+        broker_id: int,
+        exists: Callable[[TopicPartition], bool],
+    ) -> None:
         self.runtime = runtime
         self.log_manager = log_manager
         self.broker_id = broker_id
@@ -83,10 +90,11 @@ class ReplicaManager:
         self.update_rates(config)
         self._reads = FetchReads(
             self.partitions,
-            self.offline_partitions,
+            self.why_missing,
             self.leader_quota,
             config.replica_selector_class.endswith(RACK_AWARE_SELECTOR),
         )
+        self._exists = exists
         self._cluster: Cluster | None = None
         self._isr_timer: Timer | None = None
         self._fetchers = FetcherManager(
@@ -145,18 +153,22 @@ class ReplicaManager:
         self.delayed.note_progress(topic_partition)
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
-        """The partition, or UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if it is offline."""
+        """The partition; KafkaError with the error of `why_missing` if it is not here."""
         partition = self.partitions.get(topic_partition)
         if partition is None:
-            if topic_partition in self.offline_partitions:
-                raise KafkaError.of(
-                    ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"the log directory of {topic_partition} is offline",
-                )
             raise KafkaError.of(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not on this broker"
+                self.why_missing(topic_partition),
+                f"broker {self.broker_id} has no replica of {topic_partition} that it can use",
             )
         return partition
+
+    def why_missing(self, topic_partition: TopicPartition) -> ErrorCode:
+        """The error of every request for a partition that this broker does not have."""
+        if topic_partition in self.offline_partitions:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self._exists(topic_partition):  # on another broker, as fresh metadata say
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def append_records(
         self,
@@ -258,13 +270,13 @@ class ReplicaManager:
     ) -> Partition | None:
         """The partition, if it can still acknowledge the batch; else the result says why not."""
         partition = self.partitions.get(topic_partition)
-        if topic_partition in self.offline_partitions:
-            result.error = ErrorCode.KAFKA_STORAGE_ERROR
-            return None
-        if partition is None or not partition.is_leader:
+        if partition is None:
+            result.error = self.why_missing(topic_partition)
+        elif not partition.is_leader:
             result.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            return None
-        return partition
+        else:
+            return partition
+        return None
 
     def _on_flushed(self, topic_partition: TopicPartition) -> None:
         self._fetchers.on_flushed(topic_partition)

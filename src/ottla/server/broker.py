@@ -54,7 +54,7 @@ from ottla.server.listeners import network_config
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.log_dir_failure import LogDirFailureHandler
 from ottla.server.membership import Membership, cluster_registry
-from ottla.server.metadata_cache import MetadataCache
+from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import EndPoint
 from ottla.version import __version__
 
@@ -126,8 +126,10 @@ class Broker:
         await self.features.start()
         await self.log_manager.startup()
         await adoption.complete(self.log_manager.all_logs())
-        self.replica_manager = ReplicaManager(runtime, self.log_manager, self.broker_id)
         self.cache = MetadataCache(cluster_id)
+        self.replica_manager = ReplicaManager(
+            runtime, self.log_manager, self.broker_id, self.cache.contains
+        )
         self.apis = Apis(runtime)
         self.processor = self._make_processor(
             runtime,
@@ -230,11 +232,12 @@ class Broker:
             runtime, config.max_incremental_fetch_session_cache_slots, cache.topic_name
         )
         transactional = TransactionalProduce(replica_manager, self.coordinators.verifier)
+        leaders = CurrentLeaders(replica_manager, cache)
         return (
             ApiVersionsHandler(self.apis.supported, self.features),
             FeaturesHandler(self.features),
-            ProduceHandler(replica_manager, transactional),
-            FetchHandler(replica_manager, sessions, config.fetch_max_bytes),
+            ProduceHandler(replica_manager, transactional, leaders),
+            FetchHandler(replica_manager, sessions, leaders, config.fetch_max_bytes),
             ListOffsetsHandler(replica_manager),
             LeaderEpochHandler(replica_manager),
             MetadataHandler(

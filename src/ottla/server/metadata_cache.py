@@ -10,7 +10,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ottla.structs import NO_LEADER, BrokerEndPoints, Node, PartitionState, TopicPartition
+from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.structs import (
+    NO_EPOCH,
+    NO_LEADER,
+    NO_UUID,
+    BrokerEndPoints,
+    Node,
+    PartitionState,
+    TopicPartition,
+)
 
 
 @dataclass(slots=True)
@@ -85,9 +95,13 @@ class MetadataCache:
 
     def leader(self, topic_partition: TopicPartition) -> int:
         """The broker that leads the partition; NO_LEADER if none does, or there is no such one."""
+        return self.leader_and_epoch(topic_partition)[0]
+
+    def leader_and_epoch(self, topic_partition: TopicPartition) -> tuple[int, int]:
+        """The leader of the partition and the leader epoch; -1 where there is none."""
         topic = self._topics.get(topic_partition.topic)
         state = None if topic is None else topic.partitions.get(topic_partition.partition)
-        return NO_LEADER if state is None else state.leader
+        return (NO_LEADER, NO_EPOCH) if state is None else (state.leader, state.leader_epoch)
 
     def _forget(self, name: str) -> None:
         topic = self._topics.pop(name, None)
@@ -101,6 +115,37 @@ class MetadataCache:
         if topic is None or topic.topic_id != state.topic_id:
             self._forget(name)
             topic = self._topics[name] = TopicMetadata(name, state.topic_id)
-            self._names[state.topic_id] = name
+            if state.topic_id != NO_UUID:
+                self._names[state.topic_id] = name
         self.version += index not in topic.partitions
         topic.partitions[index] = state
+
+
+class CurrentLeaders:
+    """Says who leads a partition, to a client that asked another broker (KIP-951)."""
+
+    def __init__(self, replica_manager: ReplicaManager, cache: MetadataCache) -> None:
+        self._partitions = replica_manager.partitions
+        self._cache = cache
+
+    def find(
+        self,
+        topic_partition: TopicPartition,
+        listener_name: str,
+        endpoints: dict[int, NodeEndpoint],
+    ) -> LeaderIdAndEpoch:
+        """The leader and its epoch, -1 where unknown; it adds where clients reach the leader.
+
+        A replica here has heard of a new leader before the metadata of all partitions say so.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            leader, epoch = partition.leader, partition.leader_epoch
+        else:
+            leader, epoch = self._cache.leader_and_epoch(topic_partition)
+        node = self._cache.node(leader, listener_name)
+        if node is not None:
+            endpoints[leader] = NodeEndpoint(
+                node_id=leader, host=node.host, port=node.port, rack=node.rack
+            )
+        return LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)

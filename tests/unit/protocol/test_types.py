@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.protocol.fetch import LeaderIdAndEpoch
+from ottla.protocol.produce import LeaderIdAndEpoch
 from ottla.protocol.types import EVERY, NONE, Array, Int32, String, Uuid, Versions, field
 from ottla.structs import NO_UUID
 

@@ -31,6 +31,7 @@ from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.fetch import FetchHandler
 from ottla.server.handlers.leader_epoch import LeaderEpochHandler
 from ottla.server.handlers.list_offsets import ListOffsetsHandler
+from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import LeaderAndIsr, Node, PartitionState, TopicPartition
 from ottla.testing import MemoryDisk, mock_runtime
 from ottla.testing.runtime import MockRuntime
@@ -47,6 +48,7 @@ class Answering:
         self.request_class = request_class
         self.api_version = api_version
         self.client_id = "follower"
+        self.listener_name = "PLAINTEXT"
         self.connection = SimpleNamespace(id="follower")
         self.future = future
 
@@ -154,14 +156,17 @@ class ReplicaBroker:
         self.log_manager = LogManager(self.runtime, self.config, lambda topic: settings)
         self.log_manager.acquire()
         shared.scheduler.run(self.log_manager.startup())
-        self.manager = ReplicaManager(self.runtime, self.log_manager, broker_id)
+        self.manager = ReplicaManager(
+            self.runtime, self.log_manager, broker_id, world.states.__contains__
+        )
         self.manager.join_cluster(
             Cluster(IsrOverWorld(world), self.connect, world.live_brokers, lambda: epoch)
         )
         self.manager.startup()
+        leaders = CurrentLeaders(self.manager, MetadataCache("cluster"))
         sessions = FetchSessionCache(self.runtime, 100, world.topic_names.get)
         families = (
-            FetchHandler(self.manager, sessions, self.config.fetch_max_bytes),
+            FetchHandler(self.manager, sessions, leaders, self.config.fetch_max_bytes),
             LeaderEpochHandler(self.manager),
             ListOffsetsHandler(self.manager),
         )

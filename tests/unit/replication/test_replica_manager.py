@@ -34,6 +34,8 @@ BROKER = 3
 TOPIC_ID = UUID(int=5)
 FIRST = TopicPartition("t", 0)
 SECOND = TopicPartition("t", 1)
+ELSEWHERE = TopicPartition("t", 3)
+"""A partition of which this broker has no replica."""
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def manager(runtime):
     log_manager = LogManager(runtime, config, lambda topic: TopicConfig.of(config, {}))
     log_manager.acquire()
     log_manager.claim(BROKER, "cluster")
-    manager = ReplicaManager(runtime, log_manager, BROKER)
+    manager = ReplicaManager(runtime, log_manager, BROKER, {ELSEWHERE}.__contains__)
     manager.become_leader_or_follower([led(FIRST), led(SECOND)], {})
     return manager
 
@@ -120,6 +122,20 @@ def test_an_unknown_partition_is_refused_alone(manager):
 
     assert answers[0][unknown].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert answers[0][FIRST].error is ErrorCode.NONE
+
+
+def test_partition_without_a_replica_here_is_refused_as_that_of_another_leader(manager):
+    """Clients were told that there is no such partition, and did not ask where it is."""
+    error = append(manager, batch(b"x"), topic_partition=ELSEWHERE).error
+    (fetched,) = fetch(manager, 0, 0, 0, 0, max_wait_ms=500)  # it does not wait
+    looked_up = manager.fetch_offset(ELSEWHERE, -1, IsolationLevel.READ_UNCOMMITTED, -1)
+    deleted = []
+    manager.delete_records(1_000, {ELSEWHERE: 0}, deleted.append)
+
+    assert error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetched[ELSEWHERE].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert looked_up.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert deleted[0][ELSEWHERE].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_clients_do_not_write_to_internal_topics(manager):
@@ -356,7 +372,7 @@ def test_partition_in_a_failed_directory_is_not_deleted(manager):
 def test_log_of_a_topic_that_was_made_again_meanwhile_is_put_away(manager, runtime):
     """The broker was away when the topic was deleted and created; the new one begins empty."""
     append(manager, batch(b"old"))
-    again = ReplicaManager(runtime, manager.log_manager, BROKER)
+    again = ReplicaManager(runtime, manager.log_manager, BROKER, lambda partition: True)
     state = led(FIRST, epoch=0)._replace(topic_id=UUID(int=2), is_new=False)
 
     assert again.become_leader_or_follower([state], {}) == {FIRST: ErrorCode.NONE}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from uuid import UUID
 
-from ottla.server.metadata_cache import MetadataCache
+from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
+from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import (
     BrokerEndPoints,
     EndPoint,
@@ -99,3 +101,38 @@ def test_version_grows_when_topics_or_partitions_come_and_go():
     versions.append(cache.version)
 
     assert versions == sorted(set(versions))
+
+
+def test_topic_without_an_id_is_found_by_name_only():
+    """The id of no topic was that of the last such topic, and a fetch by id read that one."""
+    cache = cache_with(state("old", 0, topic_id=0))
+
+    assert cache.topic_name(UUID(int=0)) is None
+    assert cache.contains(TopicPartition("old", 0))
+
+
+def found_leader(partition, listener="CLIENT", here=()):
+    """What a client of a listener is told; of the replicas here we know who leads."""
+    cache = cache_with(state("a", 0), state("a", 1, leader=1))
+    endpoints = {}
+    leaders = CurrentLeaders(SimpleNamespace(partitions=dict(here)), cache)
+    return leaders.find(TopicPartition("a", partition), listener, endpoints), endpoints
+
+
+def test_current_leader_is_named_as_the_listener_reaches_it():
+    """A leader without such a listener has an id only; of an unknown partition all is unknown."""
+    outside = NodeEndpoint(node_id=0, host="outside", port=19092)
+
+    assert found_leader(0) == (LeaderIdAndEpoch(leader_id=0, leader_epoch=0), {0: outside})
+    assert found_leader(1) == (LeaderIdAndEpoch(leader_id=1, leader_epoch=0), {})
+    assert found_leader(2) == (LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1), {})
+
+
+def test_replica_knows_of_a_new_leader_before_the_metadata():
+    """The controller tells the replicas first."""
+    replica = SimpleNamespace(leader=1, leader_epoch=5)
+
+    leader, endpoints = found_leader(0, "PLAINTEXT", {TopicPartition("a", 0): replica})
+
+    assert leader == LeaderIdAndEpoch(leader_id=1, leader_epoch=5)
+    assert endpoints == {1: NodeEndpoint(node_id=1, host="here", port=9092)}

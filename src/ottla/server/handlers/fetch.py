@@ -5,14 +5,16 @@ fetch that finds fewer than min_bytes waits up to max_wait_ms in the purgatory.
 
 Version notes: v0-3 read message sets (`message_set_fetch`) · v4 isolation level · v5 log start
 offset · v7 fetch sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd · v11 rack · v12
-flexible · v13 topic ids (KIP-516) · v15 replica state (KIP-903) · v16 leader endpoints (KIP-951) ·
-v17 directory ids · v18 high watermark of a replica (KIP-1166; no follower of ours says it).
+flexible · v13 topic ids (KIP-516) · v15 replica state (KIP-903) · v16 current leader where another
+broker leads, or in another epoch (KIP-951) · v17 directory ids · v18 high watermark of a replica
+(KIP-1166; no follower of ours says it).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from ottla.errors import ErrorCode
 from ottla.network.request import RequestContext
@@ -26,6 +28,7 @@ from ottla.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
+from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.compression import CompressionType
 from ottla.replication.delayed_fetch import FetchResults
 from ottla.replication.exchange import (
@@ -47,6 +50,7 @@ from ottla.server.message_set_fetch import (
     MessageSetFetch,
     MessageSets,
 )
+from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import NO_EPOCH, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -54,6 +58,8 @@ logger = logging.getLogger(__name__)
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_RACK = 11
 FIRST_VERSION_WITH_REPLICA_STATE = 15
+FIRST_VERSION_WITH_LEADERS = 16
+ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NO_RECORDS = b""
 
 
@@ -61,10 +67,15 @@ class FetchHandler:
     """Reads through the replica manager, within fetch sessions."""
 
     def __init__(
-        self, replica_manager: ReplicaManager, sessions: FetchSessionCache, fetch_max_bytes: int
+        self,
+        replica_manager: ReplicaManager,
+        sessions: FetchSessionCache,
+        leaders: CurrentLeaders,
+        fetch_max_bytes: int,
     ) -> None:
         self.replica_manager = replica_manager
         self.sessions = sessions
+        self.leaders = leaders
         self.fetch_max_bytes = fetch_max_bytes
 
     def apis(self) -> Mapping[ApiKey, Handler]:
@@ -76,8 +87,18 @@ class FetchHandler:
             return FetchResponse(error_code=int(fetch.error), session_id=fetch.session_id)
 
         def respond(results: FetchResults) -> None:
-            topics = topic_responses(fetch.answer(results), context.api_version)
-            context.respond(FetchResponse(session_id=fetch.session_id, responses=topics))
+            endpoints: dict[int, NodeEndpoint] = {}
+            leader_of = partial(
+                self.leaders.find, listener_name=context.listener_name, endpoints=endpoints
+            )
+            topics = topic_responses(fetch.answer(results), context.api_version, leader_of)
+            context.respond(
+                FetchResponse(
+                    session_id=fetch.session_id,
+                    responses=topics,
+                    node_endpoints=list(endpoints.values()),
+                )
+            )
 
         params = fetch_params(body, context.api_version, self.fetch_max_bytes)
         if context.api_version < FIRST_VERSION_WITH_ZSTD:
@@ -198,9 +219,16 @@ def put_message_sets(topics: list[FetchableTopicResponse], message_sets: Message
 
 
 def topic_responses(
-    results: Iterable[tuple[FetchPartition, FetchPartitionResult]], api_version: int
+    results: Iterable[tuple[FetchPartition, FetchPartitionResult]],
+    api_version: int,
+    leader_of: Callable[[TopicPartition], LeaderIdAndEpoch] | None = None,
 ) -> list[FetchableTopicResponse]:
-    """The partitions of the answer, grouped by topic in the order they were read."""
+    """The partitions of the answer, grouped by topic in the order they were read.
+
+    A client that should ask another broker, or has missed an election, is told the leader.
+    """
+    if api_version < FIRST_VERSION_WITH_LEADERS:
+        leader_of = None
     uses_topic_ids = api_version > LAST_VERSION_WITH_NAMES
     topics: list[FetchableTopicResponse] = []
     current = None
@@ -217,17 +245,18 @@ def topic_responses(
             and name == unresolved_name(request.topic_id)
         ):
             error = ErrorCode.UNKNOWN_TOPIC_ID
-        topics[-1].partitions.append(
-            PartitionData(
-                partition_index=request.topic_partition.partition,
-                error_code=int(error),
-                high_watermark=result.high_watermark,
-                last_stable_offset=result.last_stable_offset,
-                log_start_offset=result.log_start_offset,
-                diverging_epoch=diverging_epoch(result),
-                aborted_transactions=aborted_transactions(result),
-                preferred_read_replica=result.preferred_read_replica,
-                records=result.records if result.records is not None else NO_RECORDS,
-            )
+        data = PartitionData(
+            partition_index=request.topic_partition.partition,
+            error_code=int(error),
+            high_watermark=result.high_watermark,
+            last_stable_offset=result.last_stable_offset,
+            log_start_offset=result.log_start_offset,
+            diverging_epoch=diverging_epoch(result),
+            aborted_transactions=aborted_transactions(result),
+            preferred_read_replica=result.preferred_read_replica,
+            records=result.records if result.records is not None else NO_RECORDS,
         )
+        if leader_of is not None and error in ERRORS_WITH_LEADER:
+            data.current_leader = leader_of(request.topic_partition)
+        topics[-1].partitions.append(data)
     return topics

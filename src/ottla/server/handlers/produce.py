@@ -5,8 +5,8 @@ offset and leader epoch in place, and never looks at single records unless the t
 With acks=0 nothing is answered, and an error closes the connection, for it is the only sign left.
 
 Version notes: v0-2 message sets, each stored as one batch · v3 record batches · v7 zstd (KIP-110)
-· v8 record errors (KIP-467) · v9 flexible · v10 current leader in the answer (KIP-951) · v11-12
-as v10, but in transactions (KIP-890).
+· v8 record errors (KIP-467) · v9 flexible · v10 current leader where another broker leads
+(KIP-951) · v11-12 as v10, but in transactions (KIP-890).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ottla.network.request import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.produce import (
     BatchIndexAndErrorMessage,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -37,10 +38,12 @@ from ottla.replication.exchange import (
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.apis import Handler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
+from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import TopicPartition
 
 FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_LEADERS = 10
 BATCH_LENGTH = Struct(">8xi")
 ATTRIBUTES = Struct(">21xh")
 CODEC_MASK = 0x07
@@ -50,10 +53,14 @@ class ProduceHandler:
     """Appends through the replica manager."""
 
     def __init__(
-        self, replica_manager: ReplicaManager, transactional: TransactionalProduce
+        self,
+        replica_manager: ReplicaManager,
+        transactional: TransactionalProduce,
+        leaders: CurrentLeaders,
     ) -> None:
         self.replica_manager = replica_manager
         self.transactional = transactional
+        self.leaders = leaders
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {ApiKey.PRODUCE: self.handle_produce}
@@ -76,7 +83,7 @@ class ProduceHandler:
                     entries[topic_partition] = records
 
         def respond(appended: AppendResults) -> None:
-            answer(context, body, {**refused, **appended} if refused else appended)
+            answer(context, body, {**refused, **appended} if refused else appended, self.leaders)
 
         if body.transactional_id is None:
             operation = self.replica_manager.append_records(
@@ -134,7 +141,9 @@ def refuse_records(records: memoryview | None, api_version: int) -> PartitionApp
     return None
 
 
-def answer(context: RequestContext, body: ProduceRequest, results: AppendResults) -> None:
+def answer(
+    context: RequestContext, body: ProduceRequest, results: AppendResults, leaders: CurrentLeaders
+) -> None:
     """Answer in the order of the request; acks=0 has no answer."""
     if body.acks == ACKS_NONE:
         failed = [tp for tp, result in results.items() if result.error is not ErrorCode.NONE]
@@ -144,22 +153,22 @@ def answer(context: RequestContext, body: ProduceRequest, results: AppendResults
         else:
             context.no_response()
         return
-    context.respond(
-        ProduceResponse(
-            responses=[
-                TopicProduceResponse(
-                    name=topic.name,
-                    partition_responses=[
-                        partition_response(
-                            data.index, results[TopicPartition(topic.name, data.index)]
-                        )
-                        for data in topic.partition_data
-                    ],
-                )
-                for topic in body.topic_data
-            ]
-        )
-    )
+    names_leaders = context.api_version >= FIRST_VERSION_WITH_LEADERS
+    endpoints: dict[int, NodeEndpoint] = {}
+    response = ProduceResponse()
+    for topic in body.topic_data:
+        answered = TopicProduceResponse(name=topic.name)
+        for data in topic.partition_data:
+            topic_partition = TopicPartition(topic.name, data.index)
+            result = results[topic_partition]
+            line = partition_response(data.index, result)
+            if names_leaders and result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                listener = context.listener_name
+                line.current_leader = leaders.find(topic_partition, listener, endpoints)
+            answered.partition_responses.append(line)
+        response.responses.append(answered)
+    response.node_endpoints.extend(endpoints.values())
+    context.respond(response)
 
 
 def partition_response(index: int, result: PartitionAppendResult) -> PartitionProduceResponse:

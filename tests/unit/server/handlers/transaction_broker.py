@@ -27,7 +27,7 @@ from ottla.server.coordinators import Coordinators
 from ottla.server.handlers.produce import ProduceHandler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.server.local_channel import LocalBrokerChannel
-from ottla.server.metadata_cache import MetadataCache
+from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import (
     NO_UUID,
     BrokerEndPoints,
@@ -86,8 +86,8 @@ class TransactionBroker:
         self.log_manager = LogManager(runtime, self.config, lambda topic: topic_config)
         self.log_manager.acquire()
         runtime.scheduler.run(self.log_manager.startup())
-        self.replica_manager = ReplicaManager(runtime, self.log_manager, 1)
         self.cache = MetadataCache("cluster")
+        self.replica_manager = ReplicaManager(runtime, self.log_manager, 1, self.cache.contains)
         self.coordinators = Coordinators(
             runtime, self.config, self.replica_manager, self.cache, self.ids
         )
@@ -95,6 +95,7 @@ class TransactionBroker:
         self.produce_handler = ProduceHandler(
             self.replica_manager,
             TransactionalProduce(self.replica_manager, self.coordinators.verifier),
+            CurrentLeaders(self.replica_manager, self.cache),
         )
         self.handlers = {
             key: entry[0] if isinstance(entry, tuple) else entry
