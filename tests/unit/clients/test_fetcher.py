@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from consumer_world import ConsumerWorld
-from mock_kafka import HANG_UP
+from mock_kafka import HANG_UP, Later, MockBroker
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import AbortedTransaction, FetchRequest
@@ -112,6 +112,26 @@ def test_error_that_stays_is_raised(world, cluster):
     with pytest.raises(KafkaError, match="fetch of pages-0: Not authorized"):
         world.poll()
     assert world.values() == ["a"]
+
+
+def test_replica_whose_broker_is_not_known_yet_is_read_with_fresh_metadata(world, cluster):
+    """The leader named it at once with each fetch, 200 times a second until metadata were old."""
+
+    def prefer_broker_1(request, version):
+        response = world.fetched(request, {})
+        data = response.responses[0].partitions[0]
+        data.records, data.preferred_read_replica = b"", 1
+        return Later(5, response)
+
+    cluster[0].on(FetchRequest, prefer_broker_1)
+    world.write("a")
+    assert world.values(2_000) == []
+    assert len(cluster[0].sent(FetchRequest)) <= 21
+
+    cluster.brokers[1] = MockBroker(cluster, 1)
+    cluster[1].on(FetchRequest, world.fetch)
+    cluster.leaders["pages", 0] = 0
+    assert world.values(3_000) == ["a"]
 
 
 def test_offset_out_of_range_begins_anew(world):

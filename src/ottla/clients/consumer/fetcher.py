@@ -323,7 +323,7 @@ class Fetcher:
             state.high_watermark = data.high_watermark
             state.log_start_offset = data.log_start_offset
             if data.preferred_read_replica != NO_REPLICA:
-                state.read_replica = data.preferred_read_replica
+                self._prefer(state, data.preferred_read_replica)
             if data.records:
                 self._on_records(state, data)
         elif error is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -337,6 +337,17 @@ class Fetcher:
             self._pause_fetching(state)
             text = f"fetch of {state.topic_partition}: {error.sentence}"
             self._tell(state, KafkaError.of(error, text))
+
+    def _prefer(self, state: PartitionState, broker_id: int) -> None:
+        """Fetch from another replica than the leader, once the metadata name its broker (KIP-392).
+
+        Until then the leader would answer with the same replica at once, again and again.
+        """
+        if broker_id in self._metadata.cluster.nodes:
+            state.read_replica = broker_id
+        else:
+            self._pause_fetching(state)
+            self._metadata.request_update()
 
     def _tell(self, state: PartitionState, error: KafkaError) -> None:
         """The application shall have the error: one of each position, until it polls."""
