@@ -10,7 +10,7 @@ from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Deadline
-from ottla.protocol.metadata import MetadataRequest
+from ottla.protocol.metadata import MetadataRequest, MetadataResponse
 from ottla.structs import TopicPartition
 
 PARTITION = TopicPartition("pages", 0)
@@ -47,6 +47,26 @@ def test_topic_is_waited_for(runtime, cluster, metadata):
 
     assert list(info.partitions) == [0]
     assert 700 <= runtime.clock.monotonic_ms() < 2000
+
+
+def test_answer_that_is_an_error_is_not_taken_for_an_empty_cluster(
+    runtime, cluster, metadata, monkeypatch
+):
+    """Version 13 may say that the client must ask elsewhere (KIP-1102): it asks again."""
+    works, errors = cluster.metadata, [ErrorCode.REBOOTSTRAP_REQUIRED]
+
+    def answer(request):
+        return MetadataResponse(error_code=int(errors.pop())) if errors else works(request)
+
+    monkeypatch.setattr(cluster, "metadata", answer)
+    known = []
+    metadata.on_update = known.append
+    info = runtime.scheduler.run(metadata.topic("pages", Deadline(runtime.clock, 5000)))
+
+    assert list(info.partitions) == [0, 1]
+    assert not errors
+    assert asked(cluster) == 2
+    assert [len(each.nodes) for each in known] == [len(cluster.brokers)]
 
 
 def test_topic_that_does_not_come_is_given_up(runtime, metadata):

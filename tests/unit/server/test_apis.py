@@ -168,6 +168,15 @@ def test_an_error_without_a_place_in_the_answer_closes(apis, connection, caplog)
     assert "UNKNOWN_SERVER_ERROR" in connection.closed
 
 
+def test_an_error_of_metadata_is_answered_where_there_is_a_place(apis, connection):
+    """Version 13 has one for the whole request (KIP-1102)."""
+    apis.register(Family(ApiKey.METADATA, raising(ZeroDivisionError("oh"))))
+
+    answer = ask(apis, connection, MetadataRequest(topics=None), 13)
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert connection.closed is None
+
+
 def test_a_coroutine_answers_when_it_is_done(connection):
     """A handler may wait for the registry; its answer is sent then."""
 
