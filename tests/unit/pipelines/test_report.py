@@ -126,6 +126,12 @@ def test_events_cannot_write_into_the_page(html):
     assert "\x00" not in html
 
 
+def test_page_follows_the_colours_of_the_system(html):
+    """Dark where the reader's system is; plots, whose letters are dark, keep a light ground."""
+    assert "@media (prefers-color-scheme: dark)" in html
+    assert ".plot svg { background: #ffffff" in html
+
+
 def test_empty_run_is_a_page_too():
     """Nothing to plot, and the table says so."""
     page = Page(render(report()))

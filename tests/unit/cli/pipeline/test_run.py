@@ -1,0 +1,21 @@
+"""What the report of a pipeline counts at its top."""
+
+from __future__ import annotations
+
+from ottla.cli.pipeline.run import Outcome, cards, unparsed
+from ottla.pipelines.progress import Tally
+from ottla.pipelines.registry import load_pipeline
+from ottla.pipelines.tables import Table
+
+
+def test_lines_that_did_not_parse_are_counted_though_they_have_rows():
+    """The card said 0 above a table with one of them: only the sources' failures were counted."""
+    pipeline = load_pipeline("web_traffic")
+    completeness = Table(["malformed"], [{"malformed": 1}])
+    tables = dict.fromkeys((section.name for section in pipeline.sections), Table([], []))
+
+    count = unparsed(pipeline, tables | {pipeline.sections[-1].name: completeness})
+
+    shown = {card.label: card for card in cards(Tally(), Outcome(), count)}
+    assert (shown["did not parse"].value, shown["did not parse"].is_good) == (1, False)
+    assert cards(Tally(), Outcome(), 0)[1].is_good is None
