@@ -7,6 +7,8 @@ import signal
 
 import pytest
 
+from ottla import Producer
+
 LIMIT_S = 120
 PATIENCE_MS = (1500, 6000, 24_000)
 """How long nothing may come; the longer ones are for machines that have much else to do."""
@@ -157,6 +159,21 @@ def test_misspelled_topic_is_not_created_by_reading(ottla, fails, run, broker, n
     assert f"topic '{wrong}' does not exist; did you mean {narrow}" in done.stderr
     assert wrong not in ottla("topics", "--list").stdout.splitlines()
     assert ottla("consumer-groups", "--list").stdout.count("console-consumer-") == 0
+
+
+def test_tail_passes_over_the_markers_at_the_end_of_a_log(ottla, broker, narrow):
+    """The last offset is the marker of a transaction, in front of which the records are."""
+    settings = {"transactional_id": f"{narrow}-tail"}
+    with Producer(broker.bootstrap_servers, **settings) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for number in range(4):
+            producer.send(narrow, str(number))
+        producer.commit_transaction()
+
+    lines = ottla("tail", narrow, "-n", 2).stdout.splitlines()
+
+    assert [line.split()[-2:] for line in lines] == [["0:2", "2"], ["0:3", "3"]]
 
 
 def test_prompt_is_shown_to_people_only(start, broker, topic):
