@@ -79,7 +79,7 @@ class CommittedReader:
 class CopierProcess:
     """One copier under its transactional id: however it ends, it is started again.
 
-    It may be killed, and end itself by SIGALRM where its library hangs; other ends are crashes.
+    It may be killed; other ends are crashes.
     """
 
     def __init__(self, program: Sequence[str], *words: str) -> None:
@@ -88,7 +88,6 @@ class CopierProcess:
         self.said: list[dict[str, object]] = []
         self.starts = 0
         self.crashes = 0
-        self.hangs = 0
         self.errors = ""
         self._is_over = False
         self._process: subprocess.Popen[str] | None = None
@@ -110,8 +109,7 @@ class CopierProcess:
                     if line.endswith("\n"):  # one that is killed may leave half a line
                         self.said.append(json.loads(line))
                 self.errors += self._process.stderr.read()
-            self.hangs += self._process.returncode == -signal.SIGALRM
-            self.crashes += self._process.returncode not in (-signal.SIGKILL, -signal.SIGALRM)
+            self.crashes += self._process.returncode != -signal.SIGKILL
 
     def kill(self) -> None:
         if self._process is not None:
@@ -238,15 +236,14 @@ class CopyJob:
         """What the copiers have said last."""
         lines = [f"{self.reader.count} of {self.written} copied: {self.reader.next}"]
         for copier in self.copiers:
-            counts = f"{copier.starts} starts, {copier.hangs} hangs"
-            lines += [f"{copier.words[0]}, {counts}: {copier.said[-6:]}"]
+            lines += [f"{copier.words[0]}, {copier.starts} starts: {copier.said[-6:]}"]
             lines += [copier.errors[-1500:]]
         return "\n".join(lines)
 
     def summary(self) -> str:
         """How much has happened."""
         each = [
-            f"{copier.words[0]}: {copier.starts} starts, {copier.hangs} hangs, "
+            f"{copier.words[0]}: {copier.starts} starts, "
             f"{len(copier.all('copied'))} commits, "
             f"{len(copier.all('aborted'))} aborts, {len(copier.all('refused'))} refusals"
             for copier in self.copiers

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from cluster_load import LIMIT_S, QUIET, SteadyLoad, read_numbers, until
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from coordinator_places import OFFSETS, TRANSACTIONS, coordinator
 
 
@@ -95,3 +96,44 @@ def test_transactions_go_on_with_another_coordinator(cluster, view, unique):
             **{"isolation.level": "read_committed"},
         )
         assert read == committed
+
+
+def test_offsets_of_a_transaction_do_not_wait_for_a_dead_coordinator(cluster, view, unique):
+    """librdkafka's send_offsets_to_transaction ends, where it closes idle connections (F39).
+
+    Without that setting it waits for a broker that its metadata have dropped: minutes.
+    """
+    topic, group = unique("offsets"), unique("group")
+    view.create(topic, partitions=1)
+    client = {"bootstrap.servers": cluster.bootstrap_servers, **QUIET}
+    consumer = Consumer({**client, "group.id": group})
+    producer = Producer({**client, "transactional.id": group, "connections.max.idle.ms": 1000})
+    producer.init_transactions(LIMIT_S)
+
+    def copy_one(offset: int) -> None:
+        offsets = [TopicPartition(topic, 0, offset)]
+        membership = consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction(offsets, membership, LIMIT_S)
+        producer.commit_transaction(LIMIT_S)
+
+    producer.begin_transaction()
+    copy_one(1)
+    producer.begin_transaction()
+    dead = coordinator(view, OFFSETS, group)
+    cluster.kill_broker(dead)
+    until(lambda: has_dropped(producer, dead), "the producer's metadata drop the broker")
+    second = threading.Thread(target=copy_one, args=[2], daemon=True)
+    second.start()
+    second.join(LIMIT_S)
+
+    assert not second.is_alive(), "send_offsets_to_transaction hangs"
+    assert consumer.committed([TopicPartition(topic, 0)], LIMIT_S)[0].offset == 2
+    consumer.close()
+
+
+def has_dropped(producer: Producer, broker_id: int) -> bool:
+    """Whether the metadata that a producer reads now are without a broker."""
+    try:
+        return broker_id not in producer.list_topics(timeout=LIMIT_S).brokers
+    except KafkaException:  # it has asked the dead one
+        return False
