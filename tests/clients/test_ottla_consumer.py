@@ -67,6 +67,42 @@ def test_iteration_gives_records_one_by_one(broker, topic):
         assert len(list(consumer.records(idle_timeout_ms=300))) == 90
 
 
+def test_consumer_knows_how_far_it_is_behind(broker, topic):
+    """High watermark and lag come with each fetch; the end of the log is asked for (Q15)."""
+    partition = TopicPartition(topic, 0)
+    with consumer_of(broker, max_poll_records=7) as consumer:
+        consumer.assign([partition])
+        assert consumer.high_watermark(partition) is None
+        assert consumer.current_lag(partition) is None
+        count = len(read(consumer, 1))
+        assert consumer.high_watermark(partition) == 100
+        assert consumer.current_lag(partition) == 100 - count
+        consumer.seek_to_end([partition])
+        assert consumer.position(partition) == 100
+        assert consumer.current_lag(partition) == 0
+        assert consumer.log_end_offsets([partition]) == {partition: 100}
+
+
+def test_open_transaction_is_in_the_log_and_not_in_what_may_be_read(broker, topic, unique):
+    """A reader of committed records lags behind the last stable offset, not behind the log."""
+    partition = TopicPartition(topic, 0)
+    with (
+        Producer(broker.bootstrap_servers, transactional_id=unique("open")) as producer,
+        consumer_of(broker, isolation_level="read_committed") as consumer,
+    ):
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"open", partition=0).result(LIMIT_SECONDS)
+        consumer.assign([partition])
+        read(consumer, 100)
+
+        assert consumer.high_watermark(partition) == 101
+        assert consumer.current_lag(partition) == 0
+        assert consumer.end_offsets([partition]) == {partition: 100}
+        assert consumer.log_end_offsets([partition]) == {partition: 101}
+        producer.abort_transaction()
+
+
 def test_seek_moves_the_position(broker, topic):
     """To an offset, to the beginning and to the end; what was fetched before is forgotten."""
     (partition,) = partitions_of(topic, 0)

@@ -52,6 +52,19 @@ class Cluster:
         topic = self.topics.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
+    def partitions_for_topic(self, topic: str) -> list[PartitionInfo]:
+        """The partitions of a topic by number; none if the topic is not known."""
+        info = self.topics.get(topic)
+        return [] if info is None else [info.partitions[index] for index in sorted(info.partitions)]
+
+    def available_partitions_for_topic(self, topic: str) -> list[PartitionInfo]:
+        """Those partitions of a topic that have a leader just now."""
+        return [each for each in self.partitions_for_topic(topic) if each.leader != NO_LEADER]
+
+    def partition_count_for_topic(self, topic: str) -> int:
+        """How many partitions a topic has; 0 if it is not known."""
+        return len(self.partitions_for_topic(topic))
+
     def leader(self, topic_partition: TopicPartition) -> int:
         """The id of the leader's node, -1 if there is none or it is not known."""
         partition = self.partition(topic_partition)

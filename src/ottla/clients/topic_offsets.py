@@ -21,6 +21,7 @@ from ottla.structs import NO_EPOCH, TopicPartition
 V = TypeVar("V")
 
 CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2
 NO_OFFSET = -1
 FIRST_VERSION = 1
 FIRST_VERSION_WITH_ISOLATION = 2
@@ -75,14 +76,19 @@ async def list_offsets(
     metadata: Metadata,
     timestamps: Mapping[TopicPartition, int],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    replica_id: int = CONSUMER_REPLICA_ID,
 ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
-    """The offset or the error of each partition, asked for once."""
+    """The offset or the error of each partition, asked for once.
+
+    With DEBUGGING_REPLICA_ID the latest offset is the end of the leader's log, committed or not.
+    """
 
     async def ask(
         leader: int, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
+        request = ListOffsetsRequest(replica_id=replica_id)
         wanted = {partition: timestamps[partition] for partition in partitions}
-        return await _ask_leader(client, metadata, leader, wanted, isolation)
+        return await _ask_leader(client, metadata, leader, wanted, isolation, request)
 
     return await ask_leaders(metadata, timestamps, ask)
 
@@ -135,8 +141,8 @@ async def _ask_leader(
     leader: int,
     timestamps: Mapping[TopicPartition, int],
     isolation: IsolationLevel,
+    request: ListOffsetsRequest,
 ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
-    request = ListOffsetsRequest(replica_id=CONSUMER_REPLICA_ID)
     low = FIRST_VERSION
     if isolation is IsolationLevel.READ_COMMITTED:
         request.isolation_level = isolation

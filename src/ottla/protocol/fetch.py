@@ -24,6 +24,8 @@ FIRST_VERSION_OF_CONSUMERS: Final = 4
 """What is older answers with message sets, and knows no aborted transactions."""
 FIRST_VERSION_WITH_FETCHED_EPOCH: Final = 12
 """A leader is told the epoch of the last record, and says where the logs part (KIP-595)."""
+LAST_VERSION_OF_LEADERS: Final = 10
+"""In what is newer a consumer names its rack, and followers answer it as well (KIP-392)."""
 LAST_VERSION_WITH_NAMES: Final = 12
 """What is newer names topics by their ids alone (KIP-516)."""
 

@@ -242,9 +242,12 @@ class Partition:
         current_leader_epoch: int = NO_EPOCH,
         replica_id: int = CONSUMER_REPLICA_ID,
     ) -> OffsetResult:
-        """The first record at or after a time; -1 asks for the end, as far as it is readable."""
+        """The first record at or after a time; -1 asks for the end, as far as it is readable.
+
+        Replicas, and with replica id -2 tools, are told the end of the log.
+        """
         self.check_leader_epoch(current_leader_epoch)
-        if replica_id > CONSUMER_REPLICA_ID:
+        if replica_id != CONSUMER_REPLICA_ID:
             end = self.log.log_end_offset
         elif isolation is IsolationLevel.READ_COMMITTED:
             end = self.last_stable_offset
@@ -263,7 +266,7 @@ class Partition:
         """A new leader does not know at once how far its predecessor had committed (KIP-207)."""
         leading = self.leading
         if (
-            replica_id <= CONSUMER_REPLICA_ID
+            replica_id == CONSUMER_REPLICA_ID
             and leading is not None
             and self.high_watermark < leading.epoch_start_offset
         ):

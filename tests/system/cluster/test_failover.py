@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from cluster_load import SteadyLoad, until
 from confluent_kafka.admin import NewTopic
 
+from ottla.clients.legacy import FetchRequest, SimpleConsumer
+from ottla.errors import ErrorCode
+
 BROKERS = [1, 2, 3]
 
 
@@ -41,6 +44,18 @@ def test_stopped_leader_hands_over(cluster, view, unique):
         assert "is stopping" in said
         assert "others will be elected" not in said
     load.check()
+
+
+def test_simple_consumer_is_answered_by_the_leader_alone(cluster, view, unique):
+    """Followers answered it as well, and the page said that they do not."""
+    topic = unique("simple")
+    view.create(topic)
+    leader = view.leaders(topic)[0]
+    for broker_id in BROKERS:
+        with SimpleConsumer("127.0.0.1", cluster.brokers[broker_id].port) as consumer:
+            answer = consumer.fetch(FetchRequest(topic, 0, 0))
+            refusal = ErrorCode.NONE if broker_id == leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert answer.error_code == refusal
 
 
 def test_topic_with_a_replica_on_each_broker_needs_them_all(cluster, view, unique):

@@ -303,8 +303,11 @@ def test_producers_send_at_once_and_by_a_queue(shared):
         "queue.size": 1000,
     }
     with Producer(config) as producer:
-        for number in range(5000):
+        for number in range(4900):
             producer.send(ProducerData("async", None, [f"v{number}"]))
+        producer.send([ProducerData("async", None, [f"v{n}"]) for n in range(4900, 5000)])
+        with pytest.raises(TypeError, match="'v' is a str: it must be ProducerData"):
+            producer.send(["v"])
     assert producer.failed_count == 0
 
     with SimpleConsumer("127.0.0.1", shared.broker.port) as consumer:

@@ -18,6 +18,8 @@ from ottla.clients.consumer.consumer_core import ConsumerCore, WakeupError
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.rebalance import RebalanceEvent, RebalanceKind, RebalanceListener
 from ottla.clients.topic_offsets import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
     NO_OFFSET,
     ListOffsetsResult,
     OffsetAndMetadata,
@@ -183,6 +185,20 @@ class Consumer(ClosedOnExit):
         with self._alone():
             return self._run(self._core.position(partition, self._deadline(timeout_ms)), timeout_ms)
 
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """Up to where the partition was committed as of the last fetch; None before the first."""
+        with self._alone():
+            return self._run(self._core.high_watermark(partition))
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """How far the position is behind what may be read; None where unknown yet (KIP-695).
+
+        What may be read ends at the high watermark, with isolation.level=read_committed at the
+        last stable offset, both as of the last fetch.
+        """
+        with self._alone():
+            return self._run(self._core.current_lag(partition))
+
     def seek(self, partition: TopicPartition, offset: OffsetAndMetadata | int) -> None:
         """Go on at `offset`; whether it is in the log shows when it is read.
 
@@ -215,6 +231,14 @@ class Consumer(ClosedOnExit):
     ) -> dict[TopicPartition, int]:
         """The offsets that the next records will get."""
         found = self._list(dict.fromkeys(partitions, int(OffsetSpec.LATEST)), timeout_ms)
+        return {partition: result.offset for partition, result in found.items()}
+
+    def log_end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The ends of the leaders' logs; what is not replicated or not committed yet counts."""
+        wanted = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
+        found = self._list(wanted, timeout_ms, DEBUGGING_REPLICA_ID)
         return {partition: result.offset for partition, result in found.items()}
 
     def offsets_for_times(
@@ -358,11 +382,14 @@ class Consumer(ClosedOnExit):
             event.tell(subscriptions.listener)
 
     def _list(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        timeout_ms: int | None,
+        replica_id: int = CONSUMER_REPLICA_ID,
     ) -> dict[TopicPartition, ListOffsetsResult]:
         with self._alone():
             wanted = {TopicPartition(*p): int(timestamp) for p, timestamp in timestamps.items()}
-            call = self._core.list_offsets(wanted, self._deadline(timeout_ms))
+            call = self._core.list_offsets(wanted, self._deadline(timeout_ms), replica_id)
             return checked(self._run(call, timeout_ms))
 
     def _begin_commit(

@@ -24,6 +24,7 @@ from ottla.clients.network_client import NetworkClient
 from ottla.clients.retrying import Retrying
 from ottla.clients.serialization import deserializer_of
 from ottla.clients.topic_offsets import (
+    CONSUMER_REPLICA_ID,
     IsolationLevel,
     ListOffsetsResult,
     OffsetAndMetadata,
@@ -316,6 +317,21 @@ class ConsumerCore:
             membership = group.member.membership
         return ConsumerGroupMetadata(group.link.group_id, membership)
 
+    async def high_watermark(self, partition: TopicPartition) -> int | None:
+        """As of the last fetch; None before the first one."""
+        return self.subscriptions.state(partition).high_watermark
+
+    async def current_lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets the position is behind the last one that may be read; None: unknown."""
+        state = self.subscriptions.state(partition)
+        is_committed = IsolationLevel.of(self.config.isolation_level) is (
+            IsolationLevel.READ_COMMITTED
+        )
+        end = state.last_stable_offset if is_committed else state.high_watermark
+        if end is None or state.position is None:
+            return None
+        return max(0, end - self.unread().get(state.topic_partition, state.position))
+
     async def position(self, partition: TopicPartition, deadline: Deadline) -> int:
         """The offset of the next record, found first if it has to be."""
         state = self.subscriptions.state(partition)
@@ -342,7 +358,10 @@ class ConsumerCore:
         self.fetcher.send_fetches()
 
     async def list_offsets(
-        self, timestamps: Mapping[TopicPartition, int], deadline: Deadline
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        deadline: Deadline,
+        replica_id: int = CONSUMER_REPLICA_ID,
     ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
         """The offsets that belong to timestamps, of any partitions."""
         isolation = IsolationLevel.of(self.config.isolation_level)
@@ -353,7 +372,7 @@ class ConsumerCore:
             for topic in {partition.topic for partition in pending}:
                 await self.topic_partitions(topic, limit)
             wanted = {partition: timestamps[partition] for partition in pending}
-            return await list_offsets(self.client, self.metadata, wanted, isolation)
+            return await list_offsets(self.client, self.metadata, wanted, isolation, replica_id)
 
         return await self._retrying.for_each(timestamps, attempt, deadline)
 

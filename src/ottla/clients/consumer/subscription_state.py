@@ -39,6 +39,7 @@ class PartitionState:
         "generation",
         "high_watermark",
         "is_paused",
+        "last_stable_offset",
         "leader_epoch",
         "log_start_offset",
         "outdated_since_ms",
@@ -65,6 +66,7 @@ class PartitionState:
         self.consumed = 0  # those of them that were read; counted by who reads
         self.retry_at_ms = 0
         self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
         self.read_replica = NO_REPLICA  # the broker to fetch from, if it is not the leader
 

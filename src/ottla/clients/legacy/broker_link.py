@@ -10,7 +10,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION, NodeConnection
 from ottla.protocol.fetch import (
     FIRST_VERSION_OF_CONSUMERS,
-    LAST_VERSION_WITH_NAMES,
+    LAST_VERSION_OF_LEADERS,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -88,7 +88,10 @@ class BrokerLink:
     async def fetch(
         self, wanted: dict[TopicPartition, tuple[int, int]], max_wait_ms: int, min_bytes: int
     ) -> dict[TopicPartition, Any]:
-        """Offset and most bytes of each partition in; Kafka's PartitionData out."""
+        """Offset and most bytes of each partition in; Kafka's PartitionData out.
+
+        Only the leader of a partition answers, as it did in the design of 0.7.
+        """
         request = FetchRequest(
             replica_id=CONSUMER_REPLICA_ID,
             max_wait_ms=max_wait_ms,
@@ -108,7 +111,7 @@ class BrokerLink:
         answer = await self.send_again(
             request,
             low=FIRST_VERSION_OF_CONSUMERS,
-            high=LAST_VERSION_WITH_NAMES,
+            high=LAST_VERSION_OF_LEADERS,
             wait_ms=max_wait_ms,
         )
         response = cast(FetchResponse, answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from ottla.clients.closing import ClosedOnExit
@@ -59,8 +59,8 @@ class Producer(ClosedOnExit):
         if config.producer_type == "async":
             self._queue = AsyncProducer(config, self._handle, callbacks)
 
-    def send(self, *producer_data: ProducerData) -> None:
-        """Send data, of one topic or of several.
+    def send(self, *producer_data: ProducerData | Sequence[ProducerData]) -> None:
+        """Send data, of one topic or of several, one after the other or in a list.
 
         A sync producer returns when the brokers have all of it, and raises what they refused; an
         async one when it is queued, and raises QueueFullError where there is no room.
@@ -69,7 +69,7 @@ class Producer(ClosedOnExit):
             raise RuntimeError("the producer is closed")
         items = [
             QueueItem(data, entry.topic, partition)
-            for entry in producer_data
+            for entry in _each(producer_data)
             for partition in (self._partition(entry.topic, entry.key),)
             for data in entry.data
         ]
@@ -119,6 +119,18 @@ class Producer(ClosedOnExit):
                 f"{len(partitions)} partitions",
             )
         return partitions[place][1]
+
+
+def _each(
+    producer_data: Iterable[ProducerData | Sequence[ProducerData]],
+) -> Iterator[ProducerData]:
+    for entry in producer_data:
+        if isinstance(entry, ProducerData):
+            yield entry
+        elif isinstance(entry, list | tuple):
+            yield from _each(entry)
+        else:
+            raise TypeError(f"{entry!r} is a {type(entry).__name__}: it must be ProducerData")
 
 
 def made(setting: Any, default: type) -> Any:

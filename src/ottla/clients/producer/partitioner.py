@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
+from ottla.clients.cluster import Cluster
+from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.record.murmur import TO_POSITIVE, murmur2
 
 KEYS_REMEMBERED = 1 << 16
 
 
 class Partitioner(Protocol):
-    """What the setting `partitioner.class` takes: any callable of this shape.
+    """Kafka's interface, for the setting `partitioner.class`.
+
+    The class may also have `configure(settings)`, which gets the producer's settings under Kafka's
+    names before the first record, and `close()`. What `partition` returns is a partition number.
+    """
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        cluster: Cluster,
+    ) -> int: ...
+
+
+class PartitionFunction(Protocol):
+    """The short form of a partitioner: any callable of this shape.
 
     It sees the serialized record; `partitions` are all partitions of the topic, `available` those
     that have a leader just now. What it returns must be one of `partitions`.
@@ -26,6 +47,69 @@ class Partitioner(Protocol):
         partitions: Sequence[int],
         available: Sequence[int],
     ) -> int: ...
+
+
+class CustomPartitioner:
+    """What `partitioner.class` names, made, configured and checked; ConfigError if it is wrong."""
+
+    def __init__(self, setting: Any, settings: Mapping[str, Any]) -> None:
+        self._name = f"partitioner.class={getattr(setting, '__qualname__', repr(setting))}"
+        self._partitioner = self._made(setting)
+        method = getattr(self._partitioner, "partition", None)
+        if method is not None:
+            self._check(method, Partitioner.partition, "partition")
+        elif callable(self._partitioner):
+            self._check(self._partitioner, PartitionFunction.__call__, "the function")
+        else:
+            raise ConfigError(f"{self._name}: must be a callable or have partition()")
+        self._method: Callable[..., Any] | None = method
+        configure = getattr(self._partitioner, "configure", None)
+        if configure is not None:
+            configure(dict(settings))
+
+    def choose(
+        self, record: tuple[str, Any, bytes | None, Any, bytes | None], cluster: Cluster
+    ) -> int:
+        """The partition of a record: topic, key, its bytes, value, its bytes."""
+        if self._method is not None:
+            chosen = self._method(*record, cluster)
+        else:
+            topic, _, key_bytes, _, value_bytes = record
+            info = cluster.topics[topic]
+            partitions = list(info.partitions)
+            chosen = self._partitioner(topic, key_bytes, value_bytes, partitions, info.available)
+        if not isinstance(chosen, int):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"{self._name} gave {chosen!r} for a record of topic {record[0]}: "
+                "it must give the number of a partition",
+            )
+        return chosen
+
+    def close(self) -> None:
+        """Tell the partitioner that it is needed no longer, if it wants to know."""
+        close = getattr(self._partitioner, "close", None)
+        if close is not None:
+            close()
+
+    def _made(self, setting: Any) -> Any:
+        if not isinstance(setting, type):
+            return setting
+        try:
+            return setting()
+        except TypeError as error:
+            raise ConfigError(f"{self._name}: must be made without arguments: {error}") from error
+
+    def _check(self, function: Callable[..., Any], shape: Callable[..., Any], what: str) -> None:
+        wanted = list(inspect.signature(shape).parameters)[1:]
+        try:
+            inspect.signature(function).bind(*wanted)
+        except ValueError:
+            pass  # a function of C's that does not say what it takes
+        except TypeError as error:
+            raise ConfigError(
+                f"{self._name}: {what} must take ({', '.join(wanted)}): {error}"
+            ) from error
 
 
 @lru_cache(maxsize=KEYS_REMEMBERED)

@@ -9,7 +9,7 @@ from ottla.clients.client_settings import Servers, merge_settings
 from ottla.clients.closing import ClosedOnExit
 from ottla.clients.cluster import PartitionInfo
 from ottla.clients.producer.interceptors import ProducerInterceptors, ProducerRecord
-from ottla.clients.producer.partitioner import Partitioner, partition_for_key
+from ottla.clients.producer.partitioner import CustomPartitioner, partition_for_key
 from ottla.clients.producer.producer_batch import (
     RECORD_OVERHEAD,
     Headers,
@@ -23,7 +23,7 @@ from ottla.clients.producer.record_metadata import OnDelivery
 from ottla.clients.producer.transactional_calls import CLOSE_MARGIN_MS, TransactionalCalls
 from ottla.clients.serialization import serializer_of, to_bytes
 from ottla.config.producer_config import ProducerConfig
-from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.io_thread import IoThread
 
@@ -48,11 +48,15 @@ class Producer(TransactionalCalls, ClosedOnExit):
         settings: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
-        self._config = ProducerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
-        config = self._config
+        given = merge_settings(bootstrap_servers, settings, keywords)
+        self._config = config = ProducerConfig.parse(given)
         self._serialize_key = serializer_of("key.serializer", config.key_serializer)
         self._serialize_value = serializer_of("value.serializer", config.value_serializer)
-        self._partitioner = partitioner_of(config.partitioner_class)
+        self._partitioner = (
+            None
+            if config.partitioner_class is None
+            else CustomPartitioner(config.partitioner_class, given)
+        )
         self._interceptors = ProducerInterceptors.of(config.interceptor_classes)
         self._max_record_size = min(config.max_request_size, config.buffer_memory)
         self._is_closed = False
@@ -81,9 +85,10 @@ class Producer(TransactionalCalls, ClosedOnExit):
         what happens later is told by the future, and to `on_delivery(metadata, error)`.
         """
         if self._interceptors is not None:
-            record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-            record, on_delivery = self._interceptors.on_send(record, on_delivery)
-            topic, value, key, headers, partition, timestamp_ms = record
+            whole = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+            whole, on_delivery = self._interceptors.on_send(whole, on_delivery)
+            topic, value, key, headers, partition, timestamp_ms = whole
+        given_key, given_value = key, value
         if self._serialize_key is not None:
             key = self._serialize_key(topic, key)
         elif key is not None and type(key) is not bytes:
@@ -108,10 +113,13 @@ class Producer(TransactionalCalls, ClosedOnExit):
         if size > self._max_record_size:
             raise too_large(topic, size, self._config)
         queues = self._topics.get(topic) or self._learn(topic)
-        if partition is None and key is None and self._partitioner is None:
+        if partition is None and self._partitioner is not None:
+            record = (topic, given_key, key, given_value, value)
+            partition = self._partitioner.choose(record, self._core.metadata.cluster)
+        if partition is None and key is None:
             queue = None
         else:
-            queue = self._queue(queues, partition, key, value)
+            queue = self._queue(queues, partition, key)
         timestamp_ms = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         return self._accumulator.append(
             queues, queue, (timestamp_ms, key, value, pairs), size, on_delivery
@@ -172,6 +180,8 @@ class Producer(TransactionalCalls, ClosedOnExit):
                 self._io.run(self._core.close(), CLOSE_MARGIN_MS)
         finally:
             self._io.close()
+            if self._partitioner is not None:
+                self._partitioner.close()
 
     async def _build(self) -> ProducerCore:
         return ProducerCore(self._io.runtime, self._config, self._io.post)
@@ -193,15 +203,11 @@ class Producer(TransactionalCalls, ClosedOnExit):
         return self._io.run(self._core.queues_of(topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
 
     def _queue(
-        self, queues: TopicQueues, partition: int | None, key: bytes | None, value: bytes | None
+        self, queues: TopicQueues, partition: int | None, key: bytes | None
     ) -> PartitionQueue | None:
-        """Where a record goes that has a partition or a key, or needs the custom partitioner."""
+        """Where a record goes that has a partition or a key."""
         if partition is None:
-            if self._partitioner is not None:
-                partition = self._partitioner(
-                    queues.topic, key, value, queues.partitions, queues.available
-                )
-            elif key is None or self._config.partitioner_ignore_keys:
+            if key is None or self._config.partitioner_ignore_keys:
                 return None
             else:
                 partition = partition_for_key(key, len(queues.partitions))
@@ -218,17 +224,6 @@ class Producer(TransactionalCalls, ClosedOnExit):
                 f"partition={partition}: topic {queues.topic} has {len(queues.partitions)}",
             )
         return queues.queues[partition]
-
-
-def partitioner_of(setting: Any) -> Partitioner | None:
-    """What `partitioner.class` names: a callable, or a class that makes one."""
-    if setting is None:
-        return None
-    instance = setting() if isinstance(setting, type) else setting
-    choose: Partitioner = getattr(instance, "partition", instance)
-    if not callable(choose):
-        raise ConfigError(f"partitioner.class={setting!r}: must be a callable or have partition()")
-    return choose
 
 
 def checked_headers(headers: HeadersLike) -> Headers:

@@ -20,6 +20,7 @@ from ottla.errors import ErrorCode
 from ottla.network.request import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
+    LAST_VERSION_OF_LEADERS,
     LAST_VERSION_WITH_NAMES,
     AbortedTransaction,
     EpochEndOffset,
@@ -56,7 +57,6 @@ from ottla.structs import NO_EPOCH, TopicPartition
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_ZSTD = 10
-FIRST_VERSION_WITH_RACK = 11
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 FIRST_VERSION_WITH_LEADERS = 16
 ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -186,7 +186,7 @@ def fetch_params(body: FetchRequest, api_version: int, fetch_max_bytes: int) -> 
         min(body.max_bytes, fetch_max_bytes) if is_consumer else body.max_bytes,
         IsolationLevel(1 if body.isolation_level == 1 else 0),
         replica_epoch,
-        may_read_from_follower=is_consumer and api_version >= FIRST_VERSION_WITH_RACK,
+        may_read_from_follower=is_consumer and api_version > LAST_VERSION_OF_LEADERS,
         client_rack=body.rack_id,
     )
 
