@@ -23,6 +23,7 @@ from ottla.controller.broker_registration import (
 )
 from ottla.controller.controller import Controller
 from ottla.controller.topic_names import validate_topic_name
+from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.log.log_manager import LogManager
 from ottla.network.host_name import canonical_host_name
@@ -252,7 +253,10 @@ class Broker:
             TopicsHandler(runtime, controller, replica_manager, self.dynamic_config),
             ConfigsHandler(self.dynamic_config, cache),
             LogDirsHandler(self.log_manager, replica_manager),
-            *self.coordinators.families(create_topic),
+            *self.coordinators.families(
+                create_topic,
+                RegistryOffsets(self.registry, self.config.offset_metadata_max_bytes),
+            ),
         )
 
     def _listen(self) -> None:

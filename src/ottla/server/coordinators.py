@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConfigOfGroup
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
+from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.coordinator.transaction.marker_channel import MarkerChannel
 from ottla.coordinator.transaction.marker_writer import APPEND_TIMEOUT_MS, MarkerWriter
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
@@ -110,8 +111,10 @@ class Coordinators:
         self.transactions.shutdown()
         self.groups.shutdown()
 
-    def families(self, create_topic: Callable[[str], Awaitable[object]]) -> Iterable[ApiFamily]:
-        """The handlers that bring requests here."""
+    def families(
+        self, create_topic: Callable[[str], Awaitable[object]], offsets: RegistryOffsets
+    ) -> Iterable[ApiFamily]:
+        """The handlers that bring requests here; those of version 0 have offsets of their own."""
         runtime, groups, transactions = self.runtime, self.groups, self.transactions
         key_types = {
             KEY_TYPE_GROUP: KeyType(OFFSETS_TOPIC, groups.partition_for, may_be_empty=True),
@@ -121,7 +124,7 @@ class Coordinators:
             FindCoordinatorHandler(key_types, self.cache, runtime.scheduler, create_topic),
             GroupHandlers(groups),
             ConsumerGroupHandlers(groups),
-            OffsetHandlers(groups, runtime.clock, self.cache.contains),
+            OffsetHandlers(groups, runtime.clock, self.cache.contains, offsets),
             ProducerIdHandlers(self.producer_ids, transactions),
             TransactionHandlers(
                 transactions,

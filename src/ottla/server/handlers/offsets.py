@@ -1,22 +1,23 @@
 """OffsetCommit (8) v0-9, OffsetFetch (9) v0-9 and OffsetDelete (47) v0: how far a group has got.
 
-Version notes, commit: v0 was kept in ZooKeeper and is kept like the others here; v1 may bring its
-own timestamp; v2-4 its own retention time, which then decides about expiry alone; v6 leader epoch.
-Fetch: v0-1 have no error but the partitions'; v2 null topics ask for all; v8 several groups.
+Version notes, commit: v0 writes to the registry, as Kafka does to ZooKeeper, without a coordinator;
+v1 may bring its own timestamp; v2-4 its own retention time, which then decides about expiry alone;
+v6 leader epoch. Fetch: v0 reads from the registry and says UNKNOWN_TOPIC_OR_PARTITION where nothing
+is; v0-1 have no error but the partitions'; v2 null topics ask for all; v8 several groups.
 With `require_stable` (v7) the offsets in open transactions are UNSTABLE_OFFSET_COMMIT (KIP-447).
 v9 of both knows the epochs of members of consumer groups (KIP-848), and STALE_MEMBER_EPOCH.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.member import UNKNOWN_MEMBER_ID
 from ottla.coordinator.group.offset_commits import NOBODY, Committer
-from ottla.coordinator.group.offsets import INVALID_OFFSET, OffsetAndMetadata
-from ottla.errors import ErrorCode
+from ottla.coordinator.group.offsets import INVALID_OFFSET, OffsetAndMetadata, RegistryOffsets
+from ottla.errors import ErrorCode, KafkaError
 from ottla.network.request import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.offsets import (
@@ -44,6 +45,7 @@ from ottla.runtime import Clock
 from ottla.server.apis import Handler
 from ottla.structs import TopicPartition
 
+REGISTRY_VERSION: Final = 0
 TOP_LEVEL_ERROR_VERSION: Final = 2
 FETCH_GROUPS_VERSION: Final = 8
 MEMBER_EPOCH_VERSION: Final = 9
@@ -63,10 +65,12 @@ class OffsetHandlers:
         coordinator: GroupCoordinator,
         clock: Clock,
         topic_exists: Callable[[TopicPartition], bool],
+        registry_offsets: RegistryOffsets,
     ) -> None:
         self.coordinator = coordinator
         self.clock = clock
         self.topic_exists = topic_exists
+        self.registry_offsets = registry_offsets
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -75,7 +79,9 @@ class OffsetHandlers:
             ApiKey.OFFSET_DELETE: self.handle_offset_delete,
         }
 
-    def handle_offset_commit(self, context: RequestContext, body: OffsetCommitRequest) -> None:
+    def handle_offset_commit(
+        self, context: RequestContext, body: OffsetCommitRequest
+    ) -> Coroutine[Any, Any, OffsetCommitResponse] | None:
         unknown: dict[TopicPartition, ErrorCode] = {}
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for topic in body.topics:
@@ -85,9 +91,11 @@ class OffsetHandlers:
                     offsets[topic_partition] = self._offset(body, partition)
                 else:
                     unknown[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if context.api_version == REGISTRY_VERSION:
+            return self._commit_to_registry(body, offsets, unknown)
         if not offsets:
             context.respond(_commit_response(body, unknown))
-            return
+            return None
         committer = Committer(
             body.member_id,
             body.generation_id_or_member_epoch,
@@ -100,10 +108,22 @@ class OffsetHandlers:
             offsets,
             lambda errors: context.respond(_commit_response(body, {**errors, **unknown})),
         )
+        return None
+
+    async def _commit_to_registry(
+        self,
+        body: OffsetCommitRequest,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        unknown: Errors,
+    ) -> OffsetCommitResponse:
+        errors = await self.registry_offsets.commit(body.group_id, offsets)
+        return _commit_response(body, {**errors, **unknown})
 
     def handle_offset_fetch(
         self, context: RequestContext, body: OffsetFetchRequest
-    ) -> OffsetFetchResponse:
+    ) -> OffsetFetchResponse | Coroutine[Any, Any, OffsetFetchResponse]:
+        if context.api_version == REGISTRY_VERSION:
+            return self._fetch_from_registry(body)
         if context.api_version >= FETCH_GROUPS_VERSION:
             stable = body.require_stable
             return OffsetFetchResponse(
@@ -122,6 +142,23 @@ class OffsetHandlers:
                     partitions=_fetched(OffsetFetchResponsePartition, partitions, unstable, error),
                 )
                 for name, partitions in _by_topic(fetched).items()
+            ]
+        )
+
+    async def _fetch_from_registry(self, body: OffsetFetchRequest) -> OffsetFetchResponse:
+        wanted = _partitions(body.topics or ())
+        known = [partition for partition in wanted if self.topic_exists(partition)]
+        found = await self.registry_offsets.fetch(body.group_id, known)
+        return OffsetFetchResponse(
+            topics=[
+                OffsetFetchResponseTopic(
+                    name=name,
+                    partitions=[
+                        _registry_offset(index, found.get(TopicPartition(name, index)))
+                        for _, index in partitions
+                    ],
+                )
+                for name, partitions in _by_topic(dict.fromkeys(wanted)).items()
             ]
         )
 
@@ -245,6 +282,20 @@ def _fetched(
             )
         )
     return lines
+
+
+def _registry_offset(index: int, found: int | KafkaError | None) -> OffsetFetchResponsePartition:
+    """An offset of the registry; one that is not there is said to be of no known partition."""
+    line = OffsetFetchResponsePartition(
+        partition_index=index, committed_offset=INVALID_OFFSET, metadata=""
+    )
+    if isinstance(found, int):
+        line.committed_offset = found
+    elif found is None:
+        line.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    else:
+        line.error_code = int(found.error)
+    return line
 
 
 def _deleted(body: OffsetDeleteRequest, errors: Errors) -> list[OffsetDeleteResponseTopic]:

@@ -3,6 +3,7 @@
 import pytest
 from group_world import World
 
+from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.message import encode, encode_versioned
@@ -18,6 +19,7 @@ from ottla.protocol.offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from ottla.registry.embedded import EmbeddedRegistry
 from ottla.server.handlers.offsets import OffsetHandlers
 from ottla.structs import TopicPartition
 
@@ -43,8 +45,14 @@ class Broker:
     def __init__(self):
         self.world = World()
         existing = {TopicPartition("t", 0), TopicPartition("t", 1)}
+        self.run = self.world.runtime.scheduler.run
+        self.registry = EmbeddedRegistry(self.world.runtime, "/data/registry")
+        self.run(self.registry.start())
         self.handlers = OffsetHandlers(
-            self.world.coordinator, self.world.runtime.clock, existing.__contains__
+            self.world.coordinator,
+            self.world.runtime.clock,
+            existing.__contains__,
+            RegistryOffsets(self.registry, metadata_max_bytes=4096),
         )
 
     def commit(self, version, *partitions, topic="t", **fields):
@@ -52,7 +60,9 @@ class Broker:
         topics = [OffsetCommitRequestTopic(name=topic, partitions=list(partitions))]
         context = Context(version)
         body = OffsetCommitRequest(**{"group_id": "g", "topics": topics, **fields})
-        self.handlers.handle_offset_commit(context, body)
+        answer = self.handlers.handle_offset_commit(context, body)
+        if answer is not None:
+            context.respond(self.run(answer))
         return [
             (topic.name, partition.partition_index, partition.error_code)
             for topic in context.answer.topics
@@ -69,7 +79,8 @@ class Broker:
         else:
             body.groups = [OffsetFetchRequestGroup(group_id=group, topics=topics)]
         context = Context(version)
-        context.respond(self.handlers.handle_offset_fetch(context, body))
+        answer = self.handlers.handle_offset_fetch(context, body)
+        context.respond(self.run(answer) if version == 0 else answer)
         answer = context.answer if version < 8 else context.answer.groups[0]
         return answer.error_code, [
             (
@@ -100,14 +111,44 @@ def offset(partition, value, **fields):
     return OffsetCommitRequestPartition(partition_index=partition, committed_offset=value, **fields)
 
 
-@pytest.mark.parametrize("version", range(10))
+def test_version_zero_keeps_offsets_in_the_registry(broker):
+    """Clients and tools of 0.8 look for them there; later versions do not see them (O02)."""
+    assert broker.commit(0, offset(0, 5, committed_metadata="note"), offset(1, 6)) == [
+        ("t", 0, 0),
+        ("t", 1, 0),
+    ]
+    assert broker.commit(0, offset(0, 7)) == [("t", 0, 0)]
+
+    assert broker.run(broker.registry.get("/consumers/g/offsets/t/0"))[0] == b"7"
+    assert broker.fetch(0, [0, 1]) == (0, [(0, 7, -1, "", 0), (1, 6, -1, "", 0)])
+    assert broker.fetch(1, [0]) == (0, [(0, -1, -1, "", 0)])
+
+
+def test_version_zero_says_what_it_cannot_keep_or_find(broker):
+    """As Kafka's brokers answered: an offset that is not there is an unknown partition."""
+    long = offset(0, 5, committed_metadata="x" * 5000)
+    assert broker.commit(0, long, offset(7, 1)) == [
+        ("t", 0, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        ("t", 7, UNKNOWN_TOPIC),
+    ]
+    assert broker.commit(0, offset(0, 5), group_id="../g") == [("t", 0, ErrorCode.INVALID_GROUP_ID)]
+    assert broker.fetch(0, [0, 7]) == (
+        0,
+        [(0, -1, -1, "", UNKNOWN_TOPIC), (7, -1, -1, "", UNKNOWN_TOPIC)],
+    )
+    broker.commit(0, offset(0, 5))
+    broker.run(broker.registry.set("/consumers/g/offsets/t/0", b"five"))
+    assert broker.fetch(0, [0])[1][0][1:] == (-1, -1, "", ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+@pytest.mark.parametrize("version", range(1, 10))
 def test_commit_is_found_again_in_every_version(broker, version):
-    """Version 0, once for ZooKeeper, commits to the same place as the others."""
+    """What the coordinator keeps is there for each version that asks it."""
     assert broker.commit(version, offset(0, 5, committed_metadata="note")) == [("t", 0, 0)]
     assert broker.fetch(version, [0]) == (0, [(0, 5, -1, "note", 0)])
 
 
-@pytest.mark.parametrize("version", range(10))
+@pytest.mark.parametrize("version", range(1, 10))
 def test_nothing_committed_is_minus_one_without_error(broker, version):
     """An unknown group and an unknown partition look alike."""
     assert broker.fetch(version, [0, 7], group="nobody") == (
@@ -149,7 +190,7 @@ def test_several_groups_are_asked_at_once(broker):
     assert found == [("other", -1), ("g", 5)]
 
 
-@pytest.mark.parametrize("version", range(10))
+@pytest.mark.parametrize("version", range(1, 10))
 def test_error_of_a_fetch_stands_where_the_version_has_room(broker, version):
     """Before version 2 every partition has it, then the answer, since version 8 the group."""
     broker.world.coordinator.on_resignation(0)
@@ -159,7 +200,7 @@ def test_error_of_a_fetch_stands_where_the_version_has_room(broker, version):
     assert broker.fetch(version, [0]) == expected
 
 
-@pytest.mark.parametrize("version", range(10))
+@pytest.mark.parametrize("version", range(1, 10))
 def test_unknown_topic_fails_alone(broker, version):
     """The partitions that exist are committed."""
     errors = broker.commit(version, offset(7, 1), offset(0, 5))

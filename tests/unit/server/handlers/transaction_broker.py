@@ -99,7 +99,7 @@ class TransactionBroker:
         )
         self.handlers = {
             key: entry[0] if isinstance(entry, tuple) else entry
-            for family in (self.produce_handler, *self.coordinators.families(None))
+            for family in (self.produce_handler, *self.coordinators.families(None, None))
             for key, entry in family.apis().items()
         }
         topics = ("t", "__consumer_offsets", "__transaction_state")
