@@ -46,6 +46,7 @@ PARTS = {
     "src/ottla/clients/legacy/": {"registry"},
     "src/ottla/cli/reassign_partitions.py": {"controller"},
     "src/ottla/cli/zookeeper_": {"registry"},
+    "src/ottla/cli/registry_files.py": {"registry"},
 }
 
 # A call or module, the rooms that may use it, and what the others use instead.

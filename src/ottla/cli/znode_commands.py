@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from kazoo import exceptions as kazoo_errors
-from kazoo.client import KazooClient
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.four_letter_words import WORDS, ask
+from ottla.cli.four_letter_words import WORDS
 from ottla.cli.options import OptionParser
 from ottla.version import __version__
 
@@ -30,10 +29,10 @@ _REFUSALS: Final = {
 class ZnodeCommands:
     """The commands of one session; each returns the lines that it prints."""
 
-    def __init__(self, client: KazooClient, host: str, port: int) -> None:
+    def __init__(self, client: Any, ask: Callable[[str], str]) -> None:
+        """`client` has the methods of kazoo's; `ask` tells what the server says to a word."""
         self.client = client
-        self.host = host
-        self.port = port
+        self.ask = ask
         self._commands: dict[str, tuple[ArgumentParser, Callable[[Namespace], Iterator[str]]]] = {
             "ls": (_parser("ls", "-s", "-R", "path"), self._ls),
             "get": (_parser("get", "-s", "path"), self._get),
@@ -51,7 +50,7 @@ class ZnodeCommands:
         """What the command prints; CommandError where it fails or is not known."""
         name, rest = words[0], list(words[1:])
         if name in WORDS and not rest:  # `stat /path` is of a node, `stat` of the server
-            yield from ask(self.host, self.port, name).splitlines()
+            yield from self.ask(name).splitlines()
             return
         if name == "help":
             yield from self._help()
@@ -133,7 +132,7 @@ class ZnodeCommands:
 
     def _version(self, _: Namespace) -> Iterator[str]:
         yield f"Ottla {__version__}"
-        server = ask(self.host, self.port, "srvr").partition("\n")[0]
+        server = self.ask("srvr").partition("\n")[0]
         yield server.partition(", built")[0]
 
 

@@ -1,10 +1,15 @@
-"""`ottla zookeeper-shell`: look at what a cluster keeps in ZooKeeper, and change it."""
+"""`ottla zookeeper-shell`: look at what a cluster keeps in ZooKeeper, and change it.
+
+For a broker with the embedded registry it shows the files of that, and changes nothing.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from argparse import REMAINDER, ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
@@ -29,11 +34,15 @@ class ZooKeeperShellCommand(Command):
         "ottla zookeeper-shell localhost:2181 ls /brokers/ids",
         "ottla zookeeper-shell localhost:2181/kafka get -s /brokers/ids/0",
         "ottla zookeeper-shell localhost:2181 mntr",
+        "ottla zookeeper-shell /tmp/ottla-logs ls /brokers/ids",
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "server", metavar="HOST:PORT[/PATH]", help="The server, and the path that is to be /."
+            "server",
+            metavar="HOST:PORT[/PATH]",
+            help="The server, and the path that is to be /; or the data directory of a broker "
+            "without ZooKeeper, whose registry is shown.",
         )
         parser.add_argument(
             "command",
@@ -43,6 +52,8 @@ class ZooKeeperShellCommand(Command):
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        if os.path.isdir(arguments.server):
+            return self._show_files(arguments, terminal)
         from ottla.cli.four_letter_words import WORDS, ask
         from ottla.cli.znode_commands import ZnodeCommands
 
@@ -55,16 +66,30 @@ class ZooKeeperShellCommand(Command):
             return 0
         client = connect(servers, chroot, arguments.log_level)
         try:
-            commands = ZnodeCommands(client, host, port)
-            if arguments.command:
-                for line in commands.run(arguments.command):
-                    terminal.print(line)
-            else:
-                converse(commands, terminal, f"{host}:{port}{chroot}")
+            commands = ZnodeCommands(client, partial(ask, host, port))
+            run(commands, arguments.command, terminal, f"{host}:{port}{chroot}")
         finally:
             client.stop()
             client.close()
         return 0
+
+    def _show_files(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.cli.registry_files import RegistryFiles
+        from ottla.cli.znode_commands import ZnodeCommands
+
+        files = RegistryFiles(arguments.server)
+        commands = ZnodeCommands(files, files.ask)
+        run(commands, arguments.command, terminal, files.directory)
+        return 0
+
+
+def run(commands: ZnodeCommands, words: Sequence[str], terminal: Terminal, server: str) -> None:
+    """One command, or without words a conversation."""
+    if words:
+        for line in commands.run(words):
+            terminal.print(line)
+    else:
+        converse(commands, terminal, server)
 
 
 def converse(commands: ZnodeCommands, terminal: Terminal, server: str) -> None:

@@ -1,17 +1,19 @@
 """The registry inside the broker's own process, kept in a directory of its first log dir.
 
 It serves one broker and needs nothing else. The session of that broker is the life of this
-object: ephemeral nodes are in memory only and are gone after a restart, however it came about.
+object: ephemeral nodes are gone after a restart, however it came about. A copy of them lies beside
+the journal while the broker runs, for tools that show the tree.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.registry.journal import Journal, encode_snapshot
+from ottla.registry.journal import Journal, encode_session, encode_snapshot
 from ottla.registry.node_tree import NodeTree, Write, WriteKind, split_path
 from ottla.registry.tree import (
     ANY_VERSION,
@@ -27,6 +29,8 @@ from ottla.runtime import Disk, DiskLock, Runtime
 
 REGISTRY_DIRECTORY: Final = "registry"
 """Its name in the first of the log directories."""
+logger = logging.getLogger(__name__)
+
 ROUND_BITS: Final = 32
 """Ids are (round << 32) + count; each start is a new round, so that no id is given out twice."""
 
@@ -41,6 +45,8 @@ class EmbeddedRegistry:
         self._last_id = 0
         self._lock: DiskLock | None = None
         self._journal = Journal(runtime, directory, self._encode_snapshot)
+        self._session_path = f"{directory}/session"
+        self._is_session_stale = False
         self._data_watches: dict[str, list[CallbackWatch]] = {}
         self._children_watches: dict[str, list[CallbackWatch]] = {}
 
@@ -70,6 +76,8 @@ class EmbeddedRegistry:
         """Wait for writes under way and give the directory up; ephemeral nodes are gone."""
         await self._journal.close()
         if self._lock is not None:
+            if self.runtime.disk.exists(self._session_path):
+                self.runtime.disk.unlink(self._session_path)
             self._lock.release()
             self._lock = None
 
@@ -117,8 +125,8 @@ class EmbeddedRegistry:
         done, stats = self._tree.apply_all(operations, self._next_write)
         lasting = [write for write, is_ephemeral in done if not is_ephemeral]
         durable = self._journal.append(*lasting) if lasting else None
-        for write, _ in done:
-            self._tell_of(write)
+        for write, is_ephemeral in done:
+            self._tell_of(write, is_ephemeral)
         await _settle(durable)
         return stats
 
@@ -141,14 +149,17 @@ class EmbeddedRegistry:
         write = self._next_write(kind, path, data)
         self._tree.apply(write, is_ephemeral)
         durable = None if is_ephemeral else self._journal.append(write)
-        self._tell_of(write)
+        self._tell_of(write, is_ephemeral)
         return durable
 
     def _next_write(self, kind: WriteKind, path: str, data: bytes) -> Write:
         self._last_id += 1
         return Write(kind, self._last_id, self.runtime.clock.now_ms(), path, data)
 
-    def _tell_of(self, write: Write) -> None:
+    def _tell_of(self, write: Write, is_ephemeral: bool) -> None:
+        if is_ephemeral and not self._is_session_stale:
+            self._is_session_stale = True
+            self.runtime.scheduler.call_soon(self._show_session)
         self._notify(self._data_watches, write.path)
         if write.kind is not WriteKind.SET:
             self._notify(self._children_watches, split_path(write.path)[0])
@@ -156,6 +167,18 @@ class EmbeddedRegistry:
     def _notify(self, watches: dict[str, list[CallbackWatch]], path: str) -> None:
         for watch in watches.get(path, ()):
             self.runtime.scheduler.call_soon(watch.callback)
+
+    def _show_session(self) -> None:
+        """Write the ephemeral nodes down for tools; the broker itself never reads them."""
+        self._is_session_stale = False
+        if self._lock is None:
+            return
+        path, disk = self._session_path, self.runtime.disk
+        data = encode_session(self._tree.ephemeral())
+        self.runtime.background.submit(
+            lambda: disk.replace(path, data),
+            on_error=lambda error: logger.warning("%s is out of date: %s", path, error),
+        )
 
     def _require_open(self) -> None:
         if self._lock is None:

@@ -1,10 +1,12 @@
 """The journal of the embedded registry: every write on disk before it is acknowledged.
 
-Two files. `journal` grows by one frame for each group of writes that reach the disk together;
-`snapshot` is the whole tree as it was after some write, and replaces the journal up to there.
-A frame is length (int32), CRC-32 of the payload (uint32), payload. The next frame is written only
-when the one before is durable: so what follows the last sound frame was never acknowledged and is
-cut off, while a broken frame with a sound one behind it is damage, and is reported.
+Two files serve recovery. `journal` grows by one frame for each group of writes that reach the disk
+together; `snapshot` is the whole tree as it was after some write, and replaces the journal up to
+there. A frame is length (int32), CRC-32 of the payload (uint32), payload. The next frame is written
+only when the one before is durable: so what follows the last sound frame was never acknowledged and
+is cut off, while a broken frame with a sound one behind it is damage, and is reported.
+
+A third file, `session`, has the ephemeral nodes while the broker runs. Only `read_tree` reads it.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from zlib import crc32
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.node_tree import Node, NodeTree, Write, WriteKind
 from ottla.registry.tree import RegistryFailedError
-from ottla.runtime import File, Runtime
+from ottla.runtime import Disk, File, Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +92,52 @@ def decode_snapshot(data: bytes) -> tuple[NodeTree, int]:
     return tree, last_id
 
 
+def encode_session(nodes: Iterable[tuple[str, Node]]) -> bytes:
+    """The ephemeral nodes of a broker that runs: for readers of the files, not for recovery."""
+    return SNAPSHOT_MAGIC + b"".join(frame(_encode_node(path, node)) for path, node in nodes)
+
+
+def read_tree(disk: Disk, directory: str, *, is_open: bool) -> NodeTree:
+    """The tree as its files have it, beside a broker that may be writing them (`is_open`).
+
+    Nothing is written or cut. Ephemeral nodes are there while the broker is. KafkaError where
+    the files are damaged.
+    """
+    journal, snapshot = f"{directory}/journal", f"{directory}/snapshot"
+    while True:
+        before = _read_if_there(disk, snapshot)
+        writes = _read_if_there(disk, journal)
+        if _read_if_there(disk, snapshot) == before:
+            break  # else the journal was folded into the snapshot between the two reads
+    try:
+        tree, last_id = decode_snapshot(before) if before else (NodeTree(), 0)
+        _replay(tree, last_id, writes)
+        if is_open:
+            for payload in _payloads(
+                _read_if_there(disk, f"{directory}/session"), len(SNAPSHOT_MAGIC)
+            ):
+                path, node = _decode_node(payload)
+                node.is_ephemeral = True
+                tree.restore(path, node)
+    except (ValueError, struct.error, KafkaError) as error:
+        raise damaged(directory, str(error)) from error
+    return tree
+
+
+def _read_if_there(disk: Disk, path: str) -> bytes:
+    return disk.read_bytes(path) if disk.exists(path) else b""
+
+
+def _replay(tree: NodeTree, last_id: int, journal: bytes) -> int:
+    """Apply what the journal has after a write; returns the id of the last one."""
+    for payload in _payloads(journal, len(JOURNAL_MAGIC)):
+        for write in decode_writes(payload):
+            if write.id > last_id:  # earlier ones are in the snapshot already
+                tree.apply(write)
+                last_id = write.id
+    return last_id
+
+
 def _payloads(data: bytes, position: int) -> Iterator[bytes]:
     while (payload := unframe(data, position)) is not None:
         yield payload
@@ -153,11 +201,7 @@ class Journal:
         data = self._file.pread(self._file.size(), 0)
         end = self._sound_end(data)
         try:
-            for payload in _payloads(data, len(JOURNAL_MAGIC)):
-                for write in decode_writes(payload):
-                    if write.id > last_id:  # earlier ones are in the snapshot already
-                        tree.apply(write)
-                        last_id = write.id
+            last_id = _replay(tree, last_id, data)
         except (ValueError, struct.error, KafkaError) as error:
             raise damaged(self.path, str(error)) from error
         self._cut(end, len(data))

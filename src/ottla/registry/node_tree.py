@@ -230,6 +230,13 @@ class NodeTree:
                 if not child.is_ephemeral
             ]
 
+    def ephemeral(self) -> Iterator[tuple[str, Node]]:
+        """Every ephemeral node; they have no children."""
+        for path, node in self.walk():
+            for name, child in node.children.items():
+                if child.is_ephemeral:
+                    yield f"{path.rstrip('/')}/{name}", child
+
     def restore(self, path: str, node: Node) -> None:
         """Put a node of a snapshot in its place."""
         if path == "/":

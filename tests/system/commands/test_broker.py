@@ -137,3 +137,31 @@ def test_port_of_another_server_is_told_apart_at_once(run):
 
     assert done.returncode == 1
     assert f"{address} does not speak Kafka's protocol" in done.stderr
+
+
+def test_shell_shows_the_registry_of_a_broker_without_zookeeper(run, start, tmp_path):
+    """The sample session of a first look at a cluster, and nothing of a broker that died (X26)."""
+    settings = ("--override", f"log.dirs={tmp_path}", "--override", "broker.id=7")
+    process = start("broker", *settings, "--override", "listeners=PLAINTEXT://127.0.0.1:0")
+    assert "is ready" in process.stdout.readline()
+
+    def shell(*words):
+        return run("zookeeper-shell", tmp_path, *words)
+
+    assert shell("ls", "/brokers/ids").stdout == "[7]\n"
+    assert '"endpoints":["PLAINTEXT://127.0.0.1:' in shell("get", "/brokers/ids/7").stdout
+    assert '"brokerid":7' in shell("get", "/controller").stdout
+    refused = shell("create", "/mine", "data")
+    assert refused.returncode == 1
+    assert "its broker alone writes these files" in refused.stderr
+    process.kill()
+    process.communicate(timeout=LIMIT_S)
+    assert shell("ls", "/brokers/ids").stdout == "[]\n"
+
+
+def test_shell_says_that_a_directory_has_no_registry(run, tmp_path):
+    """The directory, and which one it must be."""
+    done = run("zookeeper-shell", tmp_path, "ls", "/")
+
+    assert done.returncode == 1
+    assert f"{tmp_path} has no embedded registry: it must be the data directory" in done.stderr

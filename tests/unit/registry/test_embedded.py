@@ -8,6 +8,7 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.journal import read_tree
 from ottla.registry.tree import (
     BadVersionError,
     NoNodeError,
@@ -216,3 +217,38 @@ def test_paths_are_made_and_trees_removed(world):
         world.run(delete_tree(registry, "/a"))
 
     assert world.run(registry.children("/")) == []
+
+
+def names(world, is_open):
+    """The children of /a as a tool reads them from the files."""
+    return sorted(read_tree(world.runtime.disk, DIRECTORY, is_open=is_open).find("/a").children)
+
+
+def test_tools_read_the_tree_beside_the_broker(world, monkeypatch):
+    """With ephemeral nodes while the broker runs; nothing in the files is touched (X26)."""
+    registry = world.registry
+    world.run(registry.create("/a", b""))
+    world.run(registry.create("/a/kept", b""))
+    world.run(registry.create("/a/mine", b"1", ephemeral=True))
+    world.runtime.advance(0)
+    before = world.runtime.disk.read_bytes(f"{DIRECTORY}/journal")
+
+    assert names(world, is_open=True) == ["kept", "mine"]
+    assert names(world, is_open=False) == ["kept"]
+    world.run(registry.delete("/a/mine"))
+    world.runtime.advance(0)
+    assert names(world, is_open=True) == ["kept"]
+    assert world.runtime.disk.read_bytes(f"{DIRECTORY}/journal") == before
+
+
+def test_tools_read_a_tree_that_was_folded_into_a_snapshot(world, monkeypatch):
+    """Ephemeral nodes are shown beside those of the snapshot and of what follows it."""
+    monkeypatch.setattr("ottla.registry.journal.COMPACTION_BYTES", 100)
+    world.run(world.registry.create("/a", b""))
+    world.run(world.registry.create("/a/mine", b"", ephemeral=True))
+    for number in range(20):
+        world.run(world.registry.create(f"/a/{number:02d}", b"x" * 20))
+    world.runtime.advance(0)
+
+    assert world.runtime.disk.exists(f"{DIRECTORY}/snapshot")
+    assert names(world, is_open=True) == [*(f"{n:02d}" for n in range(20)), "mine"]
