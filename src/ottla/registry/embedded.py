@@ -46,7 +46,7 @@ class EmbeddedRegistry:
         self._lock: DiskLock | None = None
         self._journal = Journal(runtime, directory, self._encode_snapshot)
         self._session_path = f"{directory}/session"
-        self._is_session_stale = False
+        self._is_session_stale = self._is_showing = False
         self._data_watches: dict[str, list[CallbackWatch]] = {}
         self._children_watches: dict[str, list[CallbackWatch]] = {}
 
@@ -169,16 +169,27 @@ class EmbeddedRegistry:
             self.runtime.scheduler.call_soon(watch.callback)
 
     def _show_session(self) -> None:
-        """Write the ephemeral nodes down for tools; the broker itself never reads them."""
-        self._is_session_stale = False
-        if self._lock is None:
+        """Write the ephemeral nodes down for tools, one copy after the other; nothing reads them
+        in the broker itself.
+        """
+        if self._lock is None or self._is_showing:
             return
+        self._is_session_stale = False
+        self._is_showing = True
         path, disk = self._session_path, self.runtime.disk
         data = encode_session(self._tree.ephemeral())
         self.runtime.background.submit(
-            lambda: disk.replace(path, data),
-            on_error=lambda error: logger.warning("%s is out of date: %s", path, error),
+            lambda: disk.replace(path, data), lambda _: self._on_shown(), self._on_not_shown
         )
+
+    def _on_shown(self) -> None:
+        self._is_showing = False
+        if self._is_session_stale:
+            self._show_session()
+
+    def _on_not_shown(self, error: BaseException) -> None:
+        logger.warning("%s is out of date: %s", self._session_path, error)
+        self._is_showing = False
 
     def _require_open(self) -> None:
         if self._lock is None:
