@@ -9,6 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import aiokafka
 import aiokafka.helpers
@@ -17,7 +18,8 @@ import kafka
 import pytest
 
 import ottla
-from ottla.errors import TlsError
+from ottla.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigResourceType
+from ottla.errors import KafkaError, TlsError
 from ottla.testing.broker_process import BrokerProcess
 
 LIMIT_S = 100
@@ -256,3 +258,56 @@ def test_noise_on_the_port_changes_nothing(tls_broker, certificates):
     topics_of(tls_broker.address("SSL"), **settings_for(certificates))
     for each in held:
         each.close()
+
+
+def shows(broker, certificates, known_host):
+    """Whether a new connection sees a certificate for localhost, or one for another host."""
+    try:
+        topics_of(broker.address("SSL"), **settings_for(certificates))
+    except TlsError as error:
+        return not known_host and "Hostname mismatch" in str(error)
+    return known_host
+
+
+def wait_until_shown(broker, certificates, known_host):
+    """Wait until new connections see that certificate."""
+    deadline = time.monotonic() + LIMIT_S
+    while not shows(broker, certificates, known_host):
+        assert time.monotonic() < deadline, broker.log
+        time.sleep(0.05)
+
+
+def test_certificates_are_changed_while_the_broker_runs(certificates, tmp_path):
+    """By another path, or by the same one over a new file; what is unusable is refused."""
+    store = tmp_path / "store.pem"
+    store.write_bytes(Path(certificates.elsewhere).read_bytes())
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "advertised.host.name": "localhost",
+        "ssl.keystore.location": certificates.server,
+    }
+    key = "listener.name.ssl.ssl.keystore.location"
+    resource = ConfigResource(ConfigResourceType.BROKER, "0")
+    broker = TlsBroker(tmp_path / "data", **settings).start()
+
+    try:
+        with ottla.Admin(broker.address("PLAINTEXT")) as admin:
+            wait_until_shown(broker, certificates, known_host=True)
+            admin.incremental_alter_configs({resource: [AlterConfigOp(key, str(store))]})
+            wait_until_shown(broker, certificates, known_host=False)
+
+            store.write_bytes(Path(certificates.server).read_bytes())
+            admin.incremental_alter_configs({resource: [AlterConfigOp(key, str(store))]})
+            wait_until_shown(broker, certificates, known_host=True)
+
+            missing = {resource: [AlterConfigOp(key, str(tmp_path / "missing.pem"))]}
+            with pytest.raises(KafkaError, match=r"INVALID_REQUEST.*ssl\.keystore\.location"):
+                admin.incremental_alter_configs(missing)
+            assert shows(broker, certificates, known_host=True)
+        assert broker.stop() == 0, broker.log
+        store.write_bytes(Path(certificates.elsewhere).read_bytes())
+        broker.start()
+        wait_until_shown(broker, certificates, known_host=False)
+    finally:
+        if broker.process is not None:
+            broker.kill()

@@ -11,7 +11,7 @@ from ottla.config.config_def import HIGH, LOW, config_key, dotted
 from ottla.config.config_type import BOOLEAN, INT, STRING
 from ottla.config.controller_config import ControllerConfig
 from ottla.config.group_config import GroupConfig
-from ottla.config.known_keys import refuse_kraft
+from ottla.config.known_keys import KRAFT_DEFAULTS, refuse_kraft
 from ottla.config.listener_config import ListenerSslConfig
 from ottla.config.log_config import LogConfig
 from ottla.config.network_config import NetworkConfig
@@ -116,6 +116,15 @@ class BrokerConfig(
     def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
         refuse_kraft(dotted(settings, keywords))
         return super().parse(settings, **keywords)
+
+    @classmethod
+    def known_names(cls) -> set[str]:
+        return super().known_names() | set(KRAFT_DEFAULTS)
+
+    @classmethod
+    def pass_over(cls, name: str, value: Any) -> None:
+        if name not in KRAFT_DEFAULTS:  # at its default, or the file would have been refused
+            super().pass_over(name, value)
 
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:

@@ -6,8 +6,10 @@ The numbers are those that DescribeConfigs puts on the wire (KIP-569).
 from __future__ import annotations
 
 import importlib
+import math
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from enum import IntEnum
 from typing import Any, Final
 
@@ -65,6 +67,8 @@ class ConfigType(IntEnum):
             return ",".join(map(_format_item, value))
         if self is ConfigType.PASSWORD:
             return str(value.value)
+        if self is ConfigType.DOUBLE:
+            return _format_double(value)
         return _format_item(value)
 
 
@@ -100,6 +104,16 @@ _UNITS: Final = {
 
 def _format_item(value: Any) -> str:
     return f"{value.__module__}.{value.__qualname__}" if callable(value) else str(value)
+
+
+def _format_double(value: float) -> str:
+    """As Java writes it: 1.0E7 from ten million on, and 5.0E-4 below a thousandth."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7 or not math.isfinite(value):
+        return str(value)
+    exact = Decimal(repr(value)).normalize().as_tuple()
+    digits = "".join(map(str, exact.digits))
+    exponent = len(digits) - 1 + int(exact.exponent)
+    return f"{'-' if exact.sign else ''}{digits[0]}.{digits[1:] or '0'}E{exponent}"
 
 
 def _parse_integer(key: str, value: Any, bits: int) -> int:

@@ -256,9 +256,7 @@ def refuse(name: str, value: Any, refused: Mapping[str, Refusal], prefix: str = 
 
     `prefix` stands before the name in the file (`listener.name.<name>.`).
     """
-    family = (
-        name if name in refused else next((key for key in _prefixes(name) if key in refused), "")
-    )
+    family = family_of(name, refused)
     if not family:
         return False
     default = _FAMILY_DEFAULTS.get(name, refused[family].default)
@@ -268,6 +266,11 @@ def refuse(name: str, value: Any, refused: Mapping[str, Refusal], prefix: str = 
             f"{prefix}{name}={shown(name, text)}: must not be set; {refused[family].reason}"
         )
     return True
+
+
+def family_of(name: str, refused: Mapping[str, Refusal]) -> str:
+    """The key of `refused` that a name falls under; empty if none does."""
+    return next((key for key in (name, *_prefixes(name)) if key in refused), "")
 
 
 def _prefixes(name: str) -> Iterable[str]:

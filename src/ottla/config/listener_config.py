@@ -90,6 +90,20 @@ class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
         object.__setattr__(changed, "_of_listeners", self._of_listeners)
         return changed
 
+    def with_listener_settings(self, overrides: Mapping[str, Any]) -> Self:
+        """The same but for the ssl.* settings of single listeners, by their whole keys."""
+        of_listeners = dict(self._of_listeners)
+        for name, value in overrides.items():
+            match = _OVERRIDE.fullmatch(name)
+            if match is None:
+                raise ConfigError(f"{name}: must be listener.name.<name>.ssl.<key>")
+            listener = match[2].upper()
+            before = of_listeners.get(listener) or self.ssl_of(listener)
+            of_listeners[listener] = _with_overrides(before, match[1], {match[3]: value})
+        changed = self.replace()
+        object.__setattr__(changed, "_of_listeners", of_listeners)
+        return changed
+
     def _freeze(self, values: dict[str, Any], given: frozenset[str]) -> None:
         super()._freeze(values, given)
         object.__setattr__(self, "_of_listeners", {})

@@ -52,8 +52,8 @@ class NetworkConfig(ConfigTable, group=True):
         "security.inter.broker.protocol says; where that is not set either, the PLAINTEXT one, "
         "or the first where no listener has that name.",
     )
-    security_inter_broker_protocol: str | None = config_key(
-        default=None,
+    security_inter_broker_protocol: str = config_key(
+        default="PLAINTEXT",
         type=STRING,
         rule=one_of(*SUPPORTED_PROTOCOLS),
         doc="The protocol, and so the listener of that name, that brokers use among themselves; "
@@ -156,7 +156,7 @@ class NetworkConfig(ConfigTable, group=True):
         values["listeners"] = parse_listeners("listeners", values["listeners"], protocols)
         require_distinct_ports("listeners", values["listeners"])
         values["advertised_listeners"] = _advertised_listeners(values, protocols)
-        values["inter_broker_listener_name"] = _inter_broker_listener_name(values)
+        values["inter_broker_listener_name"] = _inter_broker_listener_name(values, given)
 
 
 def _parse_connection_limits(entries: Collection[str]) -> dict[str, int]:
@@ -194,11 +194,11 @@ def _advertised(end_point: EndPoint, host: str | None, port: int | None) -> EndP
     return end_point._replace(host=host or reachable, port=port or end_point.port)
 
 
-def _inter_broker_listener_name(values: dict[str, Any]) -> str:
+def _inter_broker_listener_name(values: dict[str, Any], given: Collection[str]) -> str:
     names = [end_point.listener_name for end_point in values["advertised_listeners"]]
     key, chosen = "inter.broker.listener.name", values["inter_broker_listener_name"]
     protocol = values["security_inter_broker_protocol"]
-    if protocol is not None:
+    if "security.inter.broker.protocol" in given:
         if chosen is not None:
             raise ConfigError(
                 f"security.inter.broker.protocol={protocol}: cannot be set together with "

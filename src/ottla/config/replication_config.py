@@ -76,8 +76,8 @@ class ReplicationConfig(ConfigTable, group=True):
         importance=HIGH,
         doc="How often the high watermarks are written to disk.",
     )
-    replica_selector_class: str = config_key(
-        default=LEADER_SELECTOR,
+    replica_selector_class: str | None = config_key(
+        default=None,
         type=STRING,
         rule=one_of(
             LEADER_SELECTOR,
@@ -85,7 +85,8 @@ class ReplicationConfig(ConfigTable, group=True):
             SELECTOR_PACKAGE + LEADER_SELECTOR,
             SELECTOR_PACKAGE + RACK_AWARE_SELECTOR,
         ),
-        doc="Where consumers are sent to read: to the leader, or to a replica in their rack.",
+        doc="Where consumers are sent to read: to the leader (unset as well), or to a replica in "
+        "their rack.",
     )
     leader_replication_throttled_rate: int = config_key(
         default=LONG_MAX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -63,6 +63,12 @@ class LogLoader:
         self._runtime = runtime
         self._config = config
         self._topic_configs = topic_configs
+
+    def update_config(self, config: BrokerConfig, logs: Iterable[Log]) -> None:
+        """Follow changed settings, in logs that are loaded as well."""
+        self._config = config
+        for log in logs:
+            log.producer_state_manager.expiration_ms = config.producer_id_expiration_ms
 
     def source(self, log_dir: LogDir, topic_partition: TopicPartition, is_clean: bool) -> LogSource:
         """Where the log of a partition is, or will be; nothing is known of its contents."""

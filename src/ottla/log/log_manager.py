@@ -357,8 +357,9 @@ class LogManager:
             if topic_partition.topic == topic:
                 log.update_config(config)
 
-    def update_all_configs(self) -> None:
-        """Let every log follow the broker's changed defaults."""
+    def update_all_configs(self, config: BrokerConfig) -> None:
+        """Let every log follow the broker's changed settings."""
+        self._loader.update_config(config, self._logs.values())
         for topic in {topic_partition.topic for topic_partition in self._logs}:
             self.update_topic_config(topic)
 

@@ -90,6 +90,11 @@ class Acceptor:
         self._watch()
         return listener
 
+    def update_config(self, config: NetworkConfig) -> None:
+        """Follow changed limits; clients that are connected stay."""
+        self._config = config
+        self._watch()
+
     def start(self) -> None:
         self._is_accepting = True
         self._watch()

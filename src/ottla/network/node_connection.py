@@ -77,7 +77,8 @@ class NodeConnection:
         self.last_used_ms = 0
         self._runtime = runtime
         self._settings = settings
-        self._tls = tls
+        self.tls = tls
+        """What the next connection is made with."""
         self._failures = 0
         self._is_closed = False
         self._connecting: asyncio.Task[None] | None = None
@@ -211,7 +212,7 @@ class NodeConnection:
             client_id=settings.client_id,
             timeout_ms=settings.socket_connection_setup_timeout_ms,
             options=StreamOptions(
-                settings.send_buffer_bytes, settings.receive_buffer_bytes, self._tls
+                settings.send_buffer_bytes, settings.receive_buffer_bytes, self.tls
             ),
         )
         try:

@@ -131,6 +131,11 @@ class Processor:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    def update_config(self, config: NetworkConfig) -> None:
+        """Follow changed limits of connections and, for new ones, changed certificates."""
+        self._config = config
+        self._acceptor.update_config(config)
+
     @property
     def is_stopped(self) -> bool:
         return self._epoll.closed

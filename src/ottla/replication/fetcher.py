@@ -60,7 +60,7 @@ class Fetcher:
         self._runtime = runtime
         self._config = config
         self._broker_id = broker_id
-        self._cluster = cluster
+        self.cluster = cluster
         self._quota = quota
         self._on_progress = on_progress
         self._connection: LeaderConnection = cluster.connect(leader)
@@ -241,7 +241,7 @@ class Fetcher:
             max_bytes=config.replica_fetch_response_max_bytes,
         )
         if version >= FIRST_VERSION_WITH_REPLICA_STATE:
-            epoch = self._cluster.broker_epoch()
+            epoch = self.cluster.broker_epoch()
             request.replica_state = ReplicaState(replica_id=self._broker_id, replica_epoch=epoch)
         else:
             request.replica_id = self._broker_id

@@ -33,6 +33,7 @@ class FetcherManager:
         self._runtime = runtime
         self._log_manager = log_manager
         self._config = config
+        self._count = config.num_replica_fetchers
         self._broker_id = broker_id
         self._quota = quota
         self._on_progress = on_progress
@@ -84,6 +85,18 @@ class FetcherManager:
         if key is not None:
             self._fetchers[key].remove(topic_partition)
 
+    def resize(self, count: int) -> None:
+        """Deal the partitions out among so many fetchers for each leader."""
+        if count == self._count:
+            return
+        self._count = count
+        for topic_partition, (leader_id, number) in list(self._places.items()):
+            if number != self._fetcher_id(topic_partition):
+                fetcher = self._fetchers[leader_id, number]
+                partition = fetcher.followers[topic_partition].partition
+                self.add(partition, fetcher.leader, fetcher.cluster)
+        self.close_idle()
+
     def on_flushed(self, topic_partition: TopicPartition) -> None:
         """The log is on disk as far as a flush was asked for, or cannot be flushed."""
         key = self._places.get(topic_partition)
@@ -105,4 +118,4 @@ class FetcherManager:
     def _fetcher_id(self, topic_partition: TopicPartition) -> int:
         """The same in every process: partitions of a topic are dealt out in turn."""
         number = crc32(topic_partition.topic.encode()) + topic_partition.partition
-        return number % self._config.num_replica_fetchers
+        return number % self._count

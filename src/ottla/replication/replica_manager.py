@@ -92,7 +92,7 @@ class ReplicaManager:
             self.partitions,
             self.why_missing,
             self.leader_quota,
-            config.replica_selector_class.endswith(RACK_AWARE_SELECTOR),
+            (config.replica_selector_class or "").endswith(RACK_AWARE_SELECTOR),
         )
         self._exists = exists
         self._cluster: Cluster | None = None
@@ -131,6 +131,10 @@ class ReplicaManager:
         """Follow changed limits of the rate of replication."""
         self.leader_quota.bytes_per_second = config.leader_replication_throttled_rate
         self.follower_quota.bytes_per_second = config.follower_replication_throttled_rate
+
+    def resize_fetchers(self, count: int) -> None:
+        """Copy with `num.replica.fetchers` from each leader."""
+        self._fetchers.resize(count)
 
     def shutdown(self) -> None:
         """Copy no more, and answer everything that waits, with what there is."""

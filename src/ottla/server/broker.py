@@ -11,6 +11,7 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
@@ -25,6 +26,7 @@ from ottla.controller.controller import Controller
 from ottla.controller.topic_names import validate_topic_name
 from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
+from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
 from ottla.network.host_name import canonical_host_name
 from ottla.network.processor import Processor
@@ -51,7 +53,7 @@ from ottla.server.handlers.produce import ProduceHandler
 from ottla.server.handlers.reassignments import ReassignmentsHandler
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
-from ottla.server.listeners import network_config
+from ottla.server.listeners import connection_limits, inter_broker_tls, network_config
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.log_dir_failure import LogDirFailureHandler
 from ottla.server.membership import Membership, cluster_registry
@@ -125,6 +127,7 @@ class Broker:
         await self.dynamic_config.start()
         self.features = Features(runtime, self.registry)
         await self.features.start()
+        self.log_manager.update_all_configs(self.dynamic_config.broker_config)
         await self.log_manager.startup()
         await adoption.complete(self.log_manager.all_logs())
         self.cache = MetadataCache(cluster_id)
@@ -203,12 +206,13 @@ class Broker:
         dynamic = self.dynamic_config
         dynamic.on_topic_change(self.log_manager.update_topic_config)
         dynamic.on_topic_change(self._on_topic_settings)
-        dynamic.on_broker_change(self.log_manager.update_all_configs)
-        dynamic.on_broker_change(lambda: self.replica_manager.update_rates(dynamic.broker_config))
-        self.log_manager.moves.update_rate(dynamic.broker_config)  # of an override from before
-        dynamic.on_broker_change(lambda: self.log_manager.moves.update_rate(dynamic.broker_config))
+        dynamic.on_broker_change(self._on_broker_settings)
         dynamic.on_broker_change(self._on_default_settings)
+        dynamic.on_key_store_change(self._on_key_stores)
         self.controller.update_config(dynamic.broker_config)
+        if dynamic.broker_config is not dynamic.static_config:  # overrides from before the start
+            self._on_broker_settings()
+            self._on_key_stores()
 
     def _on_topic_settings(self, topic: str) -> None:
         """A topic without leaders that may have unclean ones from now on gets them."""
@@ -216,6 +220,32 @@ class Broker:
             self.runtime.scheduler.spawn(
                 self.controller.on_unclean_election_allowed(topic), f"elect leaders of {topic}"
             )
+
+    def _on_broker_settings(self) -> None:
+        """Logs, replication and connections follow what has changed."""
+        config, log_manager = self.dynamic_config.broker_config, self.log_manager
+        log_manager.update_all_configs(config)
+        log_manager.moves.update_rate(config)
+        if log_manager.cleaner is not None:
+            log_manager.cleaner.update_config(config)
+        self.replica_manager.update_rates(config)
+        self.replica_manager.resize_fetchers(config.num_replica_fetchers)
+        self._network_config = replace(self._network_config, **connection_limits(config))
+        self.processor.update_config(self._network_config)
+
+    def _on_key_stores(self) -> None:
+        """New connections get what the files hold now; if that is unusable, what they held."""
+        config = self.dynamic_config.broker_config
+        try:
+            contexts = network_config(config).tls_contexts
+            tls = inter_broker_tls(config)
+        except ConfigError as error:
+            logger.error("key stores are not read again: %s", error.message)
+            return
+        self._network_config = replace(self._network_config, tls_contexts=contexts)
+        self.processor.update_config(self._network_config)
+        if self.link is not None:
+            self.link.connections.update_tls(tls)
 
     def _on_default_settings(self) -> None:
         """The same for all topics without a setting of their own."""

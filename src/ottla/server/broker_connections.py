@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+from weakref import WeakSet
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -61,10 +63,19 @@ class BrokerConnections:
         )
         self._tls = inter_broker_tls(config)
         self._kept: dict[tuple[int, Purpose], NodeConnection] = {}
+        self._made: WeakSet[NodeConnection] = WeakSet()
 
     def connect(self, node: Node) -> NodeConnection:
         """A connection of the caller's own, to be opened by its first use."""
-        return NodeConnection(self._runtime, self._settings, node, self._tls)
+        connection = NodeConnection(self._runtime, self._settings, node, self._tls)
+        self._made.add(connection)
+        return connection
+
+    def update_tls(self, tls: ssl.SSLContext | None) -> None:
+        """Show another certificate, and trust others, on connections that are made from now on."""
+        self._tls = tls
+        for connection in self._made:
+            connection.tls = tls
 
     def node(self, broker_id: int) -> Node:
         """Where a live broker is reached; BROKER_NOT_AVAILABLE if it does not live."""

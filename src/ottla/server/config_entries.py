@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
@@ -12,7 +12,7 @@ from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.protocol.configs import ConfigSource
 from ottla.registry import paths
-from ottla.server.dynamic_config import DYNAMIC_BROKER_KEYS, DynamicConfig
+from ottla.server.dynamic_config import UNUSED_THREAD_KEYS, DynamicConfig, is_dynamic, is_key_store
 
 
 class Synonym(NamedTuple):
@@ -28,7 +28,7 @@ class ConfigEntry(NamedTuple):
 
     name: str
     value: str | None
-    type: ConfigType
+    type: ConfigType | None
     documentation: str
     is_read_only: bool
     synonyms: list[Synonym]
@@ -39,7 +39,8 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_sensitive(self) -> bool:
-        return self.type is ConfigType.PASSWORD
+        """What is not known may be a secret, as in Kafka."""
+        return self.type is None or self.type is ConfigType.PASSWORD
 
 
 def topic_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
@@ -53,6 +54,8 @@ def topic_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[
             synonyms.append(Synonym(name, overrides[name], source))
         for broker_key in row.broker_keys:
             synonyms += broker_synonyms(dynamic, broker_key)
+        coarser = row.broker_keys[1:]
+        synonyms = [each for each in synonyms if not _is_default_of(each, coarser)]
         value = overrides.get(name, in_force.text_of(name))
         entries.append(_entry(row, value, synonyms, is_read_only=False))
     unused = [name for name in overrides if name not in TopicConfig.keys]
@@ -78,18 +81,28 @@ def broker_entries(dynamic: DynamicConfig) -> list[ConfigEntry]:
     for name, row in BrokerConfig.keys.items():
         synonyms = broker_synonyms(dynamic, name)
         value = synonyms[0].value if synonyms else None
-        entries.append(_entry(row, value, synonyms, name not in DYNAMIC_BROKER_KEYS))
-    return entries
+        entries.append(_entry(row, value, synonyms, not is_dynamic(name)))
+    set_for = (dynamic.broker_name, paths.DEFAULT_ENTITY)
+    others = {name for owner in set_for for name in dynamic.broker_overrides(owner)}
+    return entries + [
+        _override_without_row(name, broker_synonyms(dynamic, name))
+        for name in sorted(others - BrokerConfig.keys.keys())
+    ]
 
 
 def default_broker_entries(dynamic: DynamicConfig) -> list[ConfigEntry]:
     """What is set for all brokers of the cluster while they run."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     overrides = dynamic.broker_overrides(paths.DEFAULT_ENTITY)
-    return [
-        _entry(BrokerConfig.keys[name], value, [Synonym(name, value, source)], is_read_only=False)
-        for name, value in overrides.items()
-    ]
+    entries = []
+    for name, value in overrides.items():
+        synonyms = [Synonym(name, value, source)]
+        row = BrokerConfig.keys.get(name)
+        if row is not None:
+            entries.append(_entry(row, value, synonyms, is_read_only=False))
+        else:
+            entries.append(_override_without_row(name, synonyms))
+    return entries
 
 
 def broker_synonyms(dynamic: DynamicConfig, name: str) -> list[Synonym]:
@@ -102,15 +115,21 @@ def broker_synonyms(dynamic: DynamicConfig, name: str) -> list[Synonym]:
         overrides = dynamic.broker_overrides(broker_name)
         if name in overrides:
             synonyms.append(Synonym(name, overrides[name], source))
-    static = dynamic.static_config
+    static, row = dynamic.static_config, BrokerConfig.keys.get(name)
+    if row is None:
+        return synonyms
     if static.is_given(name):
         source = ConfigSource.STATIC_BROKER_CONFIG
         synonyms.append(Synonym(name, static.text_of(name), source))
-    row = BrokerConfig.keys[name]
     if row.default is not None:
         default = row.format(row.default)
         synonyms.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
     return synonyms
+
+
+def _is_default_of(synonym: Synonym, names: Collection[str]) -> bool:
+    """A default that is said in hours is none of a setting in milliseconds, as in Kafka."""
+    return synonym.source is ConfigSource.DEFAULT_CONFIG and synonym.name in names
 
 
 def _entry(
@@ -120,6 +139,18 @@ def _entry(
         value = None
         synonyms = [synonym._replace(value=None) for synonym in synonyms]
     return ConfigEntry(row.name, value, row.type, row.doc, is_read_only, synonyms)
+
+
+def _override_without_row(name: str, synonyms: list[Synonym]) -> ConfigEntry:
+    """A setting of the broker that was made while it runs and that no file has a row for."""
+    if name in UNUSED_THREAD_KEYS:
+        kind, about = ConfigType.INT, "Ottla has no such threads: without effect."
+    elif is_key_store(name):
+        kind, about = ConfigType.STRING, "As the setting without listener.name.<name>."
+    else:  # its value is nobody's business but of the one that set it
+        hidden = [synonym._replace(value=None) for synonym in synonyms]
+        return ConfigEntry(name, None, None, "Not used by Ottla.", True, hidden)
+    return ConfigEntry(name, synonyms[0].value, kind, about, False, synonyms)
 
 
 def _unused_override(name: str, value: str) -> ConfigEntry:

@@ -1,4 +1,4 @@
-"""Settings that change while the broker runs: those of topics and groups, and their defaults.
+"""Settings that change while the broker runs: of topics, groups and the broker itself.
 
 The registry has the truth (/config); a notification under /config/changes says what to read anew.
 For one topic the values come, first to last, from: its own overrides, this broker's overrides,
@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigTableType
+from ottla.config.config_type import INT
 from ottla.config.consumer_group_config import ConsumerGroupConfig
+from ottla.config.known_keys import family_of
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.entity_configs import BROKERS, GROUPS, TOPICS, EntityConfigs
-from ottla.errors import KafkaError
+from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.network.timing import pause
 from ottla.registry import paths
 from ottla.registry.tree import (
@@ -29,6 +32,7 @@ from ottla.registry.tree import (
 )
 from ottla.registry.znodes import decode_config_change
 from ottla.runtime import Runtime
+from ottla.server.listeners import network_config
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +42,41 @@ DYNAMIC_BROKER_KEYS: Final = frozenset(
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
+    "log.cleaner.backoff.ms",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.buffer.load.factor",
+    "log.cleaner.io.buffer.size",
+    "log.cleaner.io.max.bytes.per.second",
+    "log.cleaner.threads",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "producer.id.expiration.ms",
 }
-"""The broker's settings that can change while it runs: defaults of topics, rates of replication."""
+"""The broker's settings that can change while it runs."""
+
+UNUSED_THREAD_KEYS: Final = {
+    "background.threads": 10,
+    "num.io.threads": 8,
+    "num.network.threads": 3,
+}
+"""Pools of threads that Kafka resizes and Ottla does not have, and Kafka's defaults."""
+
+THREAD_KEYS: Final = frozenset(UNUSED_THREAD_KEYS) | {
+    "log.cleaner.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+}
+"""At a time these can at most be doubled or halved, as in Kafka."""
+
+KEY_STORE_KEYS: Final = frozenset(
+    f"ssl.{store}.{part}" for store in ("keystore", "truststore") for part in ("location", "type")
+)
+"""Behind listener.name.<name>. of one broker; passwords would lie in the registry in the clear."""
+
+_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
 
 UNCLEAN_ELECTION_KEY: Final = "unclean.leader.election.enable"
 
@@ -66,6 +103,7 @@ class DynamicConfig:
         self._group_defaults = ConsumerGroupConfig.of(broker_config, {})
         self._topic_listeners: list[Callable[[str], object]] = []
         self._broker_listeners: list[Callable[[], object]] = []
+        self._key_store_listeners: list[Callable[[], object]] = []
         self._watches: list[Watch] = []
         self._last_change = ""
         self._has_news = False
@@ -111,8 +149,12 @@ class DynamicConfig:
         self._topic_listeners.append(listener)
 
     def on_broker_change(self, listener: Callable[[], object]) -> None:
-        """Call `listener` after the defaults of all topics have changed."""
+        """Call `listener` after settings of the broker have changed."""
         self._broker_listeners.append(listener)
+
+    def on_key_store_change(self, listener: Callable[[], object]) -> None:
+        """Call `listener` when key stores are to be read again: also if only the files changed."""
+        self._key_store_listeners.append(listener)
 
     async def _read_all(self) -> None:
         """Every override there is, and what has become of those that there were."""
@@ -236,22 +278,107 @@ class DynamicConfig:
 
     async def _read_broker(self, name: str) -> None:
         overrides = await self.entities.read(BROKERS, name)
-        if overrides == self._brokers.get(name, {}):
-            return
-        self._brokers[name] = _without_bad_values(f"broker {name}", BrokerConfig, overrides)
-        in_force = self.effective_config(
-            self.broker_overrides(paths.DEFAULT_ENTITY), self.broker_overrides(self.broker_name)
-        )
-        self.broker_config = in_force
-        for listener in self._broker_listeners:
+        known = self._brokers.get(name, {})
+        good = _without_bad_values(f"broker {name}", BrokerConfig, _changeable(name, overrides))
+        has_key_stores = any(map(is_key_store, known | good))
+        if good != known:
+            self._brokers[name] = good
+            self.broker_config = self.effective_config(
+                self.broker_overrides(paths.DEFAULT_ENTITY), self.broker_overrides(self.broker_name)
+            )
+            for listener in self._broker_listeners:
+                listener()
+        for listener in self._key_store_listeners if has_key_stores else ():
             listener()
 
     def effective_config(self, *overrides: Mapping[str, str]) -> BrokerConfig:
         """The broker's settings with these overrides, later ones over earlier ones."""
         changes: dict[str, Any] = {}
+        key_stores: dict[str, str] = {}
         for layer in overrides:
-            changes |= {BrokerConfig.keys[name].attribute: text for name, text in layer.items()}
-        return self.static_config.replace(**changes)
+            for name, text in layer.items():
+                if name in DYNAMIC_BROKER_KEYS:
+                    changes[BrokerConfig.keys[name].attribute] = text
+                elif is_key_store(name):
+                    key_stores[name] = text
+        return self.static_config.replace(**changes).with_listener_settings(key_stores)
+
+    def validate_broker(self, name: str, overrides: Mapping[str, str]) -> None:
+        """INVALID_REQUEST for overrides of a broker, or of all, that cannot be in force."""
+        for key, text in overrides.items():
+            _check_changeable(name, key)
+            if key in THREAD_KEYS and text != self.broker_overrides(name).get(key):
+                self._check_threads(key, text)
+        try:
+            if name == paths.DEFAULT_ENTITY:
+                self.effective_config(overrides, self.broker_overrides(self.broker_name))
+                return
+            config = self.effective_config(self.broker_overrides(paths.DEFAULT_ENTITY), overrides)
+            if any(map(is_key_store, overrides)):
+                network_config(config)  # reads the files
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+
+    def _check_threads(self, key: str, text: str) -> None:
+        """Twice as many at most, and half as many at least, so that a slip does no harm."""
+        try:
+            count = INT.parse(key, text)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+        now = self._thread_count(key)
+        if not max(1, now // 2) <= count <= now * 2:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{key}={count}: must be from half of the present {now} (and 1) to its double",
+            )
+
+    def _thread_count(self, key: str) -> int:
+        if key not in UNUSED_THREAD_KEYS:
+            return int(getattr(self.broker_config, BrokerConfig.keys[key].attribute))
+        layers = (
+            self.broker_overrides(self.broker_name),
+            self.broker_overrides(paths.DEFAULT_ENTITY),
+        )
+        return int(next((layer[key] for layer in layers if key in layer), UNUSED_THREAD_KEYS[key]))
+
+
+def is_key_store(name: str) -> bool:
+    """Whether a setting says where a listener's keys or those it trusts are."""
+    match = _OF_LISTENER.fullmatch(name)
+    return match is not None and match[1] in KEY_STORE_KEYS
+
+
+def is_dynamic(name: str) -> bool:
+    """Whether a setting of the broker can change while it runs."""
+    return name in DYNAMIC_BROKER_KEYS or name in UNUSED_THREAD_KEYS or is_key_store(name)
+
+
+def _check_changeable(owner: str, name: str) -> None:
+    """INVALID_REQUEST for a setting that is fixed; names that Kafka has not pass, as there."""
+    if is_key_store(name) and owner == paths.DEFAULT_ENTITY:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: must be set for a single broker")
+    if is_dynamic(name):
+        return
+    is_known = name in BrokerConfig.known_names() or family_of(name, BrokerConfig.refused)
+    if is_known or _OF_LISTENER.fullmatch(name):
+        hint = "; set it for a listener, as listener.name.<name>." + name
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{name}: cannot be changed while the broker runs"
+            + (hint if name in KEY_STORE_KEYS else ""),
+        )
+
+
+def _changeable(owner: str, overrides: Mapping[str, str]) -> dict[str, str]:
+    """Those overrides in the registry that can be in force; the others are named in the log."""
+    good = {}
+    for name, text in overrides.items():
+        try:
+            _check_changeable(owner, name)
+            good[name] = text
+        except KafkaError as error:
+            logger.error("broker %s: an override has no effect: %s", owner, error.message)
+    return good
 
 
 def _without_bad_values(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
@@ -18,9 +19,7 @@ def network_config(config: BrokerConfig) -> NetworkConfig:
         socket_send_buffer_bytes=config.socket_send_buffer_bytes,
         socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
         socket_listen_backlog_size=config.socket_listen_backlog_size or NO_LIMIT,
-        max_connections=config.max_connections,
-        max_connections_per_ip=config.max_connections_per_ip,
-        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+        **connection_limits(config),
         connections_max_idle_ms=config.connections_max_idle_ms,
         inter_broker_listener_name=config.inter_broker_listener_name,
         tls_contexts={
@@ -29,6 +28,15 @@ def network_config(config: BrokerConfig) -> NetworkConfig:
             if end_point.security_protocol == "SSL"
         },
     )
+
+
+def connection_limits(config: BrokerConfig) -> dict[str, Any]:
+    """Those that can change while the broker runs, by the names of NetworkConfig."""
+    return {
+        "max_connections": config.max_connections,
+        "max_connections_per_ip": config.max_connections_per_ip,
+        "max_connections_per_ip_overrides": config.max_connections_per_ip_overrides,
+    }
 
 
 def inter_broker_tls(config: BrokerConfig) -> ssl.SSLContext | None:

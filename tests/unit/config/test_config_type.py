@@ -10,6 +10,7 @@ from ottla.config.config_type import (
     BOOLEAN,
     CLASS,
     DOUBLE,
+    DOUBLE_MAX,
     INT,
     LIST,
     LONG,
@@ -104,3 +105,23 @@ def test_number_with_a_unit_is_told_as_a_plain_one(text, hint):
         LONG.parse("k", text)
 
     assert refusal.value.message == f"k={text}: must be a whole number of 64 bits{hint}"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (DOUBLE_MAX, "1.7976931348623157E308"),
+        (0.9, "0.9"),
+        (1.0, "1.0"),
+        (9999999.5, "9999999.5"),
+        (1e7, "1.0E7"),
+        (-12345678.9, "-1.23456789E7"),
+        (0.001, "0.001"),
+        (0.0005, "5.0E-4"),
+        (0.0, "0.0"),
+    ],
+)
+def test_double_is_written_as_java_writes_it(value, text):
+    """DescribeConfigs says the same text as Kafka."""
+    assert DOUBLE.format(value) == text
+    assert DOUBLE.parse("key", text) == value

@@ -426,6 +426,19 @@ def test_idle_producers_are_forgotten():
     assert not world.log().producer_state_manager.producers
 
 
+def test_changed_expiration_of_producers_counts_for_old_and_new_logs():
+    """producer.id.expiration.ms can change while the broker runs."""
+    world = LogWorld(**{"producer.id.expiration.ms": "1000000"})
+    world.append(b"x", producer_id=1, producer_epoch=0, base_sequence=0)
+    config = world.manager.config.replace(producer_id_expiration_ms="1000")
+    world.manager.update_all_configs(config)
+    other = world.manager.get_or_create_log(TopicPartition("other", 0), NO_UUID)
+    world.runtime.advance(600_000)
+
+    assert not world.log().producer_state_manager.producers
+    assert other.producer_state_manager.expiration_ms == 1000
+
+
 def test_configuration_of_a_topic_reaches_its_logs(world: LogWorld):
     """Those of other topics are not concerned."""
     other = world.manager.get_or_create_log(TopicPartition("other", 0), NO_UUID)
@@ -434,7 +447,7 @@ def test_configuration_of_a_topic_reaches_its_logs(world: LogWorld):
     world.manager.update_topic_config("topic")
     assert (log.config.retention_ms, other.config.retention_ms) == (5, 604_800_000)
 
-    world.manager.update_all_configs()
+    world.manager.update_all_configs(world.manager.config)
     assert other.config.retention_ms == 5
 
 

@@ -13,6 +13,7 @@ from network_world import PATIENCE_S, Client, NetworkWorld, frame
 
 from ottla.network import processor
 from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, Listener
+from ottla.network.config import NetworkConfig
 from ottla.network.processor import RECEIVE_BYTES
 
 NewWorld = Callable[..., NetworkWorld]
@@ -150,6 +151,37 @@ def test_address_with_too_many_connections_is_closed_at_once(new_world: NewWorld
     first.close()
     world.until(lambda: world.processor.connection_count == 0)
     assert is_served(world, world.connect())
+
+
+def test_raised_limit_lets_those_in_who_wait(new_world: NewWorld) -> None:
+    """max.connections can change while the broker runs; below what is open it closes nothing."""
+    world = new_world(max_connections=1)
+    first, second, third = (world.connect() for _ in range(3))
+    assert is_served(world, first)
+    assert waits(world, second)
+    world.processor.update_config(NetworkConfig(max_connections=2))
+    assert world.receive(second, 9) == frame(b"hello")
+
+    world.processor.update_config(NetworkConfig(max_connections=1))
+    assert is_served(world, first)
+    assert is_served(world, second)
+    assert waits(world, third)
+
+
+def test_changed_limit_of_an_address_counts_for_the_next_one(new_world: NewWorld) -> None:
+    """max.connections.per.ip and its overrides."""
+    world = new_world()
+    first = world.connect()
+    assert is_served(world, first)
+    world.processor.update_config(NetworkConfig(max_connections_per_ip=1))
+    assert world.is_closed(world.connect())
+    overrides = {"127.0.0.1": 2}
+    world.processor.update_config(
+        NetworkConfig(max_connections_per_ip=0, max_connections_per_ip_overrides=overrides)
+    )
+
+    assert is_served(world, world.connect())
+    assert is_served(world, first)
 
 
 def test_override_is_the_limit_of_its_address(new_world: NewWorld) -> None:

@@ -22,7 +22,7 @@ from ottla.record.control_record import (
     build_end_transaction_marker,
 )
 from ottla.replication.exchange import ACKS_LEADER, IsolationLevel
-from ottla.structs import NO_EPOCH
+from ottla.structs import NO_EPOCH, TopicPartition
 
 
 def errors(answers):
@@ -157,6 +157,25 @@ def test_replica_that_the_controller_refuses_is_not_waited_for(world):
     answers = world.append(1, b"a")
 
     assert [answer.error for answer in answers] == [ErrorCode.NONE]
+
+
+def test_partitions_are_dealt_out_again_among_more_fetchers(world):
+    """num.replica.fetchers can change while the broker runs, and nothing is lost or doubled."""
+    others = [TopicPartition(T0.topic, number) for number in range(1, 4)]
+    for topic_partition in others:
+        world.create(topic_partition=topic_partition)
+    follower = world.brokers[3].manager
+    world.append(1, b"before")
+    world.advance(1_000)
+    for count in (2, 4, 1):
+        follower.resize_fetchers(count)
+        world.append(1, b"with %d" % count)
+        world.advance(1_000)
+        assert len(follower._fetchers) == count
+
+    values = [value for _, value in world.values(3)]
+    assert values == [b"before", b"with 2", b"with 4", b"with 1"]
+    assert isr(world) == {1, 2, 3}
 
 
 def test_broker_that_stops_is_not_waited_for_where_it_led(world):

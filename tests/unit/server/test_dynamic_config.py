@@ -97,6 +97,16 @@ def test_broker_overrides_are_defaults_of_topics(world):
     assert world.changed == ["broker", "broker"]
 
 
+def test_override_that_only_kafka_has_does_no_harm(world, caplog):
+    """A cluster shared with Kafka's brokers may have set it; the rest is in force."""
+    overrides = {"sasl.enabled.mechanisms": "PLAIN", "foo.bar": "1", "log.retention.ms": "8"}
+    world.write("brokers", "3", overrides)
+
+    assert world.dynamic.topic_config("t").retention_ms == 8
+    assert world.dynamic.broker_overrides("3") == {"foo.bar": "1", "log.retention.ms": "8"}
+    assert "sasl.enabled.mechanisms: cannot be changed" in caplog.text
+
+
 def test_value_that_breaks_a_rule_has_no_effect(world, caplog):
     """Somebody wrote it past the broker; the rest of the overrides counts."""
     world.write("topics", "t", {"segment.bytes": "-1", "retention.ms": "5"})

@@ -66,6 +66,18 @@ class LogCleaner:
             self._config.log_cleaner_backoff_ms, self.clean_filthiest
         )
 
+    def update_config(self, config: BrokerConfig) -> None:
+        """Follow changed settings; a round that is under way ends with its own memory."""
+        before, self._config = self._config, config
+        rate = config.log_cleaner_io_max_bytes_per_second
+        if rate != before.log_cleaner_io_max_bytes_per_second:
+            self._pace.change(rate)
+        if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and self._timer:
+            self._timer.cancel()
+            self.startup()
+        if config.log_cleaner_threads > before.log_cleaner_threads:
+            self.clean_filthiest()
+
     async def finish(self) -> None:
         """Wait until no round is under way."""
         while self._under_way:

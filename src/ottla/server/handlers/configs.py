@@ -1,8 +1,9 @@
 """DescribeConfigs (32), AlterConfigs (33) and IncrementalAlterConfigs (44).
 
 Behaviour: settings of topics, of consumer groups and of this broker; each resource succeeds or
-fails alone. A broker's name is its id; the empty name stands for all brokers. Of a broker only the
-settings that are defaults of topics can be changed while it runs. AlterConfigs puts its settings in
+fails alone. A broker's name is its id; the empty name stands for all brokers. What a broker can
+change while it runs stands in `dynamic_config`; what is wrong with a change of it is
+INVALID_REQUEST, of a topic INVALID_CONFIG, as in Kafka. AlterConfigs puts its settings in
 the place of all overrides, which is why IncrementalAlterConfigs came (KIP-339).
 
 Version notes: DescribeConfigs v1 source and synonyms (KIP-226) · v3 type and documentation
@@ -56,7 +57,7 @@ from ottla.server.config_entries import (
     group_entries,
     topic_entries,
 )
-from ottla.server.dynamic_config import DYNAMIC_BROKER_KEYS, DynamicConfig
+from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.metadata_cache import MetadataCache
 
 MAX_MESSAGE_LENGTH: Final = 1000
@@ -113,7 +114,7 @@ class ConfigsHandler:
         result = DescribeConfigsResult(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
-            error_message=None,
+            error_message="",
         )
         try:
             entries = await self._entries(self._entity(resource))
@@ -234,8 +235,7 @@ class ConfigsHandler:
         elif entity.type == GROUPS:
             ConsumerGroupConfig.validate(self.dynamic_config.broker_config, config)
         else:
-            refuse_static_keys(config)
-            self.dynamic_config.effective_config(config)  # parses it and checks its rules
+            self.dynamic_config.validate_broker(entity.name, config)
         if not validate_only:
             await self.entities.write(*entity, config)
 
@@ -258,7 +258,7 @@ def described(
             )
             for synonym in synonyms
         ],
-        config_type=int(entry.type),
+        config_type=0 if entry.type is None else int(entry.type),
         documentation=entry.documentation if with_documentation else None,
     )
 
@@ -314,17 +314,6 @@ def _changed_list(
     else:
         items = [item for item in items if item not in named]
     return row.format(items) or ""
-
-
-def refuse_static_keys(config: Iterable[str]) -> None:
-    """INVALID_REQUEST for settings of a broker that only its properties file can change."""
-    static = sorted(set(config) - DYNAMIC_BROKER_KEYS)
-    if static:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"{static[0]}: cannot be changed while the broker runs; "
-            f"these can: {', '.join(sorted(DYNAMIC_BROKER_KEYS))}",
-        )
 
 
 def _refuse_duplicates(names: Iterable[str]) -> None:

@@ -120,6 +120,9 @@ class SimulatedProcessor:
         self._stopped: asyncio.Future[None] | None = None
         self.is_stopped = False
 
+    def update_config(self, config: NetworkConfig) -> None:
+        """Limits of connections do not exist here."""
+
     @property
     def connections(self) -> list[Connection]:
         return list(self._clients)

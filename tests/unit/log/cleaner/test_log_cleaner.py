@@ -9,6 +9,7 @@ from cleaner_world import CleanerWorld
 from log_world import read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.cleaner.selection import LogToClean
 from ottla.log.indexes.txn_index import AbortedTxn
 from ottla.log.log_truncation import truncate_to
 from ottla.record.compression import CompressionType
@@ -338,6 +339,60 @@ def test_throttled_cleaning_waits_between_its_steps():
     assert len(world.records()) == 20
     world.runtime.advance(2 * size * 10)
     assert len(world.records()) == 1
+
+
+def test_limit_that_is_lifted_lets_the_round_go_on_at_once():
+    """log.cleaner.io.max.bytes.per.second can change while a round waits because of it."""
+    world = CleanerWorld(**{"log.cleaner.io.max.bytes.per.second": "1"})
+    for number in range(20):
+        world.put((b"k", b"%d" % number))
+    world.roll_and_clean()
+    assert len(world.records()) == 20
+
+    config = world.cleaner._config.replace(log_cleaner_io_max_bytes_per_second="1e9")
+    world.cleaner.update_config(config)
+    world.runtime.advance(10)
+    assert len(world.records()) == 1
+
+
+def test_changed_backoff_and_threads_count_at_once():
+    """The next look for logs comes after the new log.cleaner.backoff.ms; more threads look now."""
+    world = CleanerWorld(**{"log.cleaner.threads": "0"})
+    world.put((b"k", b"1"))
+    world.put((b"k", b"2"))
+    world.roll_and_clean()
+    assert len(world.records()) == 2
+    config = world.cleaner._config.replace(log_cleaner_threads="1")
+    world.cleaner.update_config(config)
+    world.runtime.advance(1)
+    assert len(world.records()) == 1
+
+    world.put((b"k", b"3"))
+    world.roll()
+    world.cleaner.update_config(config.replace(log_cleaner_backoff_ms="100"))
+    world.runtime.advance(99)
+    assert len(world.records()) == 2
+    world.runtime.advance(2)
+    assert len(world.records()) == 1
+
+
+def test_round_gets_the_memory_that_is_set_now(world):
+    """log.cleaner.dedupe.buffer.size, shared by the threads, and the two of the buffers."""
+    world.put((b"k", b"1"))
+    world.roll()
+    changes = {
+        "log_cleaner_threads": "2",
+        "log_cleaner_dedupe_buffer_size": str(8 << 20),
+        "log_cleaner_io_buffer_size": "400000",
+        "log_cleaner_io_buffer_load_factor": "0.5",
+    }
+    world.cleaner.update_config(world.cleaner._config.replace(**changes))
+    segments = tuple(world.log().segments.items[:1])
+    plan = world.cleaner._plan(LogToClean(world.log(), segments, 0, 0, 1, 0, True))
+
+    world.clean()
+
+    assert (plan.dedupe_bytes, plan.buffer_bytes, plan.load_factor) == (4 << 20, 100_000, 0.5)
 
 
 def test_checkpoint_survives_a_restart(world):

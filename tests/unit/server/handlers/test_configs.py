@@ -118,7 +118,6 @@ def test_description_has_what_was_asked_for(world):
     assert (setting.config_source, setting.config_type) == (1, 5)
     assert [(synonym.name, synonym.source) for synonym in setting.synonyms] == [
         ("retention.ms", 1),
-        ("log.retention.hours", 5),
     ]
     assert setting.documentation.endswith(".")
 
@@ -280,14 +279,77 @@ def test_broker_can_change_the_defaults_of_topics(world, name):
     ("key", "value", "error"),
     [
         ("num.partitions", "5", ErrorCode.INVALID_REQUEST),
-        ("no.such", "5", ErrorCode.INVALID_REQUEST),
-        ("log.segment.bytes", "1", ErrorCode.INVALID_CONFIG),
-        ("log.retention.ms", "0", ErrorCode.INVALID_CONFIG),
+        ("queued.max.requests", "5", ErrorCode.INVALID_REQUEST),
+        ("max.connection.creation.rate", "5", ErrorCode.INVALID_REQUEST),
+        ("ssl.keystore.location", "/k", ErrorCode.INVALID_REQUEST),
+        ("listener.name.ssl.ssl.keystore.password", "p", ErrorCode.INVALID_REQUEST),
+        ("listener.name.ssl.sasl.enabled.mechanisms", "PLAIN", ErrorCode.INVALID_REQUEST),
+        ("sasl.jaas.config", "x", ErrorCode.INVALID_REQUEST),
+        ("node.id", "5", ErrorCode.INVALID_REQUEST),
+        ("log.segment.bytes", "1", ErrorCode.INVALID_REQUEST),
+        ("log.retention.ms", "0", ErrorCode.INVALID_REQUEST),
+        ("num.io.threads", "x", ErrorCode.INVALID_REQUEST),
+        ("num.io.threads", "17", ErrorCode.INVALID_REQUEST),
+        ("num.replica.fetchers", "3", ErrorCode.INVALID_REQUEST),
+        ("log.cleaner.threads", "0", ErrorCode.INVALID_REQUEST),
+        ("max.connections.per.ip.overrides", "host", ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_the_broker_cannot_change_is_refused(world, key, value, error):
-    """Settings that are fixed at start, unknown ones, and values that break a rule."""
+    """Settings that are fixed at start, and values that break a rule: all by Kafka's code."""
     assert world.change((SET, key, value), type=BROKER, name="3").error_code == error
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("log.cleaner.threads", "2"),
+        ("log.cleaner.io.max.bytes.per.second", "1000"),
+        ("log.cleaner.backoff.ms", "10"),
+        ("num.replica.fetchers", "2"),
+        ("num.recovery.threads.per.data.dir", "3"),
+        ("max.connections", "5"),
+        ("max.connections.per.ip", "5"),
+        ("max.connections.per.ip.overrides", "127.0.0.1:5"),
+        ("producer.id.expiration.ms", "5"),
+        ("background.threads", "5"),
+        ("num.io.threads", "16"),
+        ("num.network.threads", "2"),
+    ],
+)
+@pytest.mark.parametrize("name", ["3", ""], ids=["one broker", "all brokers"])
+def test_what_kafka_changes_can_be_changed(world, key, value, name):
+    """It is shown with its source, and not as read-only."""
+    assert world.change((SET, key, value), type=BROKER, name=name).error_code == 0
+    [setting] = world.describe(BROKER, "3", [key]).configs
+
+    assert (setting.value, setting.read_only) == (value, False)
+    assert setting.config_source == (2 if name else 3)
+
+
+def test_name_that_kafka_does_not_have_is_kept_and_hidden(world):
+    """As in Kafka, where a class of the user may read it: it may be a secret."""
+    assert world.change((SET, "foo.bar", "SESAME"), type=BROKER, name="3").error_code == 0
+    [setting] = world.describe(BROKER, "3", ["foo.bar"], include_synonyms=True).configs
+
+    assert (setting.value, setting.is_sensitive, setting.config_type) == (None, True, 0)
+    assert [synonym.value for synonym in setting.synonyms] == [None]
+    assert world.change((DELETE, "foo.bar", None), type=BROKER, name="3").error_code == 0
+    assert world.describe(BROKER, "3", ["foo.bar"]).configs == []
+
+
+def test_key_store_is_one_brokers_own(world):
+    """Not that of all brokers, as in Kafka."""
+    key = "listener.name.ssl.ssl.keystore.location"
+    answer = world.change((SET, key, "/k"), type=BROKER, name="")
+
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert "single broker" in answer.error_message
+
+
+def test_success_has_an_empty_message(world):
+    """Kafka's description says "", not null."""
+    assert world.describe(TOPIC, "t").error_message == ""
 
 
 def test_group_has_time_limits_of_its_own(world):
