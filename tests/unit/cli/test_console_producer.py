@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 
 
 class FakeFuture:
@@ -60,6 +60,16 @@ def test_each_line_is_sent(tool, producer):
     assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
     assert producer.sent == [("t", None, b"This is a message", ()), ("t", None, b"Another", ())]
     assert producer.log == ["send", "send", "flush"]
+
+
+def test_reason_of_a_record_that_is_too_late_is_shown(tool, producer):
+    """Below min.insync.replicas the line names NOT_ENOUGH_REPLICAS, not only the time limit."""
+    text = "t-0 was not delivered (after 9 attempts; the last error was NOT_ENOUGH_REPLICAS: few)"
+    producer.refused = {b"v": KafkaTimeoutError(text)}
+    outcome = tool("console-producer", "--topic", "t", stdin=b"v\n")
+
+    assert outcome.status == 1
+    assert "the last error was NOT_ENOUGH_REPLICAS" in outcome.err
 
 
 def test_keys_and_headers_are_read_from_lines(tool, producer):

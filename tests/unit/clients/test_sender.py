@@ -140,14 +140,22 @@ def test_at_most_so_many_requests_are_in_flight(runtime, cluster):
 
 
 def test_batch_expires(runtime, cluster):
-    """After delivery.timeout.ms the record fails; the text says how often it was tried."""
+    """After delivery.timeout.ms the record fails; the text says how often it was tried, and why.
+
+    Below min.insync.replicas it said that nine attempts had timed out, and nothing else.
+    """
     world = ProducerWorld(runtime, cluster, delivery_timeout_ms=2000, request_timeout_ms=500)
     cluster[0].on(ProduceRequest, world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS))
     future = world.send("a")
     world.run(3100)
 
-    with pytest.raises(KafkaTimeoutError, match=r"delivery\.timeout\.ms=2000 \(after \d attempts"):
+    expected = (
+        r"delivery\.timeout\.ms=2000 \(after \d attempts; the last error was "
+        r"NOT_ENOUGH_REPLICAS: Fewer replicas are in sync"
+    )
+    with pytest.raises(KafkaTimeoutError, match=expected) as caught:
         future.result(0)
+    assert caught.value.__cause__.error is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def test_batch_expires_without_a_broker(runtime, cluster):

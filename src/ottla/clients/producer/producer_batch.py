@@ -58,6 +58,7 @@ class ProducerBatch:
         "error",
         "is_done",
         "is_in_flight",
+        "last_error",
         "log_append_time_ms",
         "maybe_appended",
         "order",
@@ -83,6 +84,7 @@ class ProducerBatch:
         self.retry_at_ms = 0
         self.order: tuple[int, ...] = ()  # its place among all that were ever sent
         self.is_in_flight = False
+        self.last_error: KafkaError | None = None  # of an attempt after which it is sent again
         self.maybe_appended = False  # whether a leader may have it without our knowing
         self.encoded: bytes | None = None
         self.producer_id = NO_PRODUCER_ID

@@ -158,10 +158,16 @@ class Sender:
     def _too_late(self, batch: ProducerBatch) -> KafkaTimeoutError:
         leader = self._metadata.cluster.leader(batch.topic_partition)
         state = f"after {batch.attempts} attempts" if batch.attempts else f"leader {leader}"
-        return KafkaTimeoutError(
+        last = batch.last_error
+        if last is not None:
+            reason = last.message.removeprefix(f"{batch} was refused: ")
+            state += f"; the last error was {last.error.name}: {reason}"
+        error = KafkaTimeoutError(
             f"{batch} was not delivered within delivery.timeout.ms="
             f"{self._config.delivery_timeout_ms} ({state})"
         )
+        error.__cause__ = last
+        return error
 
     def _by_leader(self, queues: Sequence[PartitionQueue]) -> dict[int, list[PartitionQueue]]:
         cluster = self._metadata.cluster
@@ -337,6 +343,7 @@ class Sender:
     ) -> None:
         """Send the batch again if that may help, else give it up."""
         batch, code = parcel.batch, error.error
+        batch.last_error = error
         batch.maybe_appended |= code in UNCERTAIN
         if code.refresh_metadata:
             self._metadata.request_update()
