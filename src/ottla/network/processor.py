@@ -100,11 +100,9 @@ class Processor:
         self._ahead = self._handshakes.side.ahead
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Future[None] | None = None
-        self._pool = BufferPool()
-        self._arena = memoryview(bytearray(TURN_RECEIVE_BYTES))
+        self._pool, self._arena = BufferPool(), memoryview(bytearray(TURN_RECEIVE_BYTES))
         self._connections: dict[int, Connection] = {}
-        self._accepted_count = 0
-        self._now_ms = 0
+        self._accepted_count = self._now_ms = 0
         # What the stages leave to each other, and to the next turn.
         self._large_bytes_left = 0
         self._acceptable: dict[int, None] = {}
@@ -112,8 +110,7 @@ class Processor:
         self._ready: list[Connection] = []
         self._to_send: list[Connection] = []
         self._to_close: list[Connection] = []
-        self._in_turn = False
-        self._turn_is_due = False
+        self._in_turn = self._turn_is_due = False
 
     # Life
 

@@ -87,7 +87,6 @@ class ReplicaManager:
         self.delayed = DelayedOperations(runtime.scheduler)
         self.leader_quota = self._quota()
         self.follower_quota = self._quota()
-        self.update_rates(config)
         self._reads = FetchReads(
             self.partitions,
             self.why_missing,
@@ -105,6 +104,7 @@ class ReplicaManager:
             self.follower_quota,
             self._on_progress,
         )
+        self.update_config(config)
 
     def _quota(self) -> ReplicationQuota:
         config = self.config
@@ -127,14 +127,11 @@ class ReplicaManager:
             period_ms = max(1, self.config.replica_lag_time_max_ms // 2)
             self._isr_timer = self.runtime.scheduler.call_every(period_ms, self._shrink_isrs)
 
-    def update_rates(self, config: BrokerConfig) -> None:
-        """Follow changed limits of the rate of replication."""
+    def update_config(self, config: BrokerConfig) -> None:
+        """Follow changed rates of replication, and copy with `num.replica.fetchers` a leader."""
         self.leader_quota.bytes_per_second = config.leader_replication_throttled_rate
         self.follower_quota.bytes_per_second = config.follower_replication_throttled_rate
-
-    def resize_fetchers(self, count: int) -> None:
-        """Copy with `num.replica.fetchers` from each leader."""
-        self._fetchers.resize(count)
+        self._fetchers.resize(config.num_replica_fetchers)
 
     def shutdown(self) -> None:
         """Copy no more, and answer everything that waits, with what there is."""

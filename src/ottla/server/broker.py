@@ -228,8 +228,7 @@ class Broker:
         log_manager.moves.update_rate(config)
         if log_manager.cleaner is not None:
             log_manager.cleaner.update_config(config)
-        self.replica_manager.update_rates(config)
-        self.replica_manager.resize_fetchers(config.num_replica_fetchers)
+        self.replica_manager.update_config(config)
         self._network_config = replace(self._network_config, **connection_limits(config))
         self.processor.update_config(self._network_config)
 

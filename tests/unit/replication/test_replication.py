@@ -168,7 +168,7 @@ def test_partitions_are_dealt_out_again_among_more_fetchers(world):
     world.append(1, b"before")
     world.advance(1_000)
     for count in (2, 4, 1):
-        follower.resize_fetchers(count)
+        follower.update_config(follower.config.replace(num_replica_fetchers=count))
         world.append(1, b"with %d" % count)
         world.advance(1_000)
         assert len(follower._fetchers) == count
