@@ -18,6 +18,7 @@ from ottla.log.log import Log
 from ottla.log.log_manager import LogManager
 from ottla.log.log_retention import delete_old_segments
 from ottla.record.batch_builder import build_batch
+from ottla.record.record_batch import assign_offset
 from ottla.runtime import real_runtime
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -63,6 +64,7 @@ def bench_append(log: Log, data: memoryview, seconds: float) -> float:
     """append_as_leader, as the produce path calls it."""
 
     def append() -> None:
+        assign_offset(data, 0, 0, -1)
         log.append_as_leader(data, 0, now_ms=1_700_000_000_000)
         log.update_high_watermark(log.log_end_offset)
         if log.size_in_bytes > LARGEST_FILE:

@@ -22,6 +22,7 @@ from ottla.config.topic_config import TopicConfig
 from ottla.log.log import Log
 from ottla.log.log_manager import LogManager
 from ottla.record.batch_builder import build_batch
+from ottla.record.record_batch import assign_offset
 from ottla.runtime import Runtime, real_runtime
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -56,6 +57,7 @@ async def grow(log: Log, data: memoryview, size: int) -> float:
     while current < size:
         start = time.perf_counter()
         for _ in range(100):
+            assign_offset(data, 0, 0, -1)
             log.append_as_leader(data, 0, now_ms=NOW_MS)
         if current >= measured_from:
             seconds += time.perf_counter() - start

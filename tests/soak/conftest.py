@@ -9,6 +9,9 @@ import pytest
 TESTS = Path(__file__).parents[1]
 for folder in (
     "property/log",
+    "property/server",
+    "unit/record",
+    "unit/server/handlers",
     "unit/log",
     "unit/log/cleaner",
     "system/spark_sink",

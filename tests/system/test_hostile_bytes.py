@@ -212,6 +212,13 @@ def changed(position, form, value):
     return sealed(data)
 
 
+def two_billion_records():
+    """One record, under a header that says 2,147,483,647 of them in both of its fields."""
+    data = changed(57, ">i", 2**31 - 1)
+    struct.pack_into(">i", data, 23, 2**31 - 2)
+    return sealed(data)
+
+
 def produce_frame(records, topic=TOPIC):
     data = PartitionProduceData(index=0, records=bytes(records))
     body = ProduceRequest(
@@ -256,6 +263,8 @@ def end_offset(victim, topic=TOPIC):
         pytest.param(changed(57, ">i", 0), id="no records"),
         pytest.param(changed(57, ">i", -1), id="a negative record count"),
         pytest.param(changed(57, ">i", 2**31 - 1), id="a record count that lies"),
+        pytest.param(two_billion_records(), id="a record count and offsets that lie"),
+        pytest.param(sealed(batch()[:61] + b"\xff" * 7), id="a varint that is none"),
     ],
 )
 def test_bad_batches_are_refused(victim, records):

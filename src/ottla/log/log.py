@@ -27,7 +27,7 @@ from ottla.log.log_reading import ReadableLog
 from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
 from ottla.log.log_rolling import LogRoller
 from ottla.log.log_segment import LogSegment
-from ottla.log.log_validator import AppendOrigin, LogValidator
+from ottla.log.log_validator import AppendOrigin, LogValidator, ValidBatch
 from ottla.log.partition_metadata import write_topic_id
 from ottla.log.producers.producer_state import NO_OFFSET
 from ottla.log.recovery import LoadedLog
@@ -103,7 +103,7 @@ class Log(ReadableLog):
 
     def append_as_leader(
         self,
-        records: memoryview,
+        records: memoryview | ValidBatch,
         leader_epoch: int,
         *,
         now_ms: int,
@@ -113,14 +113,18 @@ class Log(ReadableLog):
         """Append one batch: check it, stamp offset and epoch in place, and write it in one call.
 
         `refused_end` says where the log ended when batches were refused a short while ago.
-        Raises KafkaError with the code for the producer, and then nothing was appended.
+        Raises KafkaError with the code for the producer, and LargeBatchError for what takes too
+        long to be checked here; nothing was appended then. What `LargeBatches` has checked may be
+        given in place of the bytes.
         """
         if self.is_deleted or self.log_dir.is_offline:
             self.check_available()
         epochs = self.leader_epoch_cache
         if NO_EPOCH < leader_epoch < epochs.latest_epoch:
             raise older_epoch(self.topic_partition, leader_epoch, epochs.latest_epoch)
-        batch, max_timestamp_ms, append_time_ms = self._validator.validate(records, now_ms, origin)
+        if not isinstance(records, tuple):
+            records = self._validator.validate(records, now_ms, origin)
+        batch, max_timestamp_ms, append_time_ms = records
         if batch.producer_id >= 0:
             if origin is not CLIENT:
                 self.producer_state_manager.check_coordinator(batch)

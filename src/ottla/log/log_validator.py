@@ -1,34 +1,65 @@
 """What a leader makes sure of before a produced batch goes into its log.
 
-Nothing but the header is read, and the bytes once for the CRC. Records are decoded only where the
-topic asks for it: keys on a compacted topic, a bound on how old they may be, another codec.
+Of a client's batch all records are looked through, unpacked if need be: count, offsets, sizes, and
+what the topic asks for, which is keys, bounds of the timestamps, or another codec. Message sets of
+old producers become batches. A coordinator of this broker is believed: its records are not read.
+
+Rule: what would hold the loop for long is not done on the loop. `validate` raises LargeBatchError
+instead, and `LargeBatches` does the same on a background worker.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import deque
+from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
+from ottla.record import kernel
 from ottla.record.batch_builder import recompress
-from ottla.record.batch_validator import validate_batch, validate_records
-from ottla.record.compression import CompressionType
+from ottla.record.batch_validator import (
+    MAX_NAMED_RECORDS,
+    validate_batch,
+    validate_records,
+)
+from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType
+from ottla.record.conversion import to_batch
+from ottla.record.plain_kernel import MIN_RECORD_BYTES, RecordSurvey
+from ottla.record.record import DecompressionLimitError
 from ottla.record.record_batch import (
     BATCH_OVERHEAD,
+    COMPRESSION_MASK,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
     NO_TIMESTAMP,
     CorruptRecordError,
     RecordBatch,
     set_log_append_time,
+    set_max_timestamp,
 )
+from ottla.runtime import Background
 
-MAGIC: Final = 2
 LOG_APPEND_TIME: Final = "LogAppendTime"
 PRODUCER: Final = "producer"
 UNCOMPRESSED: Final = "uncompressed"
+
+# What is looked through on the loop: a few milliseconds' work at most. A batch is large beyond one
+# of these: its size, its unpacked size (which is less where it is stored in another codec), the
+# count of its records, the size of a message set.
+INLINE_BYTES: Final = 1024 * 1024
+INLINE_UNPACKED_BYTES: Final = 512 * 1024
+INLINE_RECOMPRESSED_BYTES: Final = 64 * 1024
+INLINE_RECORDS: Final = 100_000 if kernel.COMPILED else 5_000
+INLINE_MESSAGE_SET_BYTES: Final = 64 * 1024
+
+logger = logging.getLogger(__name__)
 
 
 class AppendOrigin(Enum):
@@ -44,6 +75,16 @@ _CLIENT: Final = AppendOrigin.CLIENT
 # A batch that may be appended, whose `buffer` can be stamped in place; its largest timestamp; the
 # broker's time where that was set, else -1. A plain tuple, because one is made for every append.
 ValidBatch = tuple[RecordBatch, int, int]
+# What comes of a batch: it may be appended, or why not.
+Validated = ValidBatch | KafkaError
+
+
+class LargeBatchError(Exception):
+    """A batch would hold the loop for long; `validate`, on another thread, goes through it."""
+
+    def __init__(self, validate: Callable[[], ValidBatch]) -> None:
+        super().__init__("a large batch is looked through in the background")
+        self.validate = validate
 
 
 class LogValidator:
@@ -73,30 +114,34 @@ class LogValidator:
         self.codec = _stored_codec(config.compression_type)
         self.level = _level(config, self.codec)
 
-    def validate(self, records: memoryview, now_ms: int, origin: AppendOrigin) -> ValidBatch:
+    def validate(
+        self, records: memoryview, now_ms: int, origin: AppendOrigin, *, is_inline: bool = True
+    ) -> ValidBatch:
         """The one batch in `records`, checked and ready to be stamped; KafkaError if it is bad.
 
-        Its buffer is `records` unless that could not be written to or had to be recompressed.
+        Its buffer is `records` unless that could not be written to, held a message set or had to
+        be recompressed. A client's batch that takes long raises LargeBatchError if `is_inline`,
+        before anything of `records` has changed.
         """
-        batch = RecordBatch(records)
-        size = batch.batch_length + LOG_OVERHEAD
-        if size != len(records) or batch.magic != MAGIC:
-            raise _not_one_batch(batch, len(records))
         if origin is _CLIENT:
-            self._check_client_batch(batch)
+            try:
+                batch = self._client_batch(records, now_ms, is_inline)
+            except DecompressionLimitError as error:
+                if is_inline:
+                    raise self._large(records, now_ms) from None
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, error.message) from None
         else:
+            batch = RecordBatch(records)
+            _check_is_alone(batch, len(records))
             batch.verify()
-        if not self.is_log_append_time:
-            if batch.attributes & LOG_APPEND_TIME_FLAG:
-                raise _invalid_timestamp("a batch says that the broker has set its timestamps")
-            if self.has_time_bounds:
-                self._check_timestamps(batch, now_ms)
+            if self.has_time_bounds and not self.is_log_append_time:
+                self._check_timestamps(batch, validate_records(batch), now_ms)
+        size = batch.batch_length + LOG_OVERHEAD
         if self.codec is not None and batch.compression is not self.codec and not batch.is_control:
-            validate_records(batch)
             batch = RecordBatch(bytearray(recompress(batch, self.codec, level=self.level)))
             size = batch.size_in_bytes
-        elif records.readonly:
-            batch = RecordBatch(bytearray(records))
+        elif batch.buffer.readonly:
+            batch = RecordBatch(bytearray(batch.buffer))
         if size > self.max_message_bytes and origin is _CLIENT:
             raise _too_large(ErrorCode.MESSAGE_TOO_LARGE, size, self.max_message_bytes)
         if size > self.segment_bytes:
@@ -106,28 +151,82 @@ class LogValidator:
             return batch, now_ms, now_ms
         return batch, batch.max_timestamp, NO_TIMESTAMP
 
-    def _check_client_batch(self, batch: RecordBatch) -> None:
-        validate_batch(batch)
-        if batch.producer_id < 0 and batch.is_transactional:
-            raise _invalid("a transactional batch needs a producer id")
-        if self.needs_keys:
-            validate_records(batch, require_keys=True)
+    def _client_batch(self, records: memoryview, now_ms: int, is_inline: bool) -> RecordBatch:
+        """A client's batch, or message set, with everything checked but the size that is stored.
 
-    def _check_timestamps(self, batch: RecordBatch, now_ms: int) -> None:
-        """A bound on the future needs the header only, one on the past the oldest record."""
-        is_ahead = batch.max_timestamp - now_ms > self.max_ahead_ms
-        if not is_ahead:
-            if self.max_age_ms == LONG_MAX:
-                return
-            oldest_ms = validate_records(batch).min_timestamp_ms
-            if oldest_ms >= 0 and now_ms - oldest_ms <= self.max_age_ms:
-                return
+        Its largest timestamp is mended where the header has another: a few clients write none.
+        """
+        if len(records) > MAGIC_POSITION and 0 <= records[MAGIC_POSITION] < MAGIC:
+            records = self._converted(records, now_ms, is_inline)
+            is_inline = False
+        batch = RecordBatch(records)
+        size = batch.batch_length + LOG_OVERHEAD
+        if size != len(records) or batch.magic != MAGIC:
+            _check_is_alone(batch, len(records))
+        if size > self.max_message_bytes:
+            raise _too_large(ErrorCode.MESSAGE_TOO_LARGE, size, self.max_message_bytes)
+        limit = MAX_DECOMPRESSED_BYTES
+        if is_inline:
+            limit = INLINE_UNPACKED_BYTES
+            if size > INLINE_BYTES or batch.record_count > INLINE_RECORDS or self.codec is not None:
+                limit = self._inline_limit(batch, size)
+                if size > limit:
+                    raise self._large(records, now_ms)
+        validate_batch(batch)
+        if batch.attributes & LOG_APPEND_TIME_FLAG:
+            raise _invalid_timestamp("a batch says that the broker has set its timestamps")
+        survey = validate_records(
+            batch,
+            require_keys=self.needs_keys,
+            max_bytes=limit,
+        )
+        if self.is_log_append_time:
+            return batch
+        if self.has_time_bounds:
+            self._check_timestamps(batch, survey, now_ms)
+        if survey.max_timestamp_ms != batch.max_timestamp:
+            return _with_max_timestamp(batch, survey.max_timestamp_ms)
+        return batch
+
+    def _inline_limit(self, batch: RecordBatch, size: int) -> int:
+        """How many bytes the batch may have, or unpack to, so that it is looked through here."""
+        codec = batch.attributes & COMPRESSION_MASK
+        if self.codec is not None and codec != self.codec:
+            return INLINE_RECOMPRESSED_BYTES
+        if codec:
+            return INLINE_UNPACKED_BYTES
+        # A count that these bytes cannot hold is a lie, and is seen at once.
+        is_dense = INLINE_RECORDS < batch.record_count <= size // MIN_RECORD_BYTES
+        return 0 if is_dense else INLINE_BYTES
+
+    def _converted(self, message_set: memoryview, now_ms: int, is_inline: bool) -> memoryview:
+        if len(message_set) > self.max_message_bytes:
+            raise _too_large(ErrorCode.MESSAGE_TOO_LARGE, len(message_set), self.max_message_bytes)
+        if is_inline and len(message_set) > INLINE_MESSAGE_SET_BYTES:
+            raise self._large(message_set, now_ms)
+        limit = INLINE_UNPACKED_BYTES if is_inline else MAX_DECOMPRESSED_BYTES
+        return memoryview(to_batch(message_set, max_bytes=limit))
+
+    def _large(self, records: memoryview, now_ms: int) -> LargeBatchError:
+        """The bytes are copied: those of a request are the network's again after its call."""
+        copied = memoryview(bytearray(records))
+        return LargeBatchError(partial(self.validate, copied, now_ms, _CLIENT, is_inline=False))
+
+    def _check_timestamps(self, batch: RecordBatch, survey: RecordSurvey, now_ms: int) -> None:
+        oldest_ms = survey.min_timestamp_ms
+        is_ahead = survey.max_timestamp_ms - now_ms > self.max_ahead_ms
+        if not is_ahead and (
+            self.max_age_ms == LONG_MAX
+            or (oldest_ms >= 0 and now_ms - oldest_ms <= self.max_age_ms)
+        ):
+            return
+        named = batch.records() if batch.record_count <= MAX_NAMED_RECORDS else ()
         refused = {
             index: self._why_out_of_bounds(record.timestamp_ms, now_ms)
-            for index, record in enumerate(batch.records())
+            for index, record in enumerate(named)
         }
         refused = {index: why for index, why in refused.items() if why}
-        if not refused and not is_ahead:
+        if named and not refused:
             return
         why = next(iter(refused.values()), "the largest timestamp of the batch is out of bounds")
         raise RefusedRecordsError(ErrorCode.INVALID_TIMESTAMP, why, refused)
@@ -163,13 +262,72 @@ def _level(config: TopicConfig, codec: CompressionType | None) -> int | None:
     return None
 
 
-def _not_one_batch(batch: RecordBatch, size: int) -> KafkaError:
-    """What is wrong with bytes that are not just one batch of the present format."""
+class LargeBatches:
+    """Goes through large batches on a background worker: one at a time, in the order they came.
+
+    So they take one worker from others at most, and the memory of one unpacked batch.
+    """
+
+    __slots__ = ("_background", "_is_busy", "_is_closed", "_waiting")
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+        self._waiting: deque[tuple[LargeBatchError, Callable[[Validated], object]]] = deque()
+        self._is_busy = self._is_closed = False
+
+    def submit(self, batch: LargeBatchError, on_done: Callable[[Validated], object]) -> None:
+        """Have a batch looked through; `on_done` is called on the loop with what comes of it."""
+        self._waiting.append((batch, on_done))
+        if self._is_closed:
+            self.close()
+        elif not self._is_busy:
+            self._start_next()
+
+    def close(self) -> None:
+        """Refuse those that wait, and the one under way once it is done; and all to come."""
+        self._is_closed = True
+        while self._waiting:
+            self._waiting.popleft()[1](self._stopping())
+
+    def _start_next(self) -> None:
+        batch, on_done = self._waiting.popleft()
+        self._is_busy = True
+        self._background.submit(
+            batch.validate, partial(self._finish, on_done), partial(self._fail, on_done)
+        )
+
+    def _fail(self, on_done: Callable[[Validated], object], error: BaseException) -> None:
+        if not isinstance(error, KafkaError):
+            logger.error("A large batch could not be looked through", exc_info=error)
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
+        self._finish(on_done, error)
+
+    def _finish(self, on_done: Callable[[Validated], object], outcome: Validated) -> None:
+        self._is_busy = False
+        if self._waiting:
+            self._start_next()
+        on_done(self._stopping() if self._is_closed else outcome)
+
+    @staticmethod
+    def _stopping() -> KafkaError:
+        return KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
+
+
+def _check_is_alone(batch: RecordBatch, size: int) -> None:
+    """Raise KafkaError unless `size` bytes are just one batch of the present format."""
     if batch.magic != MAGIC:
-        return _invalid(f"magic {batch.magic} is not {MAGIC}, the only one that is taken")
+        raise _invalid(f"magic {batch.magic} is not {MAGIC}, the only one that is taken")
     if not BATCH_OVERHEAD <= batch.size_in_bytes <= size:
-        return CorruptRecordError(f"a batch cannot have {batch.size_in_bytes} of {size} bytes")
-    return _invalid(f"one batch at a time: {size - batch.size_in_bytes} bytes follow the first")
+        raise CorruptRecordError(f"a batch cannot have {batch.size_in_bytes} of {size} bytes")
+    if batch.size_in_bytes < size:
+        raise _invalid(f"one batch at a time: {size - batch.size_in_bytes} bytes follow the first")
+
+
+def _with_max_timestamp(batch: RecordBatch, timestamp_ms: int) -> RecordBatch:
+    """The batch with another largest timestamp in its header; in place where that can be."""
+    buffer = bytearray(batch.buffer) if batch.buffer.readonly else batch.buffer
+    set_max_timestamp(buffer, 0, timestamp_ms)
+    return RecordBatch(buffer)
 
 
 def _invalid(what: str) -> KafkaError:

@@ -1,8 +1,8 @@
 """The codecs of record batches: compress, and decompress within a limit.
 
 Each codec's library is imported when the codec is first used. What is to be decompressed came from
-a peer, so the caller says how many bytes it may become: more of them raise `CorruptRecordError`
-before memory is spent on them, however small the input and whatever size it declares.
+a peer, so the caller says how many bytes it may become: more raise `DecompressionLimitError` before
+memory is spent on them, however small the input and whatever size it declares.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from ottla.errors import ConfigError
-from ottla.record.record import CorruptRecordError
+from ottla.record.record import CorruptRecordError, DecompressionLimitError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -77,7 +77,10 @@ def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> 
 def decompress(
     codec: CompressionType, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> bytes:
-    """What was compressed into `data`; CorruptRecordError if malformed or above `max_bytes`."""
+    """What was compressed into `data`.
+
+    CorruptRecordError if they are malformed, DecompressionLimitError above `max_bytes`.
+    """
     if codec is CompressionType.NONE:
         return bytes(data)
     out = _Output(codec, max_bytes)
@@ -114,8 +117,8 @@ class _Output:
             return bytes(self.pieces[0])
         return b"".join(self.pieces)
 
-    def too_large(self) -> CorruptRecordError:
-        return CorruptRecordError(
+    def too_large(self) -> DecompressionLimitError:
+        return DecompressionLimitError(
             f"{self.codec.label} data that decompress to more than the limit of "
             f"{self.max_bytes} bytes"
         )
@@ -164,8 +167,8 @@ def _decompress_snappy(data: memoryview, out: _Output) -> None:
         _decompress_snappy_block(data, out)
         return
     position = len(_XERIAL_HEADER)
-    if len(data) < position:
-        raise out.malformed("they end in the middle of the header")
+    if data[:position] != _XERIAL_HEADER:
+        raise out.malformed("their header is not that of version 1")
     while position < len(data):
         size = int.from_bytes(data[position : position + 4], "big")
         start, position = position + 4, position + 4 + size

@@ -16,7 +16,7 @@ from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType
 from ottla.record.legacy import NEWEST_CODEC, LegacyBatch, parse_message
 from ottla.record.legacy_builder import build_message_set
 from ottla.record.plain_kernel import NewRecord
-from ottla.record.record import CorruptRecordError, Record
+from ottla.record.record import CorruptRecordError, DecompressionLimitError, Record
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, NO_SEQUENCE, RecordBatch, batches
 from ottla.record.varint import encode_varint
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
@@ -24,6 +24,8 @@ from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
 # Old messages are packed into batches until they have so many bytes, and offsets so far apart.
 PACKED_BYTES: Final = 64 * 1024
 MAX_OFFSET_DELTA: Final = 2**31 - 1
+# What a message is counted for beside its key and its value: a set may unpack to millions of them.
+MESSAGE_MEMORY_BYTES: Final = 100
 
 
 class Converted(NamedTuple):
@@ -41,14 +43,15 @@ class Converted(NamedTuple):
 # -- up
 
 
-def to_batch(message_set: memoryview) -> bytearray | None:
-    """What a producer sent as a message set, as one batch with offsets from 0; None if empty.
+def to_batch(message_set: memoryview, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytearray:
+    """What a producer sent as a message set, as one batch with offsets from 0.
 
-    Raises KafkaError with the code that the producer gets. The batch has the codec of the set.
+    Raises KafkaError with the code that the producer gets, and DecompressionLimitError where the
+    messages would take more memory than `max_bytes`. The batch has the codec of the set.
     """
     rows: list[NewRecord] = []
     codec = CompressionType.NONE
-    room = MAX_DECOMPRESSED_BYTES
+    room = max_bytes
     position = 0
     while position < len(message_set):
         message = parse_message(message_set, position)
@@ -59,13 +62,19 @@ def to_batch(message_set: memoryview) -> bytearray | None:
         if message.codec:
             entry = LegacyBatch(message_set, position)
             codec = entry.compression
-            for record in entry.records(max_bytes=room):
-                room -= len(record.key or b"") + len(record.value or b"")
-                rows.append((record.timestamp_ms, record.key, record.value, ()))
+            for inner in entry.messages(room):
+                room -= MESSAGE_MEMORY_BYTES + len(inner.key or b"") + len(inner.value or b"")
+                if room < 0:
+                    raise DecompressionLimitError(
+                        f"messages that take more than {max_bytes} bytes of memory"
+                    )
+                rows.append((inner.timestamp_ms, inner.key, inner.value, ()))
         else:
             rows.append((message.timestamp_ms, message.key, message.value, ()))
         position += message.size_in_bytes
-    return bytearray(build_batch(rows, codec)) if rows else None
+    if not rows:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a message set without a message")
+    return bytearray(build_batch(rows, codec))
 
 
 def up_convert(entries: Sequence[RecordBatch]) -> RecordBatch:

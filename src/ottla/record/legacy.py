@@ -204,13 +204,12 @@ class LegacyBatch(RecordBatch):
         try:
             return decompress(codec, value, max_bytes)
         except CorruptRecordError as error:
-            raise self._corrupt(error.message) from None
+            what = f"the message at offset {self._last_offset}: {error.message}"
+            raise type(error)(what) from None
 
     def _inner_records(self, max_bytes: int) -> list[Record]:
         """The messages inside, with the offsets and timestamps that the wrapper gives them."""
-        messages = list(self._inner_messages(max_bytes))
-        if not messages:
-            raise self._corrupt("a compressed message set without a message")
+        messages = list(self.messages(max_bytes))
         shift = self._last_offset - messages[-1].offset if self.magic == MAGIC_1 else 0
         append_time_ms = self.max_timestamp if self.is_log_append_time else None
         return [
@@ -224,8 +223,11 @@ class LegacyBatch(RecordBatch):
             for message in messages
         ]
 
-    def _inner_messages(self, max_bytes: int) -> Iterator[Message]:
+    def messages(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Message]:
+        """The messages inside a compressed set, as they stand there; there is at least one."""
         data = self._decompressed(max_bytes)
+        if not data:
+            raise self._corrupt("a compressed message set without a message")
         position = 0
         while position < len(data):
             try:

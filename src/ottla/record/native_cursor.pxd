@@ -36,6 +36,14 @@ cdef struct Fields:
     unsigned char *headers
     long long header_count
 
+# What a survey of the records read so far has come to.
+cdef struct Survey:
+    long long index
+    long long min_timestamp
+    long long max_timestamp
+    long long index_of_max
+    long long null_key_count
+
 # The table of plain_compaction: entries of three words (two of the digest, one of the offset).
 cdef struct Table:
     unsigned long long *entries

@@ -32,14 +32,24 @@ from cython.cimports.ottla.record.native_cursor import (
     PyObject_GC_UnTrack,
     PyType_GenericAlloc,
     Reader,
+    Survey,
 )
 
 from ottla.record import plain_kernel
+from ottla.record.plain_kernel import RecordSurvey
 from ottla.record.record import Record
 
 COMPILED = cython.compiled
 INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 FAR = cython.declare(cython.longlong, 1 << 62)
+MIN_RECORD_BYTES = cython.declare(cython.longlong, 7)
+LOG_APPEND_TIME_FLAG = cython.declare(cython.int, 0x08)
+MIN_BYTES_WITHOUT_GIL = cython.declare(cython.Py_ssize_t, 1 << 20)
+# An odd number above all raw varints of three bytes.
+OVERLONG = cython.declare(cython.longlong, (1 << 21) + 1)
+MAX_SHORT_BYTES = cython.declare(cython.Py_ssize_t, 3)
+# The length, the attributes, and three varints more.
+MARGIN = cython.declare(cython.Py_ssize_t, 13)
 NO_HEADERS = cython.declare(bytes, b"\x00")
 
 
@@ -279,33 +289,202 @@ def decode_list(batch, payload, only_keys: cython.bint):
     return items if is_at_end(cython.address(reader)) else None
 
 
-def survey_records(batch, payload):
+def survey_records(batch, payload, start: cython.Py_ssize_t = 0):
     """See `plain_kernel.survey_records`."""
     buffer = cython.declare(BufferView)
     reader = cython.declare(Reader)
-    fields = cython.declare(Fields)
-    min_timestamp = cython.declare(cython.longlong, INT64_MAX)
-    max_timestamp = cython.declare(cython.longlong, -INT64_MAX - 1)
-    is_first = cython.declare(cython.bint, True)
-    offset_of_max = cython.declare(cython.longlong, 0)
-    null_key_count = cython.declare(cython.longlong, 0)
+    survey = cython.declare(Survey)
+    data = cython.declare(cython.p_uchar)
+    position = cython.declare(cython.Py_ssize_t)
     PyObject_GetBuffer(payload, cython.address(buffer), PyBUF_SIMPLE)
     try:
-        start_reading(
-            cython.address(reader), batch, cython.cast(cython.p_uchar, buffer.buf), buffer.len
-        )
-        while read_next(cython.address(reader), cython.address(fields)):
-            min_timestamp = min(min_timestamp, fields.timestamp)
-            if is_first or fields.timestamp > max_timestamp:
-                is_first = False
-                max_timestamp = fields.timestamp
-                offset_of_max = fields.offset
-            null_key_count += fields.key_size < 0
+        if not 0 <= start <= buffer.len:
+            raise ValueError(f"records from byte {start} on, of {buffer.len}")
+        data = cython.cast(cython.p_uchar, buffer.buf) + start
+        start_survey(cython.address(reader), batch, data, buffer.len - start)
+        survey.index = survey.index_of_max = survey.null_key_count = 0
+        survey.min_timestamp = INT64_MAX
+        survey.max_timestamp = -INT64_MAX - 1
+        # Other threads need the interpreter only where this takes long.
+        if buffer.len >= MIN_BYTES_WITHOUT_GIL:
+            with cython.nogil:
+                run_survey(cython.address(reader), cython.address(survey))
+        else:
+            run_survey(cython.address(reader), cython.address(survey))
+        position = reader.cursor.at - data
     finally:
         PyBuffer_Release(cython.address(buffer))
-    if batch.record_count == 0 or not is_at_end(cython.address(reader)):
-        return plain_kernel.survey_records(batch, payload)
-    return plain_kernel.RecordSurvey(min_timestamp, max_timestamp, offset_of_max, null_key_count)
+    if not is_at_end(cython.address(reader)):
+        plain_kernel.refuse_record(
+            batch, payload, start, position, survey.index, reader.previous_delta
+        )
+    return make_survey(cython.address(reader), cython.address(survey))
+
+
+@cython.cfunc
+@cython.inline
+def make_survey(reader: cython.pointer(Reader), survey: cython.pointer(Survey)):
+    """A RecordSurvey as its class would make it, without the way through its constructor."""
+    if survey.index == 0:
+        return plain_kernel.EMPTY_SURVEY
+    made = PyType_GenericAlloc(cython.cast(cython.pointer(PyTypeObject), RecordSurvey), 4)
+    set_item(made, 0, survey.min_timestamp)
+    set_item(made, 1, survey.max_timestamp)
+    set_item(made, 2, reader.base_offset + survey.index_of_max)
+    set_item(made, 3, survey.null_key_count)
+    PyObject_GC_UnTrack(cython.cast(cython.p_void, made))
+    return made
+
+
+@cython.cfunc
+def start_survey(
+    reader: cython.pointer(Reader), batch, data: cython.p_uchar, size: cython.Py_ssize_t
+) -> cython.int:
+    """The same as `start_reading`, without a call of Python where the header can be true."""
+    reader.count_left = batch.record_count
+    reader.base_offset = batch.base_offset
+    reader.last_delta = batch.last_offset_delta
+    reader.is_append_time = (cython.cast(cython.int, batch.attributes) & LOG_APPEND_TIME_FLAG) != 0
+    reader.base_timestamp = batch.max_timestamp if reader.is_append_time else batch.base_timestamp
+    if (
+        reader.count_left < 0
+        or reader.count_left * MIN_RECORD_BYTES > size
+        or not fits(reader.base_offset, reader.last_delta)
+    ):
+        plain_kernel.check_count(batch, size)
+    reader.cursor.at = data
+    reader.cursor.end = data + size
+    reader.cursor.bad = False
+    reader.previous_delta = -1
+    return 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def run_survey(reader: cython.pointer(Reader), survey: cython.pointer(Survey)) -> cython.void:
+    """Pass by all records; where one is malformed the cursor ends at its first byte, and is bad."""
+    fields = cython.declare(Fields)
+    at = cython.declare(cython.p_uchar)
+    while reader.count_left > 0:
+        if not reader.is_append_time and is_near(reader.base_timestamp):
+            skip_short_records(reader, survey)
+            if reader.count_left == 0:
+                return
+        at = reader.cursor.at
+        if has_attributes(reader) or not read_next(reader, cython.address(fields)):
+            reader.cursor.at = at
+            reader.cursor.bad = True
+            return
+        note_timestamp(survey, fields.timestamp, reader.previous_delta)
+        survey.null_key_count += fields.key_size < 0
+        survey.index += 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def has_attributes(reader: cython.pointer(Reader)) -> cython.bint:
+    """Whether the record that comes next has attributes; none are defined."""
+    cursor = cython.declare(Cursor)
+    cursor.at = reader.cursor.at
+    cursor.end = reader.cursor.end
+    cursor.bad = False
+    read_varint(cython.address(cursor), 32)
+    return not cursor.bad and cursor.at < cursor.end and cursor.at[0] != 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def note_timestamp(
+    survey: cython.pointer(Survey), timestamp: cython.longlong, offset_delta: cython.longlong
+) -> cython.void:
+    survey.min_timestamp = min(survey.min_timestamp, timestamp)
+    if survey.index == 0 or timestamp > survey.max_timestamp:
+        survey.max_timestamp = timestamp
+        survey.index_of_max = offset_delta
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def short_varint(at: cython.pointer(cython.p_uchar)) -> cython.longlong:
+    """A varint as it stands there, of at most three bytes; what is longer reads as OVERLONG."""
+    byte: cython.longlong = at[0][0]
+    raw: cython.longlong = byte
+    at[0] += 1
+    if byte < 0x80:
+        return raw
+    byte = at[0][0]
+    at[0] += 1
+    raw = (raw & 0x7F) | byte << 7
+    if byte < 0x80:
+        return raw
+    byte = at[0][0]
+    at[0] += 1
+    raw = (raw & 0x3FFF) | byte << 14
+    return raw if byte < 0x80 else OVERLONG
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def skip_short_records(
+    reader: cython.pointer(Reader), survey: cython.pointer(Survey)
+) -> cython.void:
+    """Pass by records as most are, up to one that `read_next` has to look at.
+
+    These have varints of at most three bytes, the offset behind the one before, and no headers.
+    Nothing is read beyond the end: a record is left to `read_next` unless MARGIN bytes, more than
+    the fields before its key or behind it can take, are there.
+    """
+    start = cython.declare(cython.p_uchar, reader.cursor.at)
+    end = cython.declare(cython.p_uchar, reader.cursor.end)
+    at = cython.declare(cython.p_uchar)
+    stop = cython.declare(cython.p_uchar)
+    length = cython.declare(cython.longlong)
+    time = cython.declare(cython.longlong)
+    key = cython.declare(cython.longlong)
+    value = cython.declare(cython.longlong)
+    delta: cython.longlong = reader.previous_delta + 1
+    while reader.count_left > 0 and delta <= reader.last_delta and end - start >= MARGIN:
+        at = start
+        length = short_varint(cython.address(at))
+        if length & 1 or length >> 1 > end - at:
+            break
+        stop = at + (length >> 1)
+        if at[0] != 0:
+            break
+        at += 1
+        time = short_varint(cython.address(at))
+        if short_varint(cython.address(at)) != delta << 1 or time == OVERLONG:
+            break
+        key = short_varint(cython.address(at))
+        if key != 1:
+            if key & 1 or key >> 1 > end - at:
+                break
+            at += key >> 1
+        if end - at < MAX_SHORT_BYTES:
+            break
+        value = short_varint(cython.address(at))
+        if value != 1:
+            if value & 1 or value >> 1 > end - at:
+                break
+            at += value >> 1
+        if at >= stop or at[0] != 0 or at + 1 != stop:
+            break
+        note_timestamp(survey, reader.base_timestamp + ((time >> 1) ^ -(time & 1)), delta)
+        survey.null_key_count += key == 1
+        survey.index += 1
+        reader.count_left -= 1
+        delta += 1
+        start = stop
+    reader.cursor.at = start
+    reader.previous_delta = delta - 1
 
 
 @cython.cfunc
@@ -428,6 +607,7 @@ def encode_values(values):
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def is_near(timestamp: cython.longlong) -> cython.bint:
     """Whether the difference of two such timestamps stays within 64 bits."""

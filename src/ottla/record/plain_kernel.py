@@ -8,8 +8,8 @@ malformed, and `kernel` asks the plain ones what is wrong with it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from sys import byteorder
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from ottla.record.record import NO_TIMESTAMP, CorruptRecordError, Record, RecordHeaders
 from ottla.record.varint import decode_varint, decode_varlong, encode_varint
@@ -47,6 +47,23 @@ _NO_HEADERS = encode_varint(0)
 # Raw (zig-zag) varints of at most two bytes, and timestamps too far off to add such a delta to.
 _SHORT_RAW = 2 * _SMALL - 1
 _FAR = 1 << 62
+
+
+# For records that lie at equal distances: the first and the second byte of the varints of 64 to
+# 8191, which come again every 8192; how many such records are worth a try, and for how many records
+# the next try is put off where there were none.
+_LOW_BYTES = bytes(number << 1 & 0x7F | 0x80 for number in range(_SMALL))
+_HIGH_BYTES = bytes(number >> 6 for number in range(_SMALL))
+_WITHOUT_TOP_BIT = bytes(byte & 0x7F for byte in range(256))
+_WITH_TOP_BIT = bytes(byte | 0x80 for byte in range(256))
+_TOPPED = bytes(range(128, 256))
+_TOO_FAR_FOR_COLUMNS = 1 << 20
+_ROW_BYTES = 4
+_EQUAL_RECORDS = 16
+_LONGEST_WAIT = 4096
+_NEVER = 1 << 64
+
+EMPTY_SURVEY = RecordSurvey(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
 
 
 def encode_records(records: Sequence[NewRecord]) -> tuple[Buffer, int, int]:
@@ -120,16 +137,15 @@ def decode_records(batch: RecordBatch, payload: Buffer) -> list[Record]:
         while len(records) < batch.record_count:
             position = _decode_short_records(batch, data, position, records)
             if len(records) < batch.record_count:
-                position = _decode_record(batch, data, position, records)
+                previous_delta = records[-1].offset - batch.base_offset if records else -1
+                record, position = _decode_record(batch, data, position, previous_delta)
+                records.append(record)
     except IndexError:
         raise corrupt(batch, len(records), "the bytes end in the middle of it") from None
     except CorruptRecordError as error:
         raise corrupt(batch, len(records), error.message) from None
     if position != len(data):
-        raise CorruptRecordError(
-            f"the batch at offset {batch.base_offset} has {len(data) - position} bytes of garbage "
-            f"behind its {batch.record_count} records"
-        )
+        raise _garbage(batch, len(data) - position)
     return records
 
 
@@ -141,18 +157,310 @@ def decode_keys(batch: RecordBatch, payload: Buffer) -> list[tuple[int, bytes | 
     ]
 
 
-def survey_records(batch: RecordBatch, payload: Buffer) -> RecordSurvey:
-    """Check every record, and sum up what a leader wants to know about all of them."""
-    records = decode_records(batch, payload)
-    if not records:
-        return RecordSurvey(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
-    last = max(records, key=itemgetter(1))
-    return RecordSurvey(
-        min(record.timestamp_ms for record in records),
-        last.timestamp_ms,
-        last.offset,
-        sum(record.key is None for record in records),
+def survey_records(batch: RecordBatch, payload: Buffer, start: int = 0) -> RecordSurvey:
+    """Check every record, and sum up what a leader wants to know about all of them.
+
+    The records section is `payload` from `start` on. No record is made, however many there are.
+    """
+    data = _section(payload, start)
+    check_count(batch, len(data))
+    return _Survey(batch, data).run() if batch.record_count or data else EMPTY_SURVEY
+
+
+def refuse_record(
+    batch: RecordBatch,
+    payload: Buffer,
+    start: int,
+    position: int,
+    index: int,
+    previous_delta: int,
+) -> NoReturn:
+    """Say what is wrong with record `index`, at `position` of what begins at `start` of `payload`.
+
+    Behind the last record, what is wrong is that anything is there.
+    """
+    data = _section(payload, start)
+    if index == batch.record_count:
+        raise _garbage(batch, len(data) - position)
+    _check_attributes(batch, data, position, index)
+    _decode_one(batch, data, position, index, previous_delta)
+    raise AssertionError(f"record {index} of {batch} is as it should be")
+
+
+def _section(payload: Buffer, start: int) -> bytes:
+    if isinstance(payload, bytes) and not start:
+        return payload
+    return bytes(memoryview(payload)[start:])
+
+
+class _Survey:
+    """What has been found out so far about the first `index` records, which end at `position`."""
+
+    __slots__ = (
+        "batch",
+        "data",
+        "index",
+        "max_delta",
+        "max_offset_delta",
+        "min_delta",
+        "null_keys",
+        "position",
+        "previous_delta",
+        "timestamp",
     )
+
+    def __init__(self, batch: RecordBatch, data: bytes) -> None:
+        self.batch, self.data = batch, data
+        self.timestamp = batch.max_timestamp if batch.is_log_append_time else batch.base_timestamp
+        self.position = self.index = self.null_keys = 0
+        self.previous_delta = -1
+        # Of the timestamps, from `timestamp` on.
+        self.min_delta, self.max_delta, self.max_offset_delta = _NEVER, -_NEVER, 0
+
+    def run(self) -> RecordSurvey:
+        """Look through all records; CorruptRecordError at the first that is malformed."""
+        count, data = self.batch.record_count, self.data
+        is_usual = not self.batch.is_log_append_time and -_FAR <= self.timestamp <= _FAR
+        wait = 0
+        next_try = 0 if count >= _EQUAL_RECORDS else count
+        while self.index < count:
+            if is_usual:
+                if self.index >= next_try:
+                    taken = self._skip_equal_records()
+                    wait = 0 if taken else max(_EQUAL_RECORDS, min(2 * wait, _LONGEST_WAIT))
+                    next_try = self.index + wait
+                    if taken:
+                        continue
+                if self._skip_short_records(min(count, next_try)):
+                    continue
+            self._skip_record()
+        if self.position != len(data):
+            raise _garbage(self.batch, len(data) - self.position)
+        return RecordSurvey(
+            self.timestamp + self.min_delta,
+            self.timestamp + self.max_delta,
+            self.batch.base_offset + self.max_offset_delta,
+            self.null_keys,
+        )
+
+    def _skip_record(self) -> None:
+        """Any record: the others stop at one that is malformed, or has long varints."""
+        batch = self.batch
+        _check_attributes(batch, self.data, self.position, self.index)
+        record, self.position = _decode_one(
+            batch, self.data, self.position, self.index, self.previous_delta
+        )
+        self.previous_delta = record.offset - batch.base_offset
+        self.index += 1
+        self.null_keys += record.key is None
+        self._note(record.timestamp_ms - self.timestamp, self.previous_delta)
+
+    def _note(self, time_delta: int, offset_delta: int) -> None:
+        if time_delta < self.min_delta:
+            self.min_delta = time_delta
+        if time_delta > self.max_delta:
+            self.max_delta, self.max_offset_delta = time_delta, offset_delta
+
+    def _skip_short_records(self, limit: int) -> int:
+        """Pass by records up to one with a longer varint or a flaw; returns how many they are.
+
+        Like `_decode_short_records`, for records whose offsets follow one upon another.
+        """
+        first = self.index
+        if self.previous_delta != first - 1:
+            return 0
+        data, position, last_time, null_keys = self.data, self.position, -1, 0
+        end_delta = min(limit, self.batch.last_offset_delta + 1) << 1
+        delta, size = first << 1, len(data)
+        try:
+            while delta < end_delta:
+                length = data[position]
+                at = position + 1
+                if length > 127:
+                    length += (data[at] << 7) - 128
+                    at += 1
+                end = at + (length >> 1)
+                if data[at]:
+                    break
+                time = data[at + 1]
+                at += 2
+                if time > 127:
+                    time += (data[at] << 7) - 128
+                    at += 1
+                found = data[at]
+                at += 1
+                if found > 127:
+                    found += (data[at] << 7) - 128
+                    at += 1
+                key = data[at]
+                at = at + 1 if key == 1 else _skip_short_bytes(data, at)
+                value = data[at]
+                at = at + 1 if value == 1 else _skip_short_bytes(data, at)
+                if found != delta or (length | time) > _SHORT_RAW or length & 1 or at >= end:
+                    break
+                at = _skip_short_headers(data, at, end) if data[at] else at + 1
+                if at != end or end > size:
+                    break
+                if time != last_time:
+                    self._note((time >> 1) ^ -(time & 1), delta >> 1)
+                    last_time = time
+                null_keys += key == 1
+                position = end
+                delta += 2
+        except IndexError:
+            pass
+        self.position = position
+        self.index = delta >> 1
+        self.previous_delta = self.index - 1
+        self.null_keys += null_keys
+        return self.index - first
+
+    def _skip_equal_records(self) -> int:
+        """Pass by records that lie at equal distances; returns how many they are.
+
+        Where the sizes of one record are those of the next, a field stands in the same column of
+        each, and a column is checked at once. There are no headers. The timestamps may differ.
+        """
+        index, data, start = self.index, self.data, self.position
+        if self.previous_delta != index - 1:
+            return 0
+        shape = _shape(data, start, index)
+        if shape is None:
+            return 0
+        size, time_at, offset_at, is_null, fixed = shape
+        count = min(
+            self.batch.record_count - index,
+            self.batch.last_offset_delta + 1 - index,
+            _offset_limit(index) - index,
+            (len(data) - start) // size,
+        )
+        # One look at a record further on tells most runs that are none.
+        if count < _EQUAL_RECORDS or data[start + _EQUAL_RECORDS * size - size] != data[start]:
+            return 0
+        for column in fixed:
+            found = data[start + column : start + count * size : size]
+            count = len(found) - len(found.lstrip(found[:1]))
+        if count < _EQUAL_RECORDS:
+            return 0
+        end = start + count * size
+        expected = _offset_columns(index, count)
+        for column, wanted in enumerate(expected, offset_at):
+            if data[start + column : end : size] != wanted:
+                return 0
+        columns = [data[start + column : end : size] for column in range(time_at, offset_at)]
+        if not self._note_times(columns, index):
+            return 0
+        self.position = end
+        self.index += count
+        self.previous_delta = self.index - 1
+        self.null_keys += count if is_null else 0
+        return count
+
+    def _note_times(self, columns: list[bytes], index: int) -> bool:
+        """Note the timestamps of a run from the columns of their bytes; false if they are none."""
+        *more, last = columns
+        if len(more) >= _ROW_BYTES or not last.isascii():
+            return False
+        if any(column.translate(None, _TOPPED) for column in more):
+            return False
+        # One integer for the bytes of each varint, so that equal ones are found at once.
+        rows = bytearray(_ROW_BYTES * len(last))
+        for place, column in enumerate(columns):
+            rows[place::_ROW_BYTES] = column
+        numbers = memoryview(rows).cast("I")
+        deltas = {_read_row(number): number for number in set(numbers)}
+        self._note(min(deltas), index)
+        latest = max(deltas)
+        if latest > self.max_delta:
+            self._note(latest, index + numbers.tolist().index(deltas[latest]))
+        return True
+
+
+def _read_row(number: int) -> int:
+    """The timestamp delta whose varint has these bytes."""
+    raw = 0
+    for place, byte in enumerate(number.to_bytes(_ROW_BYTES, byteorder)):
+        raw |= (byte & 0x7F) << 7 * place
+    return (raw >> 1) ^ -(raw & 1)
+
+
+def _shape(data: bytes, start: int, index: int) -> tuple[int, int, int, bool, list[int]] | None:
+    """How the record at `start` is laid out, if all its sizes are short and it has no headers.
+
+    Its size, where its timestamp delta and its offset delta begin, whether its key is null, and
+    the columns that are the same in each record of that layout.
+    """
+    if index >= _TOO_FAR_FOR_COLUMNS:
+        return None
+    try:
+        length, body = decode_varint(data, start)
+        _, offset_at = decode_varint(data, body + 1)
+        key_at = offset_at + len(_offset_columns(index, 1))
+        key_size, at = decode_varint(data, key_at)
+        value_at = at + max(0, key_size)
+        value_size, at = decode_varint(data, value_at)
+        end = at + max(0, value_size)
+        if data[body] or data[end] or end + 1 != body + length or min(key_size, value_size) < -1:
+            return None
+    except (IndexError, CorruptRecordError):
+        return None
+    fixed = [
+        *range(body - start + 1),
+        *range(key_at - start, value_at - start - max(0, key_size)),
+        *range(value_at - start, at - start),
+        end - start,
+    ]
+    return end + 1 - start, body + 1 - start, offset_at - start, key_size < 0, fixed
+
+
+def _offset_limit(index: int) -> int:
+    """Up to which offset delta the varints have as many bytes, and only the last two differ."""
+    return 64 if index < 64 else index - index % _SMALL + _SMALL
+
+
+def _offset_columns(index: int, count: int) -> list[bytes]:
+    """The first, second and third bytes of the varints of `count` offset deltas from `index` on.
+
+    They must not reach beyond `_offset_limit`.
+    """
+    first = index % _SMALL
+    low, high = _LOW_BYTES[first : first + count], _HIGH_BYTES[first : first + count]
+    if index < 64:
+        return [low.translate(_WITHOUT_TOP_BIT)]
+    if index < _SMALL:
+        return [low, high]
+    return [low, high.translate(_WITH_TOP_BIT), bytes((index // _SMALL,)) * count]
+
+
+def _skip_short_bytes(data: bytes, at: int) -> int:
+    """Where a key or a value ends; beyond the data if its varint is long or wrong."""
+    size = data[at]
+    if size > 127:
+        size += (data[at + 1] << 7) - 128
+        at += 1
+    return len(data) if size & 1 or size > _SHORT_RAW else at + 1 + (size >> 1)
+
+
+def _skip_short_headers(data: bytes, at: int, end: int) -> int:
+    """Where the headers of a record end, or -1 if a varint of theirs is long or wrong."""
+    count = data[at]
+    at += 1
+    if count > 127 or count & 1:
+        return -1
+    for place in range(count):  # the raw varint: a key and a value for each header
+        size = data[at]
+        at += 1
+        if size > 127:
+            size += (data[at] << 7) - 128
+            at += 1
+        if size & 1:
+            if size > 1 or not place & 1:
+                return -1
+        else:
+            at += size >> 1
+        if size > _SHORT_RAW or at > end:
+            return -1
+    return at
 
 
 def _decode_short_records(
@@ -219,8 +527,32 @@ def _decode_short_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
     return data[at:end], len(data) if size & 1 or size > 16383 else end
 
 
-def _decode_record(batch: RecordBatch, data: bytes, position: int, records: list[Record]) -> int:
-    previous_delta = records[-1].offset - batch.base_offset if records else -1
+def _check_attributes(batch: RecordBatch, data: bytes, position: int, index: int) -> None:
+    """Refuse attributes of a record: none are defined, and some clients do not expect them."""
+    try:
+        _, position = decode_varint(data, position)
+        attributes = data[position]
+    except (IndexError, CorruptRecordError):
+        return  # something else is wrong
+    if attributes:
+        raise corrupt(batch, index, f"its attributes {attributes:#04x} are none that are defined")
+
+
+def _decode_one(
+    batch: RecordBatch, data: bytes, position: int, index: int, previous_delta: int
+) -> tuple[Record, int]:
+    """Record number `index`, and where it ends; an error of it says what is malformed."""
+    try:
+        return _decode_record(batch, data, position, previous_delta)
+    except IndexError:
+        raise corrupt(batch, index, "the bytes end in the middle of it") from None
+    except CorruptRecordError as error:
+        raise corrupt(batch, index, error.message) from None
+
+
+def _decode_record(
+    batch: RecordBatch, data: bytes, position: int, previous_delta: int
+) -> tuple[Record, int]:
     length, position = decode_varint(data, position)
     end = position + length
     if length < 0 or end > len(data):
@@ -244,8 +576,7 @@ def _decode_record(batch: RecordBatch, data: bytes, position: int, records: list
     )
     if not INT64_MIN <= timestamp <= INT64_MAX:
         raise CorruptRecordError(f"its timestamp {timestamp} does not fit into 64 bits")
-    records.append(Record(batch.base_offset + offset_delta, timestamp, key, value, headers))
-    return position
+    return Record(batch.base_offset + offset_delta, timestamp, key, value, headers), position
 
 
 def _decode_bytes(data: bytes, position: int, end: int, what: str) -> tuple[bytes | None, int]:
@@ -291,6 +622,13 @@ def check_count(batch: RecordBatch, payload_size: int) -> None:
             f"the last offset delta {batch.last_offset_delta} of the batch at offset "
             f"{batch.base_offset} leads past 64 bits"
         )
+
+
+def _garbage(batch: RecordBatch, size: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"the batch at offset {batch.base_offset} has {size} bytes of garbage "
+        f"behind its {batch.record_count} records"
+    )
 
 
 def corrupt(batch: RecordBatch, index: int, what: str) -> CorruptRecordError:

@@ -28,3 +28,7 @@ class CorruptRecordError(RetriableError):
 
     def __init__(self, message: str, error: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
         super().__init__(error, message)
+
+
+class DecompressionLimitError(CorruptRecordError):
+    """Compressed data that would become more bytes than the caller allows."""

@@ -38,6 +38,7 @@ __all__ = [
     "batch_at",
     "batches",
     "set_log_append_time",
+    "set_max_timestamp",
 ]
 
 BATCH_OVERHEAD: Final = 61
@@ -188,6 +189,15 @@ class RecordBatch:
 
     def verify(self) -> None:
         """Raise CorruptRecordError unless length, magic, CRC and counts hold; no record is read."""
+        self.verify_bytes()
+        # A batch that was compacted may hold fewer records than offsets, down to none.
+        if not 0 <= self.record_count <= self.last_offset_delta + 1:
+            raise self._corrupt(
+                f"{self.record_count} records do not fit last offset delta {self.last_offset_delta}"
+            )
+
+    def verify_bytes(self) -> None:
+        """Raise CorruptRecordError unless length, magic and CRC hold."""
         if self.magic != MAGIC:
             raise self._corrupt(f"magic {self.magic} is not {MAGIC}")
         if self.batch_length < _MIN_BATCH_LENGTH:
@@ -198,11 +208,6 @@ class RecordBatch:
         crc = crc32c(self.buffer[self.position + CRC_START : self.position + self.size_in_bytes])
         if crc != self.crc:
             raise self._corrupt(f"CRC-32C is {crc:#010x} and should be {self.crc:#010x}")
-        # A batch that was compacted may hold fewer records than offsets, down to none.
-        if not 0 <= self.record_count <= self.last_offset_delta + 1:
-            raise self._corrupt(
-                f"{self.record_count} records do not fit last offset delta {self.last_offset_delta}"
-            )
 
     def payload(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
         """The records section, decompressed to at most `max_bytes`."""
@@ -214,7 +219,7 @@ class RecordBatch:
         try:
             return decompress(codec, section, max_bytes)
         except CorruptRecordError as error:
-            raise self._corrupt(error.message) from None
+            raise type(error)(f"the batch at offset {self.base_offset}: {error.message}") from None
 
     def records(self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
         """Every record, control markers included; raises before the first or not at all."""
@@ -293,6 +298,13 @@ def set_log_append_time(buffer: Buffer, position: int, timestamp_ms: int) -> Non
     view = as_view(buffer)
     batch = RecordBatch(view, position)
     ATTRIBUTES.pack_into(view, position + CRC_START, batch.attributes | LOG_APPEND_TIME_FLAG)
+    set_max_timestamp(view, position, timestamp_ms)
+
+
+def set_max_timestamp(buffer: Buffer, position: int, timestamp_ms: int) -> None:
+    """Write the largest timestamp into the header of a batch, and the CRC that it has then."""
+    view = as_view(buffer)
+    batch = RecordBatch(view, position)
     _INT64.pack_into(view, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
     crc = crc32c(view[position + CRC_START : position + batch.size_in_bytes])
     CRC.pack_into(view, position + CRC_POSITION, crc)

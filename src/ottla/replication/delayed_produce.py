@@ -14,6 +14,7 @@ from ottla.runtime import DelayedOperation
 from ottla.structs import TopicPartition
 
 AppendResults = dict[TopicPartition, PartitionAppendResult]
+Respond = Callable[[AppendResults], object]
 
 
 class DelayedProduce(DelayedOperation):
@@ -28,7 +29,7 @@ class DelayedProduce(DelayedOperation):
         timeout_ms: int,
         results: AppendResults,
         is_pending: Callable[[TopicPartition, PartitionAppendResult], bool],
-        respond: Callable[[AppendResults], object],
+        respond: Respond,
     ) -> None:
         super().__init__(timeout_ms)
         self.results = results

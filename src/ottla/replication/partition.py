@@ -13,7 +13,7 @@ from uuid import UUID
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log import Log, LogAppendInfo
-from ottla.log.log_validator import AppendOrigin
+from ottla.log.log_validator import AppendOrigin, ValidBatch
 from ottla.log.producers.producer_state import ProducerState
 from ottla.log.producers.producer_state_manager import Verification
 from ottla.replication.cluster import Cluster
@@ -153,7 +153,7 @@ class Partition:
 
     def append_records_to_leader(
         self,
-        records: memoryview,
+        records: memoryview | ValidBatch,
         required_acks: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,

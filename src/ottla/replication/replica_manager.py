@@ -16,7 +16,8 @@ from ottla.config.replication_config import RACK_AWARE_SELECTOR
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
-from ottla.log.log_validator import AppendOrigin
+from ottla.log.log_results import LogAppendInfo
+from ottla.log.log_validator import AppendOrigin, LargeBatchError, LargeBatches, Validated
 from ottla.replication.cluster import Cluster
 from ottla.replication.delayed_delete_records import DelayedDeleteRecords, DeleteResults
 from ottla.replication.delayed_fetch import (
@@ -26,7 +27,7 @@ from ottla.replication.delayed_fetch import (
     unknown_to_consumer,
 )
 from ottla.replication.delayed_operations import DelayedOperations
-from ottla.replication.delayed_produce import AppendResults, DelayedProduce
+from ottla.replication.delayed_produce import AppendResults, DelayedProduce, Respond
 from ottla.replication.exchange import (
     ACKS_ALL,
     ACKS_NONE,
@@ -85,8 +86,8 @@ class ReplicaManager:
         A leader would ask the controller to have it in sync, and wait for it until it is refused.
         """
         self.delayed = DelayedOperations(runtime.scheduler)
-        self.leader_quota = self._quota()
-        self.follower_quota = self._quota()
+        self.leader_quota = new_quota(runtime, broker_id, config)
+        self.follower_quota = new_quota(runtime, broker_id, config)
         self._reads = FetchReads(
             self.partitions,
             self.why_missing,
@@ -94,26 +95,13 @@ class ReplicaManager:
             (config.replica_selector_class or "").endswith(RACK_AWARE_SELECTOR),
         )
         self._exists = exists
+        self._large_batches = LargeBatches(runtime.background)
         self._cluster: Cluster | None = None
         self._isr_timer: Timer | None = None
         self._fetchers = FetcherManager(
-            runtime,
-            log_manager,
-            config,
-            broker_id,
-            self.follower_quota,
-            self._on_progress,
+            runtime, log_manager, config, broker_id, self.follower_quota, self._on_progress
         )
         self.update_config(config)
-
-    def _quota(self) -> ReplicationQuota:
-        config = self.config
-        return ReplicationQuota(
-            self.runtime.clock,
-            self.broker_id,
-            config.replication_quota_window_num,
-            config.replication_quota_window_size_seconds * 1000,
-        )
 
     # -- life
 
@@ -139,6 +127,7 @@ class ReplicaManager:
             self._isr_timer.cancel()
             self._isr_timer = None
         self._fetchers.shutdown()
+        self._large_batches.close()
         self.delayed.complete_all()
 
     def _shrink_isrs(self) -> None:
@@ -176,20 +165,41 @@ class ReplicaManager:
         timeout_ms: int,
         required_acks: int,
         entries: Mapping[TopicPartition, memoryview],
-        respond: Callable[[AppendResults], object],
+        respond: Respond,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> DelayedProduce | None:
         """Append one batch to each partition; `respond` is called once `required_acks` have it.
 
-        The memoryviews are written to (offset and epoch are stamped in place) and are not kept.
-        Returns what waits for the acknowledgement; None where `respond` was called at once.
+        The memoryviews are written to (offset and epoch are stamped in place) and are not kept:
+        large batches are copied, looked through in the background, and appended afterwards.
+        Returns what waits for the acknowledgement, if not `respond` or a large batch came first.
         """
-        now_ms = self.runtime.clock.now_ms()
-        results = {
-            tp: self._append(tp, records, required_acks, now_ms, origin)
-            for tp, records in entries.items()
-        }
+        results: AppendResults = {}
+        large: dict[TopicPartition, LargeBatchError] = {}
+        for tp, records in entries.items():
+            try:
+                results[tp] = self._append(tp, records, required_acks, origin)
+            except LargeBatchError as batch:
+                large[tp] = batch
+        if not large:
+            return self._acknowledge(timeout_ms, required_acks, results, respond)
+
+        def on_validated(tp: TopicPartition, batch: Validated) -> None:
+            results[tp] = self._append(tp, batch, required_acks, origin)
+            del large[tp]
+            if not large:
+                self._acknowledge(timeout_ms, required_acks, results, respond)
+            self.complete_delayed()  # the turn of the request is over
+
+        for tp, each in list(large.items()):
+            self._large_batches.submit(each, partial(on_validated, tp))
+        return None
+
+    def _acknowledge(
+        self, timeout_ms: int, required_acks: int, results: AppendResults, respond: Respond
+    ) -> DelayedProduce | None:
+        """Respond once `required_acks` have what was appended; returns what waits for them."""
         is_pending = self._is_unsafe if required_acks == ACKS_ALL else self._is_unflushed
         if required_acks != ACKS_NONE and any(is_pending(tp, results[tp]) for tp in results):
             operation = DelayedProduce(timeout_ms, results, is_pending, respond)
@@ -201,38 +211,26 @@ class ReplicaManager:
     def _append(
         self,
         topic_partition: TopicPartition,
-        records: memoryview,
+        records: memoryview | Validated,
         required_acks: int,
-        now_ms: int,
         origin: AppendOrigin,
     ) -> PartitionAppendResult:
         try:
-            if topic_partition.topic in INTERNAL_TOPICS and origin is AppendOrigin.CLIENT:
-                raise KafkaError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"{topic_partition.topic} is written by the broker only",
-                )
+            if isinstance(records, KafkaError):
+                raise records
+            check_may_write(topic_partition, origin)
             partition = self.partition(topic_partition)
             before = partition.log.high_watermark
+            now_ms = self.runtime.clock.now_ms()
             info = partition.append_records_to_leader(records, required_acks, now_ms, origin)
         except KafkaError as error:
             if not error.retriable:
                 logger.info("refused a batch for %s: %s", topic_partition, error)
-            refused = error.record_errors if isinstance(error, RefusedRecordsError) else None
-            return PartitionAppendResult(
-                error.error, error_message=error.message, record_errors=refused
-            )
+            return refusal(error)
         if partition.log.high_watermark > before:
             self.delayed.committed[topic_partition] = None
         self._note_news(partition)
-        return PartitionAppendResult(
-            ErrorCode.NONE,
-            info.first_offset,
-            info.last_offset,
-            info.log_append_time_ms,
-            info.log_start_offset,
-            awaits_flush=info.awaits_flush,
-        )
+        return acceptance(info)
 
     def _note_news(self, partition: Partition) -> None:
         """Whoever copies the partition may fetch, once this turn is over."""
@@ -508,3 +506,40 @@ class ReplicaManager:
                 return ErrorCode.KAFKA_STORAGE_ERROR  # the controller tries again after a restart
             self.log_manager.delete_log(topic_partition)
         return ErrorCode.NONE
+
+
+def new_quota(runtime: Runtime, broker_id: int, config: BrokerConfig) -> ReplicationQuota:
+    """A quota of replication with the windows that the broker is configured with."""
+    return ReplicationQuota(
+        runtime.clock,
+        broker_id,
+        config.replication_quota_window_num,
+        config.replication_quota_window_size_seconds * 1000,
+    )
+
+
+def check_may_write(topic_partition: TopicPartition, origin: AppendOrigin) -> None:
+    """Raise KafkaError where a client would write to a topic of the broker's own."""
+    if topic_partition.topic in INTERNAL_TOPICS and origin is AppendOrigin.CLIENT:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic_partition.topic} is written by the broker only",
+        )
+
+
+def acceptance(info: LogAppendInfo) -> PartitionAppendResult:
+    """What a producer is told of a batch that was appended."""
+    return PartitionAppendResult(
+        ErrorCode.NONE,
+        info.first_offset,
+        info.last_offset,
+        info.log_append_time_ms,
+        info.log_start_offset,
+        awaits_flush=info.awaits_flush,
+    )
+
+
+def refusal(error: KafkaError) -> PartitionAppendResult:
+    """What a producer is told of a batch that was not."""
+    refused = error.record_errors if isinstance(error, RefusedRecordsError) else None
+    return PartitionAppendResult(error.error, error_message=error.message, record_errors=refused)

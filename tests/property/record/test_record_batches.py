@@ -155,6 +155,64 @@ def test_kernels_read_the_same(items, changes, start):
         assert found == expected
 
 
+equal_records = st.tuples(
+    st.integers(1, 300),
+    st.binary(max_size=200) | st.none(),
+    st.binary(max_size=200) | st.none(),
+    st.lists(st.integers(0, 20_000), min_size=1, max_size=20),
+)
+
+
+@needs_compiled_kernel
+@common
+@given(equal_records, mutations | st.just([]), st.integers(0, 70))
+def test_kernels_survey_equal_records_the_same(equal, changes, start):
+    """Of records of the same size, which the plain loop looks at in columns, also damaged ones."""
+    count, key, value, deltas = equal
+    times = [1_700_000_000_000 + deltas[n % len(deltas)] for n in range(count)]
+    whole = build_batch([(time, key, value, ()) for time in times])
+    changed = mutated(whole, changes, start)
+    batch, plain = RecordBatch(changed), plain_kernel.survey_records
+
+    expected = outcome(lambda: plain_kernel.decode_records(batch, changed[BATCH_OVERHEAD:]))
+    found = outcome(lambda: plain(batch, changed, BATCH_OVERHEAD))
+    if isinstance(expected, str):
+        assert isinstance(found, str)  # of two flaws in a record, either may be named
+    elif isinstance(found, str):
+        assert "its attributes" in found  # readers pass them by
+    elif expected:
+        times = [record.timestamp_ms for record in expected]
+        latest = max(times)
+        assert found == (
+            min(times),
+            latest,
+            expected[times.index(latest)].offset,
+            sum(record.key is None for record in expected),
+        )
+    assert outcome(lambda: kernel.survey_records(batch, changed, BATCH_OVERHEAD)) == found
+
+
+@needs_compiled_kernel
+@pytest.mark.parametrize("step_ms", [0, 1, 7])
+@pytest.mark.parametrize("count", [63, 64, 65, 8191, 8192, 8193, 30_000])
+def test_kernels_survey_many_records_the_same(count, step_ms):
+    """Where the varints of offsets and times get longer, and with one record that is none."""
+    data = bytearray(build_batch([(n * step_ms, None, b"v" * 9, ()) for n in range(count)]))
+    batch = RecordBatch(data)
+    expected = (0, (count - 1) * step_ms, batch.last_offset if step_ms else 0, count)
+
+    assert kernel.survey_records(batch, data, BATCH_OVERHEAD) == expected
+    assert plain_kernel.survey_records(batch, data, BATCH_OVERHEAD) == expected
+    for position in range(len(data) - 400, len(data), 17):
+        changed = bytearray(data)
+        changed[position] ^= 3
+        found = [
+            outcome(lambda loop=loop, bad=changed: loop(batch, bad, BATCH_OVERHEAD))
+            for loop in (kernel.survey_records, plain_kernel.survey_records)
+        ]
+        assert found[0] == found[1]
+
+
 @common
 @given(st.binary(max_size=2000), codecs, mutations)
 def test_changed_compressed_data_are_refused_or_bounded(original, codec, changes):

@@ -14,7 +14,7 @@ from log_world import NOW_MS, LogWorld, new_batch, numbers, read_all, values
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
 from ottla.log.log_retention import delete_old_segments
-from ottla.record.record_batch import batches
+from ottla.record.record_batch import assign_offset, batches
 from ottla.runtime import LocalDisk, Runtime
 from ottla.testing import mock_runtime
 
@@ -55,6 +55,7 @@ def test_memory_does_not_grow_with_the_data(tmp_path: Path):
 
     def write_and_read(count: int) -> None:
         for _ in range(count):
+            assign_offset(data, 0, 0, -1)
             log.append_as_leader(data, 0, now_ms=NOW_MS)
             log.update_high_watermark(log.log_end_offset)
         for offset in range(0, log.log_end_offset, 7):

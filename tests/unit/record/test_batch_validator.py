@@ -1,4 +1,4 @@
-"""What a leader refuses: lies in the header by the header alone, lies in the records by request."""
+"""What a leader refuses: lies in the header, and lies in the records."""
 
 import pytest
 from handmade import TWO_RECORDS, sealed
@@ -14,7 +14,7 @@ RECORD = bytes.fromhex("0c 00 00 00 01 01 00")
 
 def test_a_good_batch_is_accepted():
     """Nothing is returned, nothing is raised."""
-    assert validate_batch(RecordBatch(TWO_RECORDS)) is None
+    assert validate_batch(RecordBatch(sealed(RECORD, 1))) is None
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_validate_records_refuses_malformed_records():
 
     with pytest.raises(KafkaError, match="1 bytes of garbage") as caught:
         validate_records(batch)
-    assert caught.value.error is ErrorCode.CORRUPT_MESSAGE
+    assert caught.value.error is ErrorCode.INVALID_RECORD

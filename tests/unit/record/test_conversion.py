@@ -84,8 +84,9 @@ def test_compressed_message_set_stays_compressed():
 
 
 def test_empty_message_set_is_no_batch():
-    """Old clients send them, and it is no error."""
-    assert to_batch(memoryview(b"")) is None
+    """Old clients send them; Produce answers without one."""
+    with pytest.raises(KafkaError, match="INVALID_RECORD: a message set without a message"):
+        to_batch(memoryview(b""))
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 from handmade import sealed
+from hostile_batches import hostile_varints
 
 from ottla.record import kernel, plain_compaction, plain_kernel
+from ottla.record.batch_builder import build_batch_of_values
 from ottla.record.record import CorruptRecordError, Record
 from ottla.record.record_batch import RecordBatch
 from ottla.record.varint import encode_varint
@@ -178,6 +181,39 @@ def test_survey_sums_up_the_records(loops):
     data = sealed(bytes(payload), 6, base_timestamp=base_timestamp, base_offset=7)
 
     assert loops.survey_records(RecordBatch(data), data[61:]) == (-1, NOW + 5, 9, 3)
+
+
+@pytest.mark.parametrize("name", hostile_varints())
+def test_survey_refuses_broken_varints(loops, name):
+    """Wherever one stands, and the text says of which record it is."""
+    batch = RecordBatch(hostile_varints()[name])
+
+    with pytest.raises(CorruptRecordError, match=r"record 0 of|garbage|says that"):
+        loops.survey_records(batch, batch.buffer, 61)
+
+
+def test_survey_makes_no_records(loops):
+    """Millions of the smallest records take no memory, also where the last one is malformed."""
+    count = 500_000
+    values = [None] * count
+    payload = bytes(loops.encode_values(values))
+    head = build_batch_of_values([None] * 2, 0)[:61]
+    tracemalloc.start()
+    try:
+        for section, is_whole in ((payload, True), (payload[:-1] + b"\x02", False)):
+            batch = RecordBatch(head + section)
+            batch.record_count, batch.last_offset_delta = count, count - 1
+            batch.batch_length = 49 + len(section)
+            if is_whole:
+                assert loops.survey_records(batch, section).null_key_count == count
+            else:
+                with pytest.raises(CorruptRecordError, match=f"record {count - 1} of the batch"):
+                    loops.survey_records(batch, section)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 6 * len(payload)
 
 
 def test_survey_of_an_empty_batch_has_no_timestamps(loops):

@@ -1,8 +1,8 @@
 """Produce (0): append record batches.
 
-Behaviour: one batch of magic 2 for each partition; the broker checks its header and CRC, stamps
-offset and leader epoch in place, and never looks at single records unless the topic asks for it.
-With acks=0 nothing is answered, and an error closes the connection, for it is the only sign left.
+Behaviour: one batch of magic 2 for each partition; the broker checks its header, its CRC and all
+its records, unpacked if need be, and stamps offset and leader epoch in place. With acks=0 nothing
+is answered, and an error closes the connection, for it is the only sign left.
 
 Version notes: v0-2 message sets, each stored as one batch · v3 record batches · v7 zstd (KIP-110)
 · v8 record errors (KIP-467) · v9 flexible · v10 current leader where another broker leads
@@ -26,7 +26,6 @@ from ottla.protocol.produce import (
     TopicProduceResponse,
 )
 from ottla.record.compression import CompressionType
-from ottla.record.conversion import to_batch
 from ottla.record.record_batch import BATCH_OVERHEAD, LOG_OVERHEAD, MAGIC, MAGIC_POSITION
 from ottla.replication.delayed_produce import AppendResults
 from ottla.replication.exchange import (
@@ -73,14 +72,13 @@ class ProduceHandler:
             for data in topic.partition_data:
                 topic_partition = TopicPartition(topic.name, data.index)
                 records = data.records
-                problem = refusal
-                if problem is None and context.api_version < FIRST_VERSION_WITH_BATCHES:
-                    records, problem = self._from_message_set(topic_partition, records)
-                problem = problem or refuse_records(records, context.api_version)
+                problem = refusal or refuse_records(records, context.api_version)
                 if problem is not None:
                     refused[topic_partition] = problem
-                else:
+                elif records:
                     entries[topic_partition] = records
+                else:
+                    refused[topic_partition] = self._append_nothing(topic_partition)
 
         def respond(appended: AppendResults) -> None:
             answer(context, body, {**refused, **appended} if refused else appended, self.leaders)
@@ -93,20 +91,13 @@ class ProduceHandler:
         else:
             self.transactional.append(context, body, entries, respond)
 
-    def _from_message_set(
-        self, topic_partition: TopicPartition, records: memoryview | None
-    ) -> tuple[memoryview | None, PartitionAppendResult | None]:
-        """The batch to append in place of a message set, or the answer if there is none."""
-        if records is None or is_batch(records):
-            return records, None
+    def _append_nothing(self, topic_partition: TopicPartition) -> PartitionAppendResult:
+        """The answer to a message set without a message, which is no error."""
         try:
-            batch = to_batch(records)
-            if batch is None:
-                self.replica_manager.partition(topic_partition)
-                return None, PartitionAppendResult(ErrorCode.NONE)
+            self.replica_manager.partition(topic_partition)
         except KafkaError as error:
-            return None, PartitionAppendResult(error.error, error_message=error.message)
-        return memoryview(batch), None
+            return PartitionAppendResult(error.error, error_message=error.message)
+        return PartitionAppendResult(ErrorCode.NONE)
 
 
 def refuse_request(body: ProduceRequest) -> PartitionAppendResult | None:
@@ -122,7 +113,19 @@ def is_batch(records: memoryview) -> bool:
 
 
 def refuse_records(records: memoryview | None, api_version: int) -> PartitionAppendResult | None:
-    """Why these bytes are not one batch that a producer of this version may send, if so."""
+    """Why these bytes are not one batch that a producer of this version may send, if so.
+
+    Message sets of old versions are left to the log, which makes a batch of them.
+    """
+    if records is not None and not is_batch(records):
+        if api_version < FIRST_VERSION_WITH_BATCHES:
+            return None
+        if len(records) >= BATCH_OVERHEAD:
+            return PartitionAppendResult(
+                ErrorCode.INVALID_RECORD,
+                error_message=f"magic {records[MAGIC_POSITION]} is not {MAGIC}, the only one that "
+                f"Produce v{api_version} has",
+            )
     if records is None or len(records) < BATCH_OVERHEAD:
         return PartitionAppendResult(
             ErrorCode.CORRUPT_MESSAGE,

@@ -1,0 +1,97 @@
+"""Produce requests as bytes to the handler of one broker, in virtual time on a disk in memory."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from uuid import UUID
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.topic_config import TopicConfig
+from ottla.errors import ErrorCode
+from ottla.log.log_manager import LogManager
+from ottla.protocol.message import decode, encode
+from ottla.protocol.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from ottla.record.record_batch import Record, batches
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.server.handlers.produce import ProduceHandler
+from ottla.server.handlers.transactional_produce import TransactionalProduce
+from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
+from ottla.testing import mock_runtime
+
+BROKER = 3
+NOW_MS = 1_700_000_000_000
+PARTITION = TopicPartition("t", 0)
+
+
+class ProduceWorld:
+    """A broker that leads partition 0 of the topic t, whose settings the test may choose."""
+
+    def __init__(self, **settings: object) -> None:
+        self.runtime = mock_runtime()
+        self.runtime.clock.advance(NOW_MS - self.runtime.clock.now_ms())
+        config = BrokerConfig.parse({"log.dirs": "/logs"})
+        topic = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        logs = LogManager(self.runtime, config, lambda _: TopicConfig.of(config, topic))
+        logs.acquire()
+        logs.claim(BROKER, "cluster")
+        self.manager = ReplicaManager(self.runtime, logs, BROKER, lambda _: False)
+        self.lead()
+        # No version is asked for in which leaders are named.
+        transactional = TransactionalProduce(self.manager, None)
+        self.handler = ProduceHandler(self.manager, transactional, None)
+
+    def lead(self, leader: int = BROKER, epoch: int = 1) -> None:
+        """Have a broker lead the partition."""
+        state = LeaderAndIsr(leader, epoch, (BROKER,))
+        partition = PartitionState(PARTITION, UUID(int=5), epoch, state, (BROKER,))
+        self.manager.become_leader_or_follower([partition], {})
+
+    def begin(self, records: bytes, version: int = 9, acks: int = 1) -> list:
+        """Send a batch; the list gets the answer, or why the connection was closed."""
+        part = PartitionProduceData(index=0, records=records)
+        topic = TopicProduceData(name=PARTITION.topic, partition_data=[part])
+        body = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
+        frame = bytearray(encode(body, version))
+        answers: list = []
+        context = SimpleNamespace(
+            api_version=version,
+            respond=lambda answer: answers.append(answer.responses[0].partition_responses[0]),
+            no_response=lambda: answers.append(None),
+            close_connection=answers.append,
+            wait_for=lambda operation: None,
+        )
+        self.handler.handle_produce(context, decode(ProduceRequest, version, memoryview(frame)))
+        self.manager.complete_delayed()
+        frame[:] = bytes(len(frame))  # the network's buffer is used again
+        return answers
+
+    def send(self, records: bytes, version: int = 9) -> PartitionProduceResponse:
+        """Send a batch, and wait for the answer."""
+        answers = self.begin(records, version)
+        self.runtime.scheduler.run_ready()
+        (answer,) = answers
+        return answer
+
+    def error(self, records: bytes, version: int = 9) -> ErrorCode:
+        return ErrorCode.of(self.send(records, version).error_code)
+
+    @property
+    def end_offset(self) -> int:
+        return self.manager.partition(PARTITION).log.log_end_offset
+
+    def stored(self, offset: int = 0) -> list[Record]:
+        """Every record from an offset on, as it lies in the log."""
+        log = self.manager.partition(PARTITION).log
+        found: list[Record] = []
+        while offset < log.log_end_offset:
+            data = log.read(offset, 1 << 20, max_offset=log.log_end_offset, min_one_message=True)
+            for batch in batches(data.records.read()):
+                batch.verify()
+                found += batch.records()
+                offset = batch.next_offset
+        return found

@@ -1,0 +1,234 @@
+"""What Produce takes and what it refuses, through the handler into the log."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from crc32c import crc32c
+from handmade import sealed
+from hostile_batches import INT32, ONE, hostile_batches, hostile_varints
+from message_sets import message, wrapper
+from produce_world import NOW_MS, ProduceWorld
+
+from ottla.errors import ErrorCode
+from ottla.record.batch_builder import build_batch
+from ottla.record.compression import CompressionType
+from ottla.record.varint import encode_varint
+
+REFUSALS = (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+LARGE = {"max_message_bytes": 200_000_000, "segment_bytes": 1_000_000_000}
+
+
+@pytest.fixture(scope="module")
+def world():
+    return ProduceWorld()
+
+
+@pytest.fixture
+def large_world():
+    return ProduceWorld(**LARGE)
+
+
+def rows(count, value=b"v" * 100):
+    return [(NOW_MS, b"k", value, ())] * count
+
+
+def large_batch(codec=CompressionType.NONE):
+    """Two megabytes."""
+    return build_batch(rows(20_000), codec)
+
+
+def test_batch_that_says_two_billion_records_moves_no_offset(world):
+    """One record under a header of 2,147,483,647 of them, with a right CRC, is refused."""
+    assert world.error(sealed(ONE, INT32)) is ErrorCode.INVALID_RECORD
+    assert world.end_offset == 0
+
+
+def test_there_are_enough_hostile_batches():
+    """The tables below are as long as they are meant to be."""
+    assert len(hostile_batches()) >= 96
+    assert len(hostile_varints()) >= 41
+
+
+@pytest.mark.parametrize("name", hostile_batches())
+def test_hostile_batch_moves_no_offset(world, name):
+    """Each lie about a batch is refused, and the log's end stays where it is."""
+    assert world.error(hostile_batches()[name]) in REFUSALS
+    assert world.end_offset == 0
+
+
+@pytest.mark.parametrize("name", hostile_varints())
+def test_broken_varint_moves_no_offset(world, name):
+    """A record with one varint that cannot be is refused."""
+    assert world.error(hostile_varints()[name]) in REFUSALS
+    assert world.end_offset == 0
+
+
+INNER = message(0, b"k", b"v") + message(1, b"k", b"w")
+HOSTILE_SETS = {
+    "a message cut short": message(0, b"k", b"v")[:-1],
+    "a message of twelve bytes": message(0, b"k", b"v")[:12],
+    "a byte behind the last": INNER + b"\0",
+    "a wrong CRC": INNER[:-1] + b"\xff",
+    "a wrong CRC inside": wrapper(1, INNER[:-1] + b"\xff"),
+    "a message cut short inside": wrapper(1, INNER[:-3]),
+    "nothing inside": wrapper(0, b""),
+    "another magic inside": wrapper(0, message(0, b"k", b"v", magic=0)),
+    "a compressed set inside": wrapper(0, wrapper(0, INNER)),
+    "a codec around nothing": message(0, None, None, attributes=1),
+    "a codec around noise": message(0, None, b"noise", attributes=1),
+    "a codec of magic 2 only": message(0, None, b"noise", attributes=4),
+    "a batch behind a message": INNER + build_batch(rows(1)),
+}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("name", HOSTILE_SETS)
+def test_hostile_message_set_moves_no_offset(world, name, version):
+    """What old producers send is looked through as well, message by message."""
+    assert world.error(HOSTILE_SETS[name], version) in REFUSALS
+    assert world.end_offset == 0
+
+
+def test_message_set_in_a_request_of_today_is_refused(world):
+    """From v3 on there are batches of magic 2 only; the size of the first one is not looked at."""
+    whole = message(0, b"k", b"v" * 100)
+
+    assert world.error(whole, 3) is ErrorCode.INVALID_RECORD
+    assert world.end_offset == 0
+
+
+def test_message_sets_and_batches_of_old_requests_are_taken():
+    """Both are stored as batches with offsets from the end of the log on."""
+    world = ProduceWorld()
+    for data in (INNER, wrapper(1, INNER), build_batch(rows(2))):
+        assert world.error(data, 2) is ErrorCode.NONE
+    assert world.error(b"", 2) is ErrorCode.NONE
+
+    assert [record.offset for record in world.stored()] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("told", [-1, 0, NOW_MS - 1, NOW_MS + 7, 2**63 - 1])
+def test_largest_timestamp_of_a_header_is_mended(told):
+    """Some clients write none: the header gets that of the records, and its new CRC."""
+    world = ProduceWorld()
+    record = bytes.fromhex("0c 00 0a 00 01 01 00")  # five milliseconds behind the base
+
+    assert world.error(sealed(record, 1, base_timestamp=NOW_MS, max_timestamp=told)) == 0
+    assert [each.timestamp_ms for each in world.stored()] == [NOW_MS + 5]
+    log = world.manager.partition(("t", 0)).log
+    assert log.segments.active.max_timestamp_ms == NOW_MS + 5
+
+
+def test_padded_varints_and_unknown_attributes_of_a_batch_are_taken():
+    """Java reads them as well: they say nothing that is not true."""
+    world = ProduceWorld()
+    body = b"\x00\x80\x00\x80\x80\x00" + encode_varint(-1) + encode_varint(-1) + b"\x80\x00"
+
+    assert world.error(sealed(encode_varint(len(body)) + body, 1, attributes=0x80)) == 0
+    assert [record.offset for record in world.stored()] == [0]
+
+
+@pytest.mark.parametrize("codec", CompressionType, ids=lambda codec: codec.label)
+def test_large_batch_is_looked_through_in_the_background(large_world, codec):
+    """The loop goes on meanwhile, and the buffer of the request may be used again."""
+    data = large_batch(codec)
+
+    answers = large_world.begin(data)
+    assert (answers, large_world.end_offset) == ([], 0)
+    large_world.runtime.scheduler.run_ready()
+
+    assert [answer.error_code for answer in answers] == [0]
+    assert large_world.end_offset == 20_000
+    assert large_world.stored()[-1].value == b"v" * 100
+
+
+def test_large_batches_are_appended_in_the_order_in_which_they_came(large_world):
+    """One is looked through at a time, whichever connection it came from."""
+    answers = [large_world.begin(build_batch(rows(1, b"%d" % n * 2_000_000))) for n in range(3)]
+    large_world.runtime.scheduler.run_ready()
+
+    assert [answer[0].base_offset for answer in answers] == [0, 1, 2]
+    assert [record.value[:1] for record in large_world.stored()] == [b"0", b"1", b"2"]
+
+
+def test_large_batch_that_lies_is_refused(large_world):
+    """Its last record goes beyond the end of the batch."""
+    section = large_batch()[61:-3]
+
+    assert large_world.error(sealed_quickly(section, 20_000)) is ErrorCode.INVALID_RECORD
+    assert large_world.error(sealed(b"", 1)) is ErrorCode.INVALID_RECORD
+    assert large_world.end_offset == 0
+
+
+def sealed_quickly(section, count):
+    """As `handmade.sealed`, whose CRC takes long for so many bytes."""
+    tail = struct.pack(">hiqqqhii", 0, count - 1, NOW_MS, NOW_MS, -1, -1, -1, count) + section
+    head = struct.pack(">qiib", 0, len(tail) + 9, -1, 2)
+    return head + struct.pack(">I", crc32c(tail)) + tail
+
+
+def test_leader_that_changes_while_a_large_batch_is_looked_through_refuses_it(large_world):
+    """The batch is appended by a leader or not at all."""
+    answers = large_world.begin(large_batch())
+    large_world.lead(leader=9, epoch=2)
+    large_world.runtime.scheduler.run_ready()
+
+    assert [answer.error_code for answer in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert large_world.end_offset == 0
+
+
+def test_shutdown_answers_for_large_batches(large_world):
+    """Neither those that wait nor the one under way are appended to logs that are being closed."""
+    answers = [large_world.begin(large_batch()) for _ in range(3)]
+    large_world.manager.shutdown()
+    waiting = [answer[0].error_code for answer in answers[1:]]
+    large_world.runtime.scheduler.run_ready()
+
+    assert waiting == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    assert [answer[0].error_code for answer in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
+    assert large_world.end_offset == 0
+
+
+def test_large_batch_without_acknowledgement_closes_its_connection_when_refused(large_world):
+    """acks=0: the connection is the only thing that can tell, also later."""
+    answers = large_world.begin(sealed_quickly(large_batch()[61:-3], 20_000), acks=0)
+    large_world.runtime.scheduler.run_ready()
+
+    assert answers == ["acks=0 produce to t-0 failed: INVALID_RECORD"]
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [CompressionType.GZIP, CompressionType.LZ4, CompressionType.ZSTD],
+    ids=lambda codec: codec.label,
+)
+def test_batch_that_unpacks_to_more_than_the_broker_takes_is_too_large(world, codec):
+    """64 MiB, whatever it is compressed to: a producer that can splits it (MESSAGE_TOO_LARGE)."""
+    bomb = build_batch([(NOW_MS, b"k", bytes(70 << 20), ())], codec)
+
+    assert len(bomb) < 1 << 20
+    assert world.error(bomb) is ErrorCode.MESSAGE_TOO_LARGE
+    assert world.end_offset == 0
+
+
+def test_message_sets_of_many_empty_messages_are_bounded(world):
+    """A set that unpacks to millions of messages is refused before they take memory."""
+    inner = message(0, None, None, magic=0) * 1_000_000
+
+    assert world.error(wrapper(0, inner, magic=0), 0) is ErrorCode.MESSAGE_TOO_LARGE
+    assert world.end_offset == 0
+
+
+def test_large_batch_is_recompressed_in_the_background():
+    """Another codec of the topic takes longer than looking through: sooner is a batch large."""
+    world = ProduceWorld(compression_type="zstd")
+    data = build_batch(rows(1, bytes(range(256)) * 400))
+
+    answers = world.begin(data)
+    assert answers == []
+    world.runtime.scheduler.run_ready()
+
+    assert [answer.error_code for answer in answers] == [0]
+    assert world.stored()[0].value == bytes(range(256)) * 400
