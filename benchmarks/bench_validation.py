@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import kafka.record.default_records as kafka_python_records
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.bench_records import million_per_second
@@ -35,6 +36,7 @@ DEPTH = 4
 ROUNDS = 7
 ROUND_BYTES = 40_000_000
 MOST_REQUESTS = 4_000
+PRODUCED = 200_000
 TOPIC = "validation"
 # A record alone, what fits into 16 KiB (batch.size where it is not set), and nearly a megabyte.
 SIZES = (1, 150, 8_000)
@@ -145,6 +147,36 @@ def compare_all(pair: list[BrokerProcess]) -> None:
             compare(pair, codec.label, build_batch(equal_rows(size), codec), size)
 
 
+def produce(broker: BrokerProcess, rows: list[plain_kernel.NewRecord]) -> float:
+    """Records a second of a librdkafka producer with its own settings."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5})
+    values = [value for _, _, value, _ in rows]
+    start = time.perf_counter()
+    for _ in range(PRODUCED // len(values)):
+        for value in values:
+            producer.produce(TOPIC, value)
+        producer.poll(0)
+        while len(producer) > 50_000:
+            producer.poll(0.001)
+    producer.flush()
+    return PRODUCED / (time.perf_counter() - start)
+
+
+def compare_producer(
+    pair: list[BrokerProcess], name: str, rows: list[plain_kernel.NewRecord]
+) -> None:
+    rates: list[list[float]] = [[], []]
+    for turn in range(ROUNDS):
+        for which in (0, 1) if turn % 2 else (1, 0):
+            rates[which].append(produce(pair[which], rows))
+    looking, believing = (statistics.median(each) for each in rates)
+    print(
+        f"a librdkafka producer, {name}: {believing:,.0f} records/s without, "
+        f"{looking:,.0f} with: keeps {looking / believing:.0%}",
+        flush=True,
+    )
+
+
 def read_with_kafka_python(data: bytes) -> int:
     return sum(1 for _ in kafka_python_records.DefaultRecordBatch(data))
 
@@ -175,6 +207,8 @@ def main() -> None:
             print(f"\n{name} kernel")
             with brokers(is_pure=is_pure) as pair:
                 compare_all(pair)
+                compare_producer(pair, "100 bytes", equal_rows(1000))
+                compare_producer(pair, "60 to 139 bytes", uneven_rows(1000))
     compare_loops()
 
 
