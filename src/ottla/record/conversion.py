@@ -74,7 +74,10 @@ def to_batch(message_set: memoryview, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
         position += message.size_in_bytes
     if not rows:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a message set without a message")
-    return bytearray(build_batch(rows, codec))
+    try:
+        return bytearray(build_batch(rows, codec))
+    except ValueError as error:  # two timestamps are further apart than a batch can say
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
 
 
 def up_convert(entries: Sequence[RecordBatch]) -> RecordBatch:

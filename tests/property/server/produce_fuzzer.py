@@ -30,6 +30,8 @@ KNOWN_ERRORS = (
     ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    # A gap in sequence numbers, where batches were refused a moment ago.
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.INVALID_TXN_STATE,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
 )

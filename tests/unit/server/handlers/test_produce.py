@@ -7,7 +7,7 @@ import struct
 import pytest
 from crc32c import crc32c
 from handmade import sealed
-from hostile_batches import INT32, ONE, hostile_batches, hostile_varints
+from hostile_batches import INT32, INT64, ONE, hostile_batches, hostile_varints
 from message_sets import message, wrapper
 from produce_world import NOW_MS, ProduceWorld
 
@@ -79,6 +79,8 @@ HOSTILE_SETS = {
     "a codec around nothing": message(0, None, None, attributes=1),
     "a codec around noise": message(0, None, b"noise", attributes=1),
     "a codec of magic 2 only": message(0, None, b"noise", attributes=4),
+    "timestamps too far apart": message(0, b"k", b"v", timestamp=INT64)
+    + message(1, b"k", b"v", timestamp=-2),
     "a batch behind a message": INNER + build_batch(rows(1)),
 }
 
