@@ -170,3 +170,16 @@ def _bind(listener: socket.socket, family: int, address: str, port: int) -> None
         # "::" alone stands for all interfaces of both families; a named address only for itself.
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address == "::" else 1)
     listener.bind((address, port))
+
+
+# The name under which other machines may find this one.
+
+
+def canonical_host_name() -> str:
+    """The name of this machine if it resolves here, else `localhost`."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "localhost"
+    return name

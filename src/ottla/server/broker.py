@@ -28,11 +28,11 @@ from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
-from ottla.network.host_name import canonical_host_name
 from ottla.network.processor import Processor
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
+from ottla.runtime.network import canonical_host_name
 from ottla.server.apis import ApiFamily, Apis
 from ottla.server.broker_requests import keep_to_brokers
 from ottla.server.controller_orders import ControllerOrders

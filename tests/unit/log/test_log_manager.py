@@ -10,7 +10,7 @@ import pytest
 from log_world import DIR, NOW_MS, PARTITION, LogWorld, new_batch, numbers, read_all, values
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.log import log_loading
+from ottla.log import log_manager
 from ottla.log.log_dir import MetaProperties
 from ottla.log.log_manager import LogManager
 from ottla.log.offset_checkpoint import OffsetCheckpoint
@@ -166,9 +166,9 @@ def test_many_logs_are_loaded_by_several_jobs(world: LogWorld, monkeypatch, thre
         log.append_as_leader(memoryview(new_batch(b"%d" % partition)), 0, now_ms=NOW_MS)
     world.broker_settings["num.recovery.threads.per.data.dir"] = str(threads)
     sizes = []
-    load_logs = log_loading._load_logs
+    load_logs = log_manager._load_logs
     monkeypatch.setattr(
-        log_loading, "_load_logs", lambda share: sizes.append(len(share)) or load_logs(share)
+        log_manager, "_load_logs", lambda share: sizes.append(len(share)) or load_logs(share)
     )
     world.restart()
 

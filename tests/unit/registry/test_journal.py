@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ottla.errors import KafkaError
-from ottla.registry import journal as journal_module
+from ottla.registry import embedded as journal_module
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.journal import (
     JOURNAL_MAGIC,

@@ -14,9 +14,9 @@ from ottla.clients.legacy.rebalancer import RebalanceLimits, Rebalancer
 from ottla.clients.legacy.stream_fetcher import StreamFetcher, StreamOf
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import KafkaError
-from ottla.network.host_name import canonical_host_name
 from ottla.registry.znodes import ConsumerRegistration
 from ottla.runtime import Runtime, Timer
+from ottla.runtime.network import canonical_host_name
 from ottla.structs import Node, TopicPartition
 
 logger = logging.getLogger(__name__)
