@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import cast
 
-from ottla.network.config import NetworkConfig
+from ottla.network.acceptor import NetworkConfig
 from ottla.network.connection import Connection
 from ottla.network.processor import Processor
 from ottla.runtime import real_runtime

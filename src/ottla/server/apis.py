@@ -12,8 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
-from ottla.network.connection import Connection
-from ottla.network.request import RequestContext
+from ottla.network.connection import Connection, RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.header import (

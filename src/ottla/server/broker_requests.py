@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
 from ottla.server.apis import Answer, Apis, Handler

@@ -7,7 +7,7 @@ from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
-from ottla.network.config import NO_LIMIT, NetworkConfig
+from ottla.network.acceptor import NO_LIMIT, NetworkConfig
 from ottla.network.tls_context import client_context, server_context
 from ottla.structs import EndPoint
 

@@ -10,11 +10,10 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 
-from ottla.network.config import NetworkConfig
+from ottla.network.acceptor import NetworkConfig
 from ottla.network.connection import Connection
-from ottla.network.outgoing import Part
 from ottla.network.processor import Processor
-from ottla.network.transport import Transport
+from ottla.network.transport import Part, Transport
 from ottla.runtime import DelayedOperation, Runtime, SocketNetwork
 from ottla.testing import MemoryDisk, MockBackground, MockClock, MockScheduler
 

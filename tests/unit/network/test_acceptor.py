@@ -12,8 +12,7 @@ import pytest
 from network_world import PATIENCE_S, Client, NetworkWorld, frame
 
 from ottla.network import processor
-from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, Listener
-from ottla.network.config import NetworkConfig
+from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, Listener, NetworkConfig
 from ottla.network.processor import RECEIVE_BYTES
 
 NewWorld = Callable[..., NetworkWorld]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.errors import ErrorCode
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.acls import (
     AclCreationResult,
     CreateAclsRequest,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from ottla.errors import ErrorCode
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import (
     ApiVersion,

@@ -26,7 +26,7 @@ from ottla.config.topic_config import TopicConfig
 from ottla.controller.entity_configs import BROKERS, GROUPS, TOPICS, EntityConfigs
 from ottla.controller.topic_names import validate_topic_name
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.configs import (
     AlterConfigsRequest,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.leader_and_isr import (
     LeaderAndIsrPartitionError,

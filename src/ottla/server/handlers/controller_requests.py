@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.controller_requests import (
     AlterPartitionPartitionData,

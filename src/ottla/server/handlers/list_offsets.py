@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.segment_offsets import segment_offsets_before
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.list_offsets import (
     ListOffsetsPartition,

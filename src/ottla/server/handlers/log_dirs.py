@@ -18,7 +18,7 @@ from ottla.log.log_dir import LogDir
 from ottla.log.log_files import check_topic_name
 from ottla.log.log_manager import LogManager
 from ottla.log.moves.replica_move import ReplicaMove
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.log_dirs import (
     AlterReplicaLogDirPartitionResult,

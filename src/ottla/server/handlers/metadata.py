@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.cluster import (
     DescribeClusterBroker,

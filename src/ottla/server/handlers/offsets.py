@@ -18,7 +18,7 @@ from ottla.coordinator.group.member import UNKNOWN_MEMBER_ID
 from ottla.coordinator.group.offset_commits import NOBODY, Committer
 from ottla.coordinator.group.offsets import INVALID_OFFSET, OffsetAndMetadata, RegistryOffsets
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.offsets import (
     OffsetCommitRequest,

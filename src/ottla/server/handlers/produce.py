@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from struct import Struct
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.produce import (
     BatchIndexAndErrorMessage,

@@ -18,7 +18,7 @@ from ottla.coordinator.transaction.transaction_coordinator import (
     TxnProducer,
 )
 from ottla.errors import ErrorCode
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ottla.server.apis import Handler

@@ -19,7 +19,7 @@ from ottla.controller.controller import Controller
 from ottla.controller.new_topic import CreatedTopic, MorePartitions, NewTopic
 from ottla.controller.topic_names import refuse_internal, validate_topic_name
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.topics import (
     CreatableTopic,

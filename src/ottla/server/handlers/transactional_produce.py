@@ -14,7 +14,7 @@ from typing import Final
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.errors import ErrorCode
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.produce import ProduceRequest
 from ottla.record.record_batch import TRANSACTIONAL_FLAG
 from ottla.replication.delayed_produce import AppendResults

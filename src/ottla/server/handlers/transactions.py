@@ -26,7 +26,7 @@ from ottla.coordinator.transaction.transaction_coordinator import (
 from ottla.coordinator.transaction.transaction_metadata import NO_SESSION
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.errors import ErrorCode
-from ottla.network.request import RequestContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (
     AddOffsetsToTxnRequest,

@@ -8,10 +8,17 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ottla.errors import RemoteProtocolError
-from ottla.network.acceptor import Listener
-from ottla.network.config import NetworkConfig
-from ottla.network.connection import IN_FLIGHT, STOPPING, THROTTLED, Connection
-from ottla.network.frame_buffer import SIZE, SIZE_BYTES, BufferPool, FrameBuffer
+from ottla.network.acceptor import Listener, NetworkConfig
+from ottla.network.connection import (
+    IN_FLIGHT,
+    SIZE,
+    SIZE_BYTES,
+    STOPPING,
+    THROTTLED,
+    BufferPool,
+    Connection,
+    FrameBuffer,
+)
 from ottla.network.transport import send_read
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime import Buffer, File, Runtime
