@@ -20,7 +20,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
-from ottla.record.legacy_builder import build_message_set
+from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
 from ottla.record.record_batch import batches
 from ottla.structs import TopicPartition as OttlaPartition

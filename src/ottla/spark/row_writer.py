@@ -92,7 +92,7 @@ class RowWriter:
             yield topic, {name: column.take(places) for name, column in columns.items()}
 
     def _write_topic(self, topic: str, columns: dict[str, Any], now_ms: int) -> None:
-        from ottla.record.arrow_rows import rows_of
+        from ottla.record.rows import rows_of
 
         encoder = self._encoders.get(topic) or self._new_encoder(topic)
         partitions = columns.get("partition")

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from ottla.errors import KafkaError
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
-from ottla.record.conversion import down_convert, modernised, to_batch
-from ottla.record.legacy_builder import build_message_set
+from ottla.record.conversion import build_message_set, down_convert, modernised, to_batch
 from ottla.record.record import Record
 from ottla.record.record_batch import RecordBatch, batches
 

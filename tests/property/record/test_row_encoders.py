@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.record import kernel, rows
-from ottla.record.arrow_rows import rows_of
+from ottla.record.rows import rows_of
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 content = st.none() | st.binary(max_size=300)

@@ -9,7 +9,7 @@ from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_fol
 from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
-from ottla.record.legacy_builder import build_message_set
+from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
 from ottla.record.record_batch import CorruptRecordError, assign_offset, batches
 from ottla.testing.memory_disk import MemoryFile

@@ -8,10 +8,10 @@ from log_world import NOW_MS, LogWorld
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.indexes.txn_index_repair import rebuild_txn_indexes
 from ottla.log.log_validator import AppendOrigin
-from ottla.record.batch_builder import build_batch
-from ottla.record.control_record import (
+from ottla.record.batch_builder import (
     ControlRecordType,
     EndTransactionMarker,
+    build_batch,
     build_end_transaction_marker,
 )
 from ottla.record.record_batch import batches

@@ -19,15 +19,16 @@ from pyspark.sql.types import (
 )
 
 from ottla.record import columnar, columns
-from ottla.record.batch_builder import build_batch, build_batch_of_values
-from ottla.record.columnar import arrow_schema, decode_columns
-from ottla.record.compression import CompressionType
-from ottla.record.control_record import (
+from ottla.record.batch_builder import (
     ControlRecordType,
     EndTransactionMarker,
+    build_batch,
+    build_batch_of_values,
     build_end_transaction_marker,
 )
-from ottla.record.legacy_builder import build_message_set
+from ottla.record.columnar import arrow_schema, decode_columns
+from ottla.record.compression import CompressionType
+from ottla.record.conversion import build_message_set
 from ottla.record.record import CorruptRecordError, Record
 from ottla.record.record_batch import RecordBatch, assign_offset, set_log_append_time
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.record.control_record import (
+from ottla.record.batch_builder import (
     ControlRecordType,
     EndTransactionMarker,
     build_end_transaction_marker,

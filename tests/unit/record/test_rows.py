@@ -9,10 +9,9 @@ import pytest
 
 from ottla.clients.producer.partitioner import partition_for_key
 from ottla.record import kernel, rows
-from ottla.record.arrow_rows import rows_of
 from ottla.record.batch_builder import build_batch_of_payload
 from ottla.record.record_batch import RecordBatch
-from ottla.record.rows import BinaryRows, Rows
+from ottla.record.rows import BinaryRows, Rows, rows_of
 
 ENCODERS = [rows.RowEncoder, kernel.RowEncoder] if kernel.COMPILED else [rows.RowEncoder]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -15,10 +15,10 @@ from ottla.protocol.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from ottla.record.batch_builder import build_batch
-from ottla.record.control_record import (
+from ottla.record.batch_builder import (
     ControlRecordType,
     EndTransactionMarker,
+    build_batch,
     build_end_transaction_marker,
 )
 from ottla.replication.exchange import ACKS_LEADER, IsolationLevel

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
-from ottla.record.legacy_builder import build_message_set
+from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
 from ottla.record.record_batch import batches
 from ottla.replication.exchange import (

@@ -10,7 +10,7 @@ from ottla.coordinator.transaction.marker_channel import OnWritten, TxnMarker
 from ottla.coordinator.transaction.transaction_metadata import EPOCH_BUMP
 from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
-from ottla.record.control_record import (
+from ottla.record.batch_builder import (
     ControlRecordType,
     EndTransactionMarker,
     build_end_transaction_marker,

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from ottla.log.indexes.txn_index import AbortedTxn
-from ottla.record.control_record import ControlRecordType
+from ottla.record.batch_builder import ControlRecordType
 from ottla.record.record_batch import RecordBatch
 
 

@@ -47,7 +47,7 @@ from ottla.log.producers.producer_state import (
     is_behind,
     next_sequence,
 )
-from ottla.record.control_record import EndTransactionMarker, parse_end_transaction_marker
+from ottla.record.batch_builder import EndTransactionMarker, parse_end_transaction_marker
 from ottla.record.record_batch import TRANSACTIONAL_FLAG, RecordBatch
 from ottla.runtime import Disk
 from ottla.structs import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.record.compression import CompressionType, compress
-from ottla.record.legacy_builder import build_message_set
+from ottla.record.conversion import build_message_set
 from ottla.record.legacy_positional import encode_positional
 from ottla.record.record import Record
 from ottla.record.record_batch import batches

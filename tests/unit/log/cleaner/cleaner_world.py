@@ -5,10 +5,10 @@ from __future__ import annotations
 from log_world import LogWorld, read_all
 
 from ottla.log.log_validator import AppendOrigin
-from ottla.record.batch_builder import build_batch
-from ottla.record.control_record import (
+from ottla.record.batch_builder import (
     ControlRecordType,
     EndTransactionMarker,
+    build_batch,
     build_end_transaction_marker,
 )
 from ottla.record.record_batch import Record, RecordBatch, batches

@@ -7,7 +7,7 @@ from cleaner_world import CleanerWorld
 from log_world import NOW_MS
 
 from ottla.record.compression import CompressionType
-from ottla.record.legacy_builder import build_message_set
+from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
 
 
