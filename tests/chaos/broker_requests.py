@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.leader_and_isr import LeaderAndIsrRequest
+from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, UpdateMetadataRequest
 from ottla.protocol.message import Request
 from ottla.protocol.produce import (
     PartitionProduceData,
@@ -17,7 +17,6 @@ from ottla.protocol.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from ottla.protocol.update_metadata import UpdateMetadataRequest
 from ottla.record.batch_builder import build_batch_of_values
 
 ANSWER_S = 5.0

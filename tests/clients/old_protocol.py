@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.list_offsets import (
+from ottla.protocol.message import Request, Response
+from ottla.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from ottla.protocol.message import Request, Response
 from ottla.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

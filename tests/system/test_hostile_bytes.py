@@ -19,13 +19,13 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.list_offsets import (
+from ottla.protocol.message import encode
+from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from ottla.protocol.message import encode
-from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -8,14 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from ottla.protocol.cluster_metadata import (
-    METADATA_RECORDS,
-    ConfigRecord,
-    ProducerIdsRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-)
-from ottla.protocol.leader_epoch import (
+from ottla.protocol.message import Message, decode, decode_versioned, encode, encode_versioned
+from ottla.protocol.offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -23,10 +17,11 @@ from ottla.protocol.leader_epoch import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
-from ottla.protocol.message import Message, decode, decode_versioned, encode, encode_versioned
 from ottla.protocol.offsets_topic import (
+    METADATA_RECORDS,
     VALUES,
     ClassicMemberMetadata,
+    ConfigRecord,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -46,14 +41,15 @@ from ottla.protocol.offsets_topic import (
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    PartitionsSchema,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
     StoredClassicProtocol,
     StoredOwnedPartitions,
     StoredRacks,
     StoredTopic,
     StoredTopicPartitions,
-)
-from ottla.protocol.transaction_state import (
-    PartitionsSchema,
+    TopicRecord,
     TransactionLogKey,
     TransactionLogValue,
 )

@@ -33,9 +33,6 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaResponse,
     StopReplicaTopicState,
     StopReplicaTopicV1,
-)
-from ottla.protocol.message import Message, decode, encode
-from ottla.protocol.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
@@ -43,6 +40,7 @@ from ottla.protocol.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
+from ottla.protocol.message import Message, decode, encode
 
 ID = UUID(int=0x0102030405060708090A0B0C0D0E0F10)
 CONTROLLER = "00000001 00000007"

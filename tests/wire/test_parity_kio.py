@@ -13,9 +13,8 @@ import pytest
 from kio.serial import entity_reader, entity_writer
 
 from ottla.protocol.__main__ import messages
-from ottla.protocol.cluster_metadata import METADATA_RECORDS
 from ottla.protocol.message import Message, decode, encode
-from ottla.protocol.offsets_topic import VALUES
+from ottla.protocol.offsets_topic import METADATA_RECORDS, VALUES
 from ottla.protocol.types import Array
 from ottla.structs import NO_UUID
 

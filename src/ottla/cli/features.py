@@ -104,7 +104,7 @@ def describe(admin: Admin, terminal: Terminal) -> int:
 
 def update(admin: Admin, levels: dict[str, int], arguments: Namespace, terminal: Terminal) -> int:
     """Change the levels, or say which of them cannot be changed; 1 if one cannot."""
-    from ottla.protocol.features import UpgradeType
+    from ottla.protocol.api_versions import UpgradeType
 
     direction = UpgradeType.UPGRADE
     if arguments.action != "upgrade":

@@ -119,8 +119,8 @@ def _group_json(group: GroupMetadataValue) -> str:
 
 def _assignment_text(protocol_type: str, member: MemberMetadata) -> str:
     """`[topic-0, topic-1]`, with the user data behind it; hexadecimal for other protocols."""
-    from ottla.protocol.consumer_protocol import ConsumerProtocolAssignment
     from ottla.protocol.message import decode_versioned
+    from ottla.protocol.offsets_topic import ConsumerProtocolAssignment
 
     if protocol_type != CONSUMER_PROTOCOL or not member.assignment:
         return bytes(member.assignment).hex().upper()

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.clients.consumer.assignors.assignor import MemberSubscription
 from ottla.clients.topic_offsets import by_topic
-from ottla.protocol.consumer_protocol import (
+from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.protocol.offsets_topic import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartition,
 )
-from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.runtime import Buffer
 from ottla.structs import TopicPartition
 

@@ -14,7 +14,7 @@ from ottla.clients.network_client import NetworkClient, response_error
 from ottla.clients.topic_offsets import CONSUMER_REPLICA_ID, NO_OFFSET, by_topic
 from ottla.errors import KafkaError
 from ottla.protocol.fetch import EpochEndOffset as FetchEnd
-from ottla.protocol.leader_epoch import (
+from ottla.protocol.offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

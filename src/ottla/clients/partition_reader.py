@@ -35,7 +35,7 @@ from ottla.protocol.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ottla.protocol.leader_epoch import EpochEndOffset
+from ottla.protocol.offsets import EpochEndOffset
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import IoThread

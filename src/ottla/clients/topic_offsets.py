@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar, cast
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, response_error
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
-from ottla.protocol.list_offsets import (
+from ottla.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,

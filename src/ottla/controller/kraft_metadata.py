@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ottla.log.log_files import CLUSTER_METADATA_DIR, LOG_SUFFIX, parse_segment_name
-from ottla.protocol.cluster_metadata import (
+from ottla.protocol.message import Message, decode
+from ottla.protocol.offsets_topic import (
     FRAME_VERSION,
     METADATA_RECORDS,
     ConfigRecord,
@@ -19,7 +20,6 @@ from ottla.protocol.cluster_metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from ottla.protocol.message import Message, decode
 from ottla.record.record_batch import batches
 from ottla.runtime import Disk
 from ottla.structs import NO_UUID

@@ -11,7 +11,7 @@ from ottla.protocol.api_keys import MODULES
 from ottla.protocol.codegen import decoder_source, encoder_source
 from ottla.protocol.message import Message, Request, Response, request_class
 
-EMBEDDED = ("cluster_metadata", "consumer_protocol", "offsets_topic", "transaction_state")
+EMBEDDED = ("offsets_topic",)
 
 
 def messages() -> dict[str, type[Message]]:

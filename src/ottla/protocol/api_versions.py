@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import Array, Boolean, Int16, Int32, Int64, String, field
+from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, field
 
 
 class ApiVersionsRequest(Request, api_key=18, versions="0-4", flexible="3+"):
@@ -60,3 +62,50 @@ class ApiVersionsResponse(
         Array(FinalizedFeatureKey), versions="3+", tag=2, ignorable=True
     )
     zk_migration_ready: bool = field(Boolean, versions="3+", tag=3, ignorable=True)
+
+
+# UpdateFeatures (57): which levels of its features a cluster is to work at (KIP-584).
+
+
+class UpgradeType(IntEnum):
+    """In which direction a level may go; the last one even where something is lost by it."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdateKey(Struct):
+    """A feature and its new level; below 1 the feature is out of force."""
+
+    feature: str = field(String)
+    max_version_level: int = field(Int16)
+    allow_downgrade: bool = field(Boolean, versions="0")
+    upgrade_type: int = field(Int8, versions="1+", default=1)
+
+
+class UpdateFeaturesRequest(Request, api_key=57, versions="0-2", flexible="0+"):
+    """Change all of the features or none. v1 direction, may only be validated (KIP-778)."""
+
+    timeout_ms: int = field(Int32, default=60000)
+    feature_updates: list[FeatureUpdateKey] = field(Array(FeatureUpdateKey))
+    validate_only: bool = field(Boolean, versions="1+")
+
+
+class UpdatableFeatureResult(Struct):
+    """Whether the level of one feature has changed (v0-1)."""
+
+    feature: str = field(String)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable="0+")
+
+
+class UpdateFeaturesResponse(Response, api_key=57, versions="0-2", flexible="0+"):
+    """One result for each feature. v2 one for all of them."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable="0+")
+    results: list[UpdatableFeatureResult] = field(
+        Array(UpdatableFeatureResult), versions="0-1", ignorable=True
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
 from ottla.protocol.message import Request, Response, Struct
@@ -148,3 +149,87 @@ class StopReplicaResponse(Response, api_key=5, versions="0-4", flexible="2+"):
 
     error_code: int = field(Int16)
     partition_errors: list[StopReplicaPartitionError] = field(Array(StopReplicaPartitionError))
+
+
+# UpdateMetadata (6): the controller tells a broker what the broker's clients are to be told.
+
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""The names of the security protocols, each at the place of its number."""
+
+
+UNKNOWN_TYPE: Final = 0
+FULL_TYPE: Final = 2
+"""What the request names is all that there is: other topics are to be forgotten."""
+
+
+class UpdateMetadataPartitionState(Struct):
+    """One partition: who leads it, who is in sync, who has it, and who of them is dead."""
+
+    topic_name: str = field(String, versions="0-4", ignorable=True)
+    partition_index: int = field(Int32)
+    controller_epoch: int = field(Int32)
+    leader: int = field(Int32)
+    leader_epoch: int = field(Int32)
+    isr: list[int] = field(Array(Int32))
+    zk_version: int = field(Int32)
+    replicas: list[int] = field(Array(Int32))
+    offline_replicas: list[int] = field(Array(Int32), versions="4+", ignorable=True)
+
+
+class UpdateMetadataTopicState(Struct):
+    """The partitions of one topic (v5+)."""
+
+    topic_name: str = field(String)
+    topic_id: UUID = field(Uuid, versions="7+", default=NO_UUID, ignorable=True)
+    partition_states: list[UpdateMetadataPartitionState] = field(
+        Array(UpdateMetadataPartitionState)
+    )
+
+
+class UpdateMetadataEndpoint(Struct):
+    """A listener of a broker (v1+)."""
+
+    port: int = field(Int32)
+    host: str = field(String)
+    listener: str = field(String, versions="3+", ignorable=True)
+    security_protocol: int = field(Int16)
+
+
+class UpdateMetadataBroker(Struct):
+    """A live broker."""
+
+    id: int = field(Int32)
+    v0_host: str = field(String, versions="0", ignorable=True)
+    v0_port: int = field(Int32, versions="0", ignorable=True)
+    endpoints: list[UpdateMetadataEndpoint] = field(
+        Array(UpdateMetadataEndpoint), versions="1+", ignorable=True
+    )
+    rack: str | None = field(String, versions="2+", nullable="2+", ignorable=True)
+
+
+class UpdateMetadataRequest(Request, api_key=6, versions="0-8", flexible="6+"):
+    """Partitions that have changed, and all live brokers.
+
+    v1 several listeners · v2 racks · v3 listener names · v4 offline replicas · v5 broker epoch, by
+    topic (KIP-380) · v6 flexible · v7 topic ids (KIP-516) · v8 controllers of KRaft (KIP-866).
+    """
+
+    controller_id: int = field(Int32)
+    is_kraft_controller: bool = field(Boolean, versions="8+")
+    controller_epoch: int = field(Int32)
+    broker_epoch: int = field(Int64, versions="5+", default=NO_EPOCH, ignorable=True)
+    ungrouped_partition_states: list[UpdateMetadataPartitionState] = field(
+        Array(UpdateMetadataPartitionState), versions="0-4"
+    )
+    topic_states: list[UpdateMetadataTopicState] = field(
+        Array(UpdateMetadataTopicState), versions="5+"
+    )
+    live_brokers: list[UpdateMetadataBroker] = field(Array(UpdateMetadataBroker))
+    type: int = field(Int8, versions="8+", tag=0, default=UNKNOWN_TYPE, ignorable=True)
+
+
+class UpdateMetadataResponse(Response, api_key=6, versions="0-8", flexible="6+"):
+    """Whether the broker has taken it over."""
+
+    error_code: int = field(Int16)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import Array, Boolean, Int16, Int32, Int64, String, field
+from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, field
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -195,3 +197,122 @@ class OffsetDeleteResponse(Response, api_key=47, versions="0"):
     error_code: int = field(Int16)
     throttle_time_ms: int = field(Int32, ignorable=True)
     topics: list[OffsetDeleteResponseTopic] = field(Array(OffsetDeleteResponseTopic))
+
+
+# OffsetForLeaderEpoch (23): where the records of a leader epoch end.
+
+
+class OffsetForLeaderPartition(Struct):
+    """The epoch of the last record that the asker has of one partition."""
+
+    partition: int = field(Int32)
+    current_leader_epoch: int = field(Int32, versions="2+", default=-1, ignorable=True)
+    leader_epoch: int = field(Int32)
+
+
+class OffsetForLeaderTopic(Struct):
+    """The partitions of one topic."""
+
+    topic: str = field(String)
+    partitions: list[OffsetForLeaderPartition] = field(Array(OffsetForLeaderPartition))
+
+
+class OffsetForLeaderEpochRequest(Request, api_key=23, versions="0-4", flexible="4+"):
+    """Ask a leader where epochs end (KIP-101).
+
+    v2 the asker's idea of the current epoch (KIP-320) · v3 replica id · v4 flexible.
+    """
+
+    replica_id: int = field(Int32, versions="3+", default=-2, ignorable=True)
+    topics: list[OffsetForLeaderTopic] = field(Array(OffsetForLeaderTopic))
+
+
+class EpochEndOffset(Struct):
+    """The last epoch up to the one asked for, and the offset after its last record; or -1."""
+
+    error_code: int = field(Int16)
+    partition: int = field(Int32)
+    leader_epoch: int = field(Int32, versions="1+", default=-1, ignorable=True)
+    end_offset: int = field(Int64, default=-1)
+
+
+class OffsetForLeaderTopicResult(Struct):
+    """The partitions of one topic."""
+
+    topic: str = field(String)
+    partitions: list[EpochEndOffset] = field(Array(EpochEndOffset))
+
+
+class OffsetForLeaderEpochResponse(Response, api_key=23, versions="0-4", flexible="4+"):
+    """One end for each partition. v1 epoch (KIP-279) · v2 throttle time · v4 flexible."""
+
+    throttle_time_ms: int = field(Int32, versions="2+", ignorable=True)
+    topics: list[OffsetForLeaderTopicResult] = field(Array(OffsetForLeaderTopicResult))
+
+
+# ListOffsets (2): the offsets of partitions that belong to timestamps.
+
+
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+
+
+class ListOffsetsPartition(Struct):
+    """A timestamp (or one of the negative ones above) to look up in one partition."""
+
+    partition_index: int = field(Int32)
+    current_leader_epoch: int = field(Int32, versions="4+", default=-1, ignorable=True)
+    timestamp: int = field(Int64)
+    max_num_offsets: int = field(Int32, versions="0", default=1)
+
+
+class ListOffsetsTopic(Struct):
+    """The partitions of one topic."""
+
+    name: str = field(String)
+    partitions: list[ListOffsetsPartition] = field(Array(ListOffsetsPartition))
+
+
+class ListOffsetsRequest(Request, api_key=2, versions="0-9", flexible="6+"):
+    """Look up the first offset whose timestamp is not older.
+
+    v1 one offset in place of a list (KIP-79) · v2 isolation level (KIP-98) · v4 leader epoch
+    (KIP-320) · v6 flexible · v7 max timestamp (KIP-734) · v8 local start (KIP-405) · v9 tiered end
+    (KIP-1005).
+    """
+
+    replica_id: int = field(Int32)
+    isolation_level: int = field(Int8, versions="2+")
+    topics: list[ListOffsetsTopic] = field(Array(ListOffsetsTopic))
+
+
+class ListOffsetsPartitionResponse(Struct):
+    """What was found: offset -1 and timestamp -1 if nothing was."""
+
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+    old_style_offsets: list[int] = field(Array(Int64), versions="0")
+    timestamp: int = field(Int64, versions="1+", default=-1)
+    offset: int = field(Int64, versions="1+", default=-1)
+    leader_epoch: int = field(Int32, versions="4+", default=-1)
+
+
+class ListOffsetsTopicResponse(Struct):
+    """The partitions of one topic."""
+
+    name: str = field(String)
+    partitions: list[ListOffsetsPartitionResponse] = field(Array(ListOffsetsPartitionResponse))
+
+
+class ListOffsetsResponse(Response, api_key=2, versions="0-9", flexible="6+"):
+    """One result per partition.
+
+    v0 a list of segment offsets, newest first · v1 offset and timestamp (KIP-79) · v2 throttle time
+    · v4 leader epoch (KIP-320) · v5 OFFSET_NOT_AVAILABLE possible (KIP-207) · v6 flexible.
+    """
+
+    throttle_time_ms: int = field(Int32, versions="2+", ignorable=True)
+    topics: list[ListOffsetsTopicResponse] = field(Array(ListOffsetsTopicResponse))

@@ -10,17 +10,15 @@ from typing import Final, TypeVar, cast
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import EpochEntry
-from ottla.protocol.leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from ottla.protocol.list_offsets import (
+from ottla.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from ottla.replication.cluster import LeaderConnection
 from ottla.replication.follower_partition import FollowerPartition

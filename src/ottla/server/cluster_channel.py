@@ -17,9 +17,9 @@ from ottla.protocol.leader_and_isr import (
     LeaderAndIsrResponse,
     StopReplicaRequest,
     StopReplicaResponse,
+    UpdateMetadataRequest,
 )
 from ottla.protocol.message import Response
-from ottla.protocol.update_metadata import UpdateMetadataRequest
 from ottla.runtime import Runtime
 from ottla.server.broker_connections import BrokerConnections
 from ottla.server.controller_messages import (

@@ -10,6 +10,9 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.protocol.leader_and_isr import (
+    FULL_TYPE,
+    SECURITY_PROTOCOLS,
+    UNKNOWN_TYPE,
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -19,11 +22,6 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaRequest,
     StopReplicaResponse,
     StopReplicaTopicState,
-)
-from ottla.protocol.update_metadata import (
-    FULL_TYPE,
-    SECURITY_PROTOCOLS,
-    UNKNOWN_TYPE,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,

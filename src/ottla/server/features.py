@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import pause
-from ottla.protocol.features import UpgradeType
+from ottla.protocol.api_versions import UpgradeType
 from ottla.registry.feature_znode import FEATURE, decode_features, encode_features
 from ottla.registry.tree import (
     BadVersionError,

@@ -16,15 +16,13 @@ from ottla.clients.admin.reassignments import ElectionType
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from ottla.protocol.list_offsets import (
+from ottla.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.topics import (

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.clients.admin.features import FeatureDescription
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.features import UpgradeType
+from ottla.protocol.api_versions import UpgradeType
 
 NAME = "transaction.version"
 UP, DOWN, UNSAFE = UpgradeType

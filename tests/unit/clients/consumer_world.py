@@ -33,18 +33,12 @@ from ottla.protocol.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from ottla.protocol.leader_epoch import (
+from ottla.protocol.offsets import (
     EpochEndOffset,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
-)
-from ottla.protocol.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
-)
-from ottla.protocol.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -54,6 +48,8 @@ from ottla.protocol.offsets import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch, assign_offset

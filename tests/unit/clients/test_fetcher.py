@@ -8,7 +8,7 @@ from mock_kafka import HANG_UP, Later, MockBroker
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import AbortedTransaction, FetchRequest
-from ottla.protocol.list_offsets import ListOffsetsRequest
+from ottla.protocol.offsets import ListOffsetsRequest
 from ottla.structs import TopicPartition
 
 PARTITION = TopicPartition("pages", 0)

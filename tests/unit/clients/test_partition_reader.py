@@ -12,7 +12,7 @@ from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
-from ottla.protocol.leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.offsets import OffsetForLeaderEpochRequest
 from ottla.structs import TopicPartition
 
 PARTITION = TopicPartition("pages", 0)

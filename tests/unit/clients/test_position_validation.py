@@ -10,9 +10,12 @@ from ottla.clients.consumer.position_validation import LogTruncationError
 from ottla.errors import ErrorCode
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
-from ottla.protocol.leader_epoch import OffsetForLeaderEpochRequest
 from ottla.protocol.metadata import MetadataRequest
-from ottla.protocol.offsets import OffsetCommitRequest, OffsetFetchRequest
+from ottla.protocol.offsets import (
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
+)
 from ottla.structs import TopicPartition
 
 PARTITION = TopicPartition("pages", 0)

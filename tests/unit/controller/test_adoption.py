@@ -15,8 +15,8 @@ from ottla.controller.topic_store import TopicReader
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
-from ottla.protocol.cluster_metadata import ConfigRecord, ProducerIdsRecord
 from ottla.protocol.message import encode
+from ottla.protocol.offsets_topic import ConfigRecord, ProducerIdsRecord
 from ottla.record.batch_builder import build_batch
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.znodes import TopicNode

@@ -7,14 +7,14 @@ from uuid import UUID
 import pytest
 
 from ottla.controller.kraft_metadata import KraftMetadata, read_kraft_metadata
-from ottla.protocol.cluster_metadata import (
+from ottla.protocol.message import encode
+from ottla.protocol.offsets_topic import (
     METADATA_RECORDS,
     ConfigRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
-from ottla.protocol.message import encode
 from ottla.record.batch_builder import build_batch
 from ottla.testing import MemoryDisk
 

@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.protocol.leader_epoch import (
+from ottla.protocol.offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,

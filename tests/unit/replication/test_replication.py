@@ -10,7 +10,7 @@ from ottla.errors import ErrorCode
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_validator import AppendOrigin
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.list_offsets import (
+from ottla.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,

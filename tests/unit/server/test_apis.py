@@ -12,8 +12,8 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.metadata import MetadataRequest
+from ottla.protocol.offsets import ListOffsetsRequest
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.server.apis import Apis
 from ottla.server.features import Features
@@ -195,7 +195,7 @@ def test_a_coroutine_answers_when_it_is_done(connection):
 
 def test_a_request_is_answered_in_its_own_version(apis, connection):
     """An old version of ListOffsets has no leader epochs, and is encoded without them."""
-    from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+    from ottla.protocol.offsets import ListOffsetsPartition, ListOffsetsTopic
     from ottla.replication.exchange import OffsetResult
     from ottla.server.handlers.list_offsets import ListOffsetsHandler
 

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.protocol.leader_and_isr import (
+    FULL_TYPE,
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -15,9 +16,6 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
-)
-from ottla.protocol.update_metadata import (
-    FULL_TYPE,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )

@@ -9,21 +9,19 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.leader_and_isr import (
+    FULL_TYPE,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
     StopReplicaPartitionV0,
     StopReplicaRequest,
     StopReplicaTopicV1,
-)
-from ottla.protocol.message import encode
-from ottla.protocol.update_metadata import (
-    FULL_TYPE,
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from ottla.protocol.message import encode
 from ottla.server.controller_orders import ControllerOrders
 from ottla.server.handlers.controller_orders import ControllerOrdersHandler
 from ottla.server.metadata_cache import MetadataCache

@@ -42,7 +42,7 @@ from ottla.clients.topic_offsets import IsolationLevel, ListOffsetsResult, Offse
 from ottla.config.client_config import AdminConfig
 from ottla.errors import KafkaError
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.features import UpgradeType
+from ottla.protocol.api_versions import UpgradeType
 from ottla.runtime.io_thread import IoThread
 from ottla.structs import TopicPartition
 

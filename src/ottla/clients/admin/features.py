@@ -10,8 +10,9 @@ from ottla.clients.network_client import response_error
 from ottla.errors import KafkaError
 from ottla.network.node_connection import SOFTWARE_NAME
 from ottla.network.timing import Deadline
-from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.features import (
+from ottla.protocol.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
     FeatureUpdateKey,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,

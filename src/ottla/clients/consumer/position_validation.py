@@ -20,7 +20,7 @@ from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.leader_epoch import EpochEndOffset
+from ottla.protocol.offsets import EpochEndOffset
 from ottla.structs import NO_EPOCH, NO_LEADER, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -16,14 +16,14 @@ from ottla.protocol.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from ottla.protocol.list_offsets import (
+from ottla.protocol.message import Request, Response
+from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from ottla.protocol.message import Request, Response
-from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.runtime import Runtime
 from ottla.structs import Node, TopicPartition
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.errors import ProtocolError
-from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.message import decode_versioned
+from ottla.protocol.offsets_topic import ConsumerProtocolSubscription
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 

@@ -16,7 +16,7 @@ from ottla.coordinator.transaction.transaction_metadata import (
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import decode_versioned, encode_versioned
-from ottla.protocol.transaction_state import (
+from ottla.protocol.offsets_topic import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,

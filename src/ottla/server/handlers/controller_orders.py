@@ -23,8 +23,6 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
-)
-from ottla.protocol.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.features import (
+from ottla.protocol.api_versions import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,

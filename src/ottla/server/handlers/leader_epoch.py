@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ottla.errors import KafkaError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.leader_epoch import (
+from ottla.protocol.offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

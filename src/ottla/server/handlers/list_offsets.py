@@ -15,7 +15,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.segment_offsets import segment_offsets_before
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.list_offsets import (
+from ottla.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

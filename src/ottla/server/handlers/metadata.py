@@ -23,13 +23,11 @@ from typing import Any, Protocol
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.cluster import (
+from ottla.protocol.metadata import (
+    Cursor,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
-)
-from ottla.protocol.metadata import (
-    Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,

@@ -8,7 +8,7 @@ from ottla.clients.admin.admin_client import AdminClient
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
-from ottla.protocol.features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.protocol.api_versions import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.testing.simulation.workload import SimulatedClient
 
 TIMEOUT_MS: Final = 10_000

@@ -10,7 +10,7 @@ from ottla.coordinator.transaction.transaction_loader import TransactionLoader
 from ottla.coordinator.transaction.transaction_metadata import Transaction, TransactionState
 from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.protocol.message import decode_versioned, encode_versioned
-from ottla.protocol.transaction_state import TransactionLogKey, TransactionLogValue
+from ottla.protocol.offsets_topic import TransactionLogKey, TransactionLogValue
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.protocol.features import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
+from ottla.protocol.api_versions import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
 from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.feature_znode import FEATURE, encode_features

@@ -9,10 +9,10 @@ import pytest
 
 from ottla.controller.topic_names import validate_topic_name
 from ottla.errors import ErrorCode
-from ottla.protocol.cluster import DescribeClusterRequest
 from ottla.protocol.message import encode
 from ottla.protocol.metadata import (
     Cursor,
+    DescribeClusterRequest,
     DescribeTopicPartitionsRequest,
     MetadataRequest,
     MetadataRequestTopic,

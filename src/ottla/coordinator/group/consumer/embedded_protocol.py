@@ -12,12 +12,12 @@ from typing import Final, NamedTuple, TypeVar
 from ottla.coordinator.group.consumer.member import Assignment, TopicIdPartition, by_topic
 from ottla.coordinator.group.consumer.topics import ClusterTopics
 from ottla.errors import ErrorCode, KafkaError, ProtocolError
-from ottla.protocol.consumer_protocol import (
+from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.protocol.offsets_topic import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartition,
 )
-from ottla.protocol.message import decode_versioned, encode_versioned
 
 MessageT = TypeVar("MessageT", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 
