@@ -57,7 +57,7 @@ def _write(client: KazooClient, zookeeper: str, partitions: Iterable[TopicPartit
     from kazoo.exceptions import NodeExistsError, NoNodeError
 
     from ottla.registry import paths
-    from ottla.registry.admin_znodes import decode_preferred_elections, encode_preferred_elections
+    from ottla.registry.znodes import decode_preferred_elections, encode_preferred_elections
 
     path = paths.PREFERRED_REPLICA_ELECTION
     try:

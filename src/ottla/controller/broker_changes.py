@@ -13,8 +13,8 @@ from ottla.controller.partition_status import ReplicaStatus
 from ottla.controller.reassignment import PartitionReassignment
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.admin_znodes import decode_log_dir_event
 from ottla.registry.tree import Delete, NoNodeError
+from ottla.registry.znodes import decode_log_dir_event
 from ottla.structs import NO_EPOCH, BrokerEndPoints, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from ottla.controller.leader_balance import ElectionType
 from ottla.controller.new_topic import CreatedTopic, MorePartitions, NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.admin_znodes import encode_log_dir_event
 from ottla.registry.tree import Registry, RegistryError, SessionEndedError, Watch
+from ottla.registry.znodes import encode_log_dir_event
 from ottla.runtime import Runtime, Timer
 from ottla.structs import LeaderAndIsr, TopicPartition
 

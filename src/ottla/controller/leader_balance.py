@@ -10,8 +10,8 @@ from ottla.controller.controller_core import ControllerCore
 from ottla.controller.leader_election import elect_preferred, elect_unclean
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.admin_znodes import decode_preferred_elections
 from ottla.registry.tree import Delete
+from ottla.registry.znodes import decode_preferred_elections
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from ottla.controller.leader_election import (
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.admin_znodes import decode_reassignments, encode_reassignments
 from ottla.registry.tree import Delete, NoNodeError, RegistryError, RegistryFailedError, Set
+from ottla.registry.znodes import decode_reassignments, encode_reassignments
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -9,27 +9,565 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+from zlib import crc32
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.registry.journal import Journal, encode_session, encode_snapshot
-from ottla.registry.node_tree import NodeTree, Write, WriteKind, split_path
 from ottla.registry.tree import (
     ANY_VERSION,
+    BadVersionError,
     CallbackWatch,
+    Create,
+    Delete,
+    EphemeralParentError,
+    NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     Operation,
+    RegistryError,
     RegistryFailedError,
     SessionState,
+    Set,
     Stat,
     Watch,
 )
-from ottla.runtime import Disk, DiskLock, Runtime
+from ottla.runtime import Disk, DiskLock, File, Runtime
+
+logger = logging.getLogger(__name__)
+
+
+# The tree in memory: nodes by path, and the writes that change them.
+#
+# A `Write` that has been checked always applies; the same writes in the same order make the same
+# tree. That is what lets a journal of writes stand for the tree.
+
+
+class WriteKind(IntEnum):
+    """What a write does; the numbers are those of the journal."""
+
+    OPEN = 0
+    CREATE = 1
+    SET = 2
+    DELETE = 3
+
+
+class Write(NamedTuple):
+    """One change of the tree. `id` numbers the writes in their order."""
+
+    kind: WriteKind
+    id: int
+    time_ms: int
+    path: str
+    data: bytes = b""
+
+
+class Node:
+    """A node and its children by name."""
+
+    __slots__ = (
+        "children",
+        "children_version",
+        "created_id",
+        "created_ms",
+        "data",
+        "is_ephemeral",
+        "modified_id",
+        "modified_ms",
+        "version",
+    )
+
+    def __init__(self, write: Write, is_ephemeral: bool = False) -> None:
+        self.data = write.data
+        self.version = 0
+        self.children_version = 0
+        self.created_id = self.modified_id = write.id
+        self.created_ms = self.modified_ms = write.time_ms
+        self.is_ephemeral = is_ephemeral
+        self.children: dict[str, Node] = {}
+
+    def stat(self) -> Stat:
+        return Stat(
+            self.version,
+            self.children_version,
+            self.created_id,
+            self.modified_id,
+            self.created_ms,
+            self.modified_ms,
+            self.is_ephemeral,
+            len(self.data),
+            len(self.children),
+            is_own=self.is_ephemeral,
+        )
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Parent and name; RegistryError for what is not a path below the root."""
+    parent, slash, name = path.rpartition("/")
+    names = path.split("/")
+    if not slash or names[0] or "\0" in path or any(part in ("", ".", "..") for part in names[1:]):
+        raise RegistryError(f"{path!r} is not a path: it must be as /brokers/ids/0")
+    return parent or "/", name
+
+
+class NodeTree:
+    """All nodes, reached from the root."""
+
+    def __init__(self) -> None:
+        self.root = Node(Write(WriteKind.OPEN, 0, 0, "/"))
+
+    def find(self, path: str) -> Node:
+        """The node, or NoNodeError."""
+        if path == "/":
+            return self.root
+        split_path(path)
+        node: Node | None = self.root
+        for name in path.split("/")[1:]:
+            node = node.children.get(name) if node is not None else None
+        if node is None:
+            raise NoNodeError(f"there is no node {path}")
+        return node
+
+    def numbered(self, path: str) -> str:
+        """The path with ten digits after it: as ZooKeeper, the parent's count of changes."""
+        parent_path, name = split_path(path)
+        parent = self.find(parent_path)
+        number = parent.children_version
+        while f"{name}{number:010d}" in parent.children:  # ephemeral changes were not journalled
+            number += 1
+        return f"{path}{number:010d}"
+
+    def check_create(self, path: str) -> None:
+        parent_path, name = split_path(path)
+        parent = self.find(parent_path)
+        if name in parent.children:
+            raise NodeExistsError(f"there is a node {path} already")
+        if parent.is_ephemeral:
+            raise EphemeralParentError(f"{parent_path} is ephemeral and cannot have children")
+
+    def check_write(self, path: str, version: int) -> Node:
+        node = self.find(path)
+        if version not in (ANY_VERSION, node.version):
+            raise BadVersionError(f"{path} has version {node.version}, not {version}")
+        return node
+
+    def check_delete(self, path: str, version: int) -> Node:
+        split_path(path)
+        node = self.check_write(path, version)
+        if node.children:
+            raise NotEmptyError(f"{path} has {len(node.children)} children")
+        return node
+
+    def apply(self, write: Write, is_ephemeral: bool = False) -> None:
+        """Change the tree; the write has been checked, or comes from the journal."""
+        if write.kind is WriteKind.SET:
+            node = self.find(write.path)
+            node.data = write.data
+            node.version += 1
+            node.modified_id, node.modified_ms = write.id, write.time_ms
+        elif write.kind is not WriteKind.OPEN:
+            parent_path, name = split_path(write.path)
+            parent = self.find(parent_path)
+            parent.children_version += 1
+            if write.kind is WriteKind.CREATE:
+                parent.children[name] = Node(write, is_ephemeral)
+            else:
+                del parent.children[name]
+
+    def apply_undoably(self, write: Write, is_ephemeral: bool = False) -> Callable[[], None]:
+        """As `apply`; the result puts everything back, if nothing was changed since."""
+        node = self.find(write.path) if write.kind is not WriteKind.CREATE else None
+        parent_path, name = split_path(write.path)
+        parent = self.find(parent_path)
+        children_version = parent.children_version
+        before = (
+            None if node is None else (node.data, node.version, node.modified_id, node.modified_ms)
+        )
+        self.apply(write, is_ephemeral)
+
+        def undo() -> None:
+            parent.children_version = children_version
+            if node is None or before is None:
+                del parent.children[name]
+            else:
+                (node.data, node.version, node.modified_id, node.modified_ms) = before
+                parent.children[name] = node
+
+        return undo
+
+    def apply_all(
+        self, operations: Sequence[Operation], next_write: Callable[[WriteKind, str, bytes], Write]
+    ) -> tuple[list[tuple[Write, bool]], list[Stat | None]]:
+        """Do all of it or nothing, as `Registry.multi`; the error is of the first refused part.
+
+        Returns the writes, each with whether its node is ephemeral, and the answers of the parts.
+        """
+        done: list[tuple[Write, bool]] = []
+        undo: list[Callable[[], None]] = []
+        stats: list[Stat | None] = []
+        try:
+            for operation in operations:
+                is_ephemeral, kind = self._check(operation)
+                if kind is not None:
+                    write = next_write(kind, operation.path, getattr(operation, "data", b""))
+                    undo.append(self.apply_undoably(write, is_ephemeral))
+                    done.append((write, is_ephemeral))
+                is_set = isinstance(operation, Set)
+                stats.append(self.find(operation.path).stat() if is_set else None)
+        except RegistryError:
+            for put_back in reversed(undo):
+                put_back()
+            raise
+        return done, stats
+
+    def _check(self, operation: Operation) -> tuple[bool, WriteKind | None]:
+        """Whether the part is allowed; if the node is ephemeral, and what is to be written."""
+        if isinstance(operation, Create):
+            self.check_create(operation.path)
+            return operation.ephemeral, WriteKind.CREATE
+        if isinstance(operation, Set):
+            node = self.check_write(operation.path, operation.version)
+            return node.is_ephemeral, WriteKind.SET
+        if isinstance(operation, Delete):
+            node = self.check_delete(operation.path, operation.version)
+            return node.is_ephemeral, WriteKind.DELETE
+        self.check_write(operation.path, operation.version)
+        return False, None
+
+    def walk(self) -> Iterator[tuple[str, Node]]:
+        """Every node that is not ephemeral, each after its parent; the root is the first."""
+        pending = [("/", self.root)]
+        while pending:
+            path, node = pending.pop()
+            yield path, node
+            prefix = "" if path == "/" else path
+            pending += [
+                (f"{prefix}/{name}", child)
+                for name, child in node.children.items()
+                if not child.is_ephemeral
+            ]
+
+    def ephemeral(self) -> Iterator[tuple[str, Node]]:
+        """Every ephemeral node; they have no children."""
+        for path, node in self.walk():
+            for name, child in node.children.items():
+                if child.is_ephemeral:
+                    yield f"{path.rstrip('/')}/{name}", child
+
+    def restore(self, path: str, node: Node) -> None:
+        """Put a node of a snapshot in its place."""
+        if path == "/":
+            self.root = node
+            return
+        parent_path, name = split_path(path)
+        self.find(parent_path).children[name] = node
+
+
+# The journal of the embedded registry: every write on disk before it is acknowledged.
+#
+# Two files serve recovery. `journal` grows by one frame for each group of writes that reach the
+# disk together; `snapshot` is the whole tree as it was after some write, and replaces the journal
+# up to there. A frame is length (int32), CRC-32 of the payload (uint32), payload. The next frame is
+# written only when the one before is durable: so what follows the last sound frame was never
+# acknowledged and is cut off, while a broken frame with a sound one behind it is damage, and is
+# reported.
+#
+# A third file, `session`, has the ephemeral nodes while the broker runs. Only `read_tree` reads it.
+
+
+JOURNAL_MAGIC: Final = b"OTTLAJ1\n"
+SNAPSHOT_MAGIC: Final = b"OTTLAS1\n"
+COMPACTION_BYTES: Final = 1 << 20
+"""A journal of this size, and twice that of the snapshot, is folded into a new snapshot."""
+
+_FRAME: Final = struct.Struct(">iI")
+_WRITE: Final = struct.Struct(">BqqHi")  # kind, id, time, lengths of path and data
+_NODE: Final = struct.Struct(">iiqqqqH")  # versions, ids, times, length of the path
+_SNAPSHOT_HEAD: Final = struct.Struct(">qi")  # id of the last write, how many nodes follow
+
+
+def frame(payload: bytes) -> bytes:
+    return _FRAME.pack(len(payload), crc32(payload)) + payload
+
+
+def unframe(data: bytes, position: int) -> bytes | None:
+    """The payload at `position`; None where there is no whole and sound frame."""
+    if position + _FRAME.size > len(data):
+        return None
+    length, crc = _FRAME.unpack_from(data, position)
+    start = position + _FRAME.size
+    if not 0 < length <= len(data) - start:
+        return None
+    payload = data[start : start + length]
+    return payload if crc32(payload) == crc else None
+
+
+def encode_write(write: Write) -> bytes:
+    path = write.path.encode()
+    head = _WRITE.pack(write.kind, write.id, write.time_ms, len(path), len(write.data))
+    return head + path + write.data
+
+
+def decode_writes(payload: bytes) -> Iterator[Write]:
+    """The writes of one frame."""
+    position = 0
+    while position < len(payload):
+        kind, write_id, time_ms, path_length, data_length = _WRITE.unpack_from(payload, position)
+        path_start = position + _WRITE.size
+        data_start = path_start + path_length
+        position = data_start + data_length
+        path = payload[path_start:data_start].decode()
+        yield Write(WriteKind(kind), write_id, time_ms, path, payload[data_start:position])
+
+
+def encode_snapshot(tree: NodeTree, last_id: int) -> bytes:
+    entries = [_encode_node(path, node) for path, node in tree.walk()]
+    head = _SNAPSHOT_HEAD.pack(last_id, len(entries))
+    return SNAPSHOT_MAGIC + b"".join(map(frame, [head, *entries]))
+
+
+def decode_snapshot(data: bytes) -> tuple[NodeTree, int]:
+    """The tree and the id of its last write; ValueError where it is damaged."""
+    if not data.startswith(SNAPSHOT_MAGIC):
+        raise ValueError("it does not begin as a snapshot")
+    payloads = list(_payloads(data, len(SNAPSHOT_MAGIC)))
+    if not payloads:
+        raise ValueError("it ends before its first entry")
+    last_id, count = _SNAPSHOT_HEAD.unpack(payloads[0])
+    if len(payloads) - 1 != count:
+        raise ValueError(f"{len(payloads) - 1} of {count} nodes are readable")
+    tree = NodeTree()
+    for payload in payloads[1:]:
+        tree.restore(*_decode_node(payload))
+    return tree, last_id
+
+
+def encode_session(nodes: Iterable[tuple[str, Node]]) -> bytes:
+    """The ephemeral nodes of a broker that runs: for readers of the files, not for recovery."""
+    return SNAPSHOT_MAGIC + b"".join(frame(_encode_node(path, node)) for path, node in nodes)
+
+
+def read_tree(disk: Disk, directory: str, *, is_open: bool) -> NodeTree:
+    """The tree as its files have it, beside a broker that may be writing them (`is_open`).
+
+    Nothing is written or cut. Ephemeral nodes are there while the broker is. KafkaError where
+    the files are damaged.
+    """
+    journal, snapshot = f"{directory}/journal", f"{directory}/snapshot"
+    while True:
+        before = _read_if_there(disk, snapshot)
+        writes = _read_if_there(disk, journal)
+        if _read_if_there(disk, snapshot) == before:
+            break  # else the journal was folded into the snapshot between the two reads
+    try:
+        tree, last_id = decode_snapshot(before) if before else (NodeTree(), 0)
+        _replay(tree, last_id, writes)
+        if is_open:
+            for payload in _payloads(
+                _read_if_there(disk, f"{directory}/session"), len(SNAPSHOT_MAGIC)
+            ):
+                path, node = _decode_node(payload)
+                node.is_ephemeral = True
+                tree.restore(path, node)
+    except (ValueError, struct.error, KafkaError) as error:
+        raise damaged(directory, str(error)) from error
+    return tree
+
+
+def _read_if_there(disk: Disk, path: str) -> bytes:
+    return disk.read_bytes(path) if disk.exists(path) else b""
+
+
+def _replay(tree: NodeTree, last_id: int, journal: bytes) -> int:
+    """Apply what the journal has after a write; returns the id of the last one."""
+    for payload in _payloads(journal, len(JOURNAL_MAGIC)):
+        for write in decode_writes(payload):
+            if write.id > last_id:  # earlier ones are in the snapshot already
+                tree.apply(write)
+                last_id = write.id
+    return last_id
+
+
+def _payloads(data: bytes, position: int) -> Iterator[bytes]:
+    while (payload := unframe(data, position)) is not None:
+        yield payload
+        position += _FRAME.size + len(payload)
+
+
+def _encode_node(path: str, node: Node) -> bytes:
+    name = path.encode()
+    head = _NODE.pack(
+        node.version,
+        node.children_version,
+        node.created_id,
+        node.modified_id,
+        node.created_ms,
+        node.modified_ms,
+        len(name),
+    )
+    return head + name + node.data
+
+
+def _decode_node(payload: bytes) -> tuple[str, Node]:
+    version, children_version, created_id, modified_id, created_ms, modified_ms, path_length = (
+        _NODE.unpack_from(payload)
+    )
+    data_start = _NODE.size + path_length
+    path = payload[_NODE.size : data_start].decode()
+    node = Node(Write(WriteKind.CREATE, created_id, created_ms, path, payload[data_start:]))
+    node.version, node.children_version = version, children_version
+    node.modified_id, node.modified_ms = modified_id, modified_ms
+    return path, node
+
+
+class Journal:
+    """The files of one registry. Writes that come together reach the disk with one fsync."""
+
+    def __init__(self, runtime: Runtime, directory: str, snapshot: Callable[[], bytes]) -> None:
+        self.runtime = runtime
+        self.path = f"{directory}/journal"
+        self.snapshot_path = f"{directory}/snapshot"
+        self._snapshot = snapshot
+        self._snapshot_size = 0
+        self._file: File | None = None
+        self._pending: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._is_writing = False
+        self._failure: str | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def load(self) -> tuple[NodeTree, int]:
+        """The tree and the id of its last write, as they were acknowledged."""
+        disk = self.runtime.disk
+        tree, last_id = NodeTree(), 0
+        if disk.exists(self.snapshot_path):
+            data = disk.read_bytes(self.snapshot_path)
+            self._snapshot_size = len(data)
+            try:
+                tree, last_id = decode_snapshot(data)
+            except (ValueError, struct.error, KafkaError) as error:
+                raise damaged(self.snapshot_path, str(error)) from error
+        self._file = disk.open(self.path, create=True)
+        data = self._file.pread(self._file.size(), 0)
+        end = self._sound_end(data)
+        try:
+            last_id = _replay(tree, last_id, data)
+        except (ValueError, struct.error, KafkaError) as error:
+            raise damaged(self.path, str(error)) from error
+        self._cut(end, len(data))
+        return tree, last_id
+
+    def _sound_end(self, data: bytes) -> int:
+        """Where the sound part of the journal ends; 0 where there is not even its head."""
+        end = len(JOURNAL_MAGIC)
+        if len(data) < end or not data.strip(b"\0"):  # the crash came while it was created
+            return 0
+        if not data.startswith(JOURNAL_MAGIC):
+            raise damaged(self.path, "it does not begin as a journal")
+        for payload in _payloads(data, end):
+            end += _FRAME.size + len(payload)
+        if end + _FRAME.size <= len(data):
+            length, _ = _FRAME.unpack_from(data, end)
+            if length > 0 and unframe(data, end + _FRAME.size + length) is not None:
+                raise damaged(self.path, f"the frame at {end} is broken, but a sound one follows")
+        return end
+
+    def _cut(self, end: int, size: int) -> None:
+        assert self._file is not None, "the journal is open"
+        if end < size:
+            logger.warning(
+                "%s: cut off %d bytes of writes that were not acknowledged", self.path, size - end
+            )
+            self._file.truncate(end)
+        if end == 0:
+            self._file.pwrite(JOURNAL_MAGIC, 0)
+        self._file.fsync()
+        self.runtime.disk.fsync_dir(self.path.rpartition("/")[0])
+
+    def append(self, *writes: Write) -> asyncio.Future[None]:
+        """Add writes that are kept or lost together; the future is done once they are durable."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._failure is not None:
+            future.set_exception(RegistryFailedError(self._failure))
+            return future
+        self._pending.append((b"".join(map(encode_write, writes)), future))
+        if not self._is_writing:
+            self._write_pending()
+        return future
+
+    def _write_pending(self) -> None:
+        assert self._file is not None, "the journal is open"
+        file, disk = self._file, self.runtime.disk
+        batch, self._pending = self._pending, []
+        size = file.size()
+        limit = max(COMPACTION_BYTES, 2 * self._snapshot_size)
+        if size > limit:
+            snapshot = self._snapshot()  # it holds the writes of the batch already
+            self._snapshot_size = len(snapshot)
+
+            def job() -> None:
+                disk.replace(self.snapshot_path, snapshot)
+                file.truncate(len(JOURNAL_MAGIC))
+                file.fsync()
+        else:
+            data = frame(b"".join(write for write, _ in batch))
+
+            def job() -> None:
+                file.pwrite(data, size)
+                file.fsync()
+
+        futures = [future for _, future in batch]
+        self._is_writing = True
+        self._idle.clear()
+        self.runtime.background.submit(
+            job,
+            lambda _: self._on_written(futures),
+            lambda error: self._on_failed(futures, error),
+        )
+
+    def _on_written(self, futures: list[asyncio.Future[None]]) -> None:
+        for future in futures:
+            if not future.done():  # done before: the caller was cancelled
+                future.set_result(None)
+        self._is_writing = False
+        if self._pending:
+            self._write_pending()
+        else:
+            self._idle.set()
+
+    def _on_failed(self, futures: list[asyncio.Future[None]], error: BaseException) -> None:
+        """What a failed fsync left on the disk is not known: nothing is written any more."""
+        self._failure = f"{self.path} could not be written: {error}"
+        logger.error("%s", self._failure)
+        futures += [future for _, future in self._pending]
+        self._pending = []
+        self._is_writing = False
+        for future in futures:
+            if not future.done():
+                future.set_exception(RegistryFailedError(self._failure))
+        self._idle.set()
+
+    async def close(self) -> None:
+        """Wait for what is under way; then nothing can be appended any more."""
+        await self._idle.wait()
+        self._failure = f"{self.path} is closed"
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def damaged(path: str, reason: str) -> KafkaError:
+    """The error that keeps a broker from starting on a registry that has lost something."""
+    return KafkaError(
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        f"{path} is damaged: {reason}. Without it the topics are not known; restore it from a copy",
+    )
+
 
 REGISTRY_DIRECTORY: Final = "registry"
 """Its name in the first of the log directories."""
-logger = logging.getLogger(__name__)
 
 ROUND_BITS: Final = 32
 """Ids are (round << 32) + count; each start is a new round, so that no id is given out twice."""

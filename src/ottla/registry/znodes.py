@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import NO_UUID, LeaderAndIsr
+from ottla.structs import NO_UUID, LeaderAndIsr, TopicPartition
 
 
 def _encode(**values: Any) -> bytes:
@@ -313,3 +313,96 @@ def decode_offset(path: str, data: bytes) -> int:
         return int(data)
     except ValueError:
         raise unreadable(path, data) from None
+
+
+# /feature: the levels of features that are in force in the cluster, as Kafka keeps them there.
+
+
+FEATURE: Final = "/feature"
+VERSION: Final = 2
+ENABLED: Final = 1
+
+
+def encode_features(levels: Mapping[str, int]) -> bytes:
+    """Version 2: a level for each feature."""
+    content = {"version": VERSION, "status": ENABLED, "features": dict(levels)}
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def decode_features(data: bytes) -> dict[str, int]:
+    """The levels of either version; version 1 has a lowest one beside each, which is not used."""
+    try:
+        features = json.loads(data)["features"]
+        return {
+            str(name): int(level["max_version_level"] if isinstance(level, dict) else level)
+            for name, level in features.items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise KafkaError(
+            ErrorCode.FEATURE_UPDATE_FAILED, f"{FEATURE} cannot be read: {data[:200]!r}"
+        ) from error
+
+
+# What tools and brokers ask of the controller by writing a node, as Kafka's JSON.
+
+
+def encode_reassignments(targets: Mapping[TopicPartition, Iterable[int]]) -> bytes:
+    """/admin/reassign_partitions, version 1: the replicas that partitions are to have."""
+    return _encode_list(
+        [
+            {"topic": topic, "partition": partition, "replicas": list(replicas)}
+            for (topic, partition), replicas in targets.items()
+        ]
+    )
+
+
+def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    what = "the reassignment of partitions"
+    try:
+        return {
+            partition: tuple(map(int, entry["replicas"]))
+            for partition, entry in _entries(data).items()
+        }
+    except (TypeError, ValueError, KeyError, AttributeError):
+        raise unreadable(what, data) from None
+
+
+def encode_preferred_elections(partitions: Iterable[TopicPartition]) -> bytes:
+    """/admin/preferred_replica_election, version 1."""
+    return _encode_list(
+        [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    )
+
+
+def decode_preferred_elections(data: bytes) -> list[TopicPartition]:
+    try:
+        return list(_entries(data))
+    except (TypeError, ValueError, KeyError, AttributeError):
+        raise unreadable("the preferred leader election", data) from None
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """/log_dir_event_notification/log_dir_event_N, version 1; the event 1 is a failure."""
+    return json.dumps(
+        {"version": 1, "broker": broker_id, "event": 1}, separators=(",", ":")
+    ).encode()
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    """The broker whose log directory has failed."""
+    try:
+        return int(json.loads(data)["broker"])
+    except (TypeError, ValueError, KeyError):
+        raise unreadable("a log directory's failure", data) from None
+
+
+def _encode_list(entries: list[dict[str, Any]]) -> bytes:
+    values = {"version": 1, "partitions": entries}
+    return json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _entries(data: bytes) -> dict[TopicPartition, dict[str, Any]]:
+    return {
+        TopicPartition(str(entry["topic"]), int(entry["partition"])): entry
+        for entry in json.loads(data)["partitions"]
+    }

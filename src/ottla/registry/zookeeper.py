@@ -9,7 +9,7 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol.states import ZnodeStat
 
-from ottla.registry.node_tree import split_path
+from ottla.registry.embedded import split_path
 from ottla.registry.tree import (
     ANY_VERSION,
     BadVersionError,
@@ -30,12 +30,13 @@ from ottla.registry.tree import (
 )
 from ottla.registry.zookeeper_session import (
     Landed,
+    NodeWatches,
     PartRefusedError,
     Send,
+    WatchKind,
     ZooKeeperSession,
     ZooKeeperSettings,
 )
-from ottla.registry.zookeeper_watch import NodeWatches, WatchKind
 from ottla.runtime import Runtime
 
 MAX_PACKET_BYTES: Final = 0xFFFFF

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import pause
 from ottla.protocol.api_versions import UpgradeType
-from ottla.registry.feature_znode import FEATURE, decode_features, encode_features
 from ottla.registry.tree import (
     BadVersionError,
     NodeExistsError,
@@ -22,6 +21,7 @@ from ottla.registry.tree import (
     RegistryFailedError,
     Watch,
 )
+from ottla.registry.znodes import FEATURE, decode_features, encode_features
 from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from ottla.controller.broker_registration import ensure_persistent_paths, regist
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.node_tree import WriteKind
+from ottla.registry.embedded import WriteKind
 from ottla.registry.tree import SessionState
 from ottla.registry.znodes import TopicNode, decode_partition_state
 from ottla.structs import EndPoint, LeaderAndIsr, TopicPartition

@@ -8,10 +8,9 @@ from controllers_world import SESSION_MS, ControllersWorld, Member
 from ottla.controller.leader_balance import ElectionType
 from ottla.controller.new_topic import MorePartitions, NewTopic
 from ottla.registry import paths
-from ottla.registry.admin_znodes import encode_preferred_elections, encode_reassignments
-from ottla.registry.node_tree import WriteKind
+from ottla.registry.embedded import WriteKind
 from ottla.registry.tree import Create, NodeExistsError
-from ottla.registry.znodes import TopicNode
+from ottla.registry.znodes import TopicNode, encode_preferred_elections, encode_reassignments
 from ottla.structs import TopicPartition
 
 BROKERS = 4

@@ -9,7 +9,7 @@ from ottla.controller.broker_registration import register_broker
 from ottla.controller.new_topic import NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.admin_znodes import encode_log_dir_event
+from ottla.registry.znodes import encode_log_dir_event
 from ottla.structs import NO_LEADER, EndPoint, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -9,7 +9,7 @@ from ottla.controller.leader_balance import ElectionType
 from ottla.controller.new_topic import NewTopic
 from ottla.errors import ErrorCode
 from ottla.registry import paths
-from ottla.registry.admin_znodes import encode_preferred_elections
+from ottla.registry.znodes import encode_preferred_elections
 from ottla.structs import TopicPartition
 
 T0 = TopicPartition("t", 0)

@@ -7,10 +7,9 @@ import pytest
 from ottla.controller.new_topic import NewTopic
 from ottla.errors import ErrorCode
 from ottla.registry import paths
-from ottla.registry.admin_znodes import encode_reassignments
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import RegistryError, Set
-from ottla.registry.znodes import TopicNode
+from ottla.registry.znodes import TopicNode, encode_reassignments
 from ottla.structs import TopicPartition
 
 T0 = TopicPartition("t", 0)

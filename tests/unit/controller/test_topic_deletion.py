@@ -7,7 +7,7 @@ import pytest
 from ottla.controller.new_topic import NewTopic
 from ottla.errors import ErrorCode
 from ottla.registry import paths
-from ottla.registry.admin_znodes import encode_reassignments
+from ottla.registry.znodes import encode_reassignments
 from ottla.structs import TopicPartition
 
 T0 = TopicPartition("t", 0)

@@ -8,9 +8,12 @@ import pytest
 
 from ottla.errors import KafkaError
 from ottla.registry import embedded as journal_module
-from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.journal import (
+from ottla.registry.embedded import (
     JOURNAL_MAGIC,
+    EmbeddedRegistry,
+    NodeTree,
+    Write,
+    WriteKind,
     decode_snapshot,
     decode_writes,
     encode_snapshot,
@@ -18,7 +21,6 @@ from ottla.registry.journal import (
     frame,
     unframe,
 )
-from ottla.registry.node_tree import NodeTree, Write, WriteKind
 from ottla.testing import mock_runtime
 
 JOURNAL = "/data/registry/journal"

@@ -13,7 +13,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.registry.node_tree import NodeTree, Write, WriteKind, split_path
+from ottla.registry.embedded import NodeTree, Write, WriteKind, split_path
 from ottla.registry.tree import (
     ANY_VERSION,
     CallbackWatch,

@@ -8,8 +8,8 @@ from ottla.errors import ErrorCode
 from ottla.protocol.api_versions import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
 from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.feature_znode import FEATURE, encode_features
 from ottla.registry.tree import SessionEndedError
+from ottla.registry.znodes import FEATURE, encode_features
 from ottla.server.features import Features
 from ottla.server.handlers.features import FeaturesHandler
 from ottla.testing import mock_runtime
