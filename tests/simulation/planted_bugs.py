@@ -19,8 +19,8 @@ from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.transaction.marker_channel import TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.errors import ErrorCode
-from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
-from ottla.log.producers.producer_state import NO_OFFSET
+from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
+from ottla.log.producers.producer_state_manager import NO_OFFSET
 from ottla.registry.tree import Set
 from ottla.replication import exchange
 from ottla.replication.follower_partition import FollowerPartition

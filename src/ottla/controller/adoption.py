@@ -31,8 +31,12 @@ from ottla.controller.new_topic import offsets_topic
 from ottla.controller.topic_store import TopicReader
 from ottla.errors import ConfigError
 from ottla.log.log import Log
-from ottla.log.log_files import CLUSTER_METADATA_DIR, PARTITION_METADATA, parse_partition_dir
-from ottla.log.partition_metadata import read_topic_id
+from ottla.log.log_dir import (
+    CLUSTER_METADATA_DIR,
+    PARTITION_METADATA,
+    parse_partition_dir,
+    read_topic_id,
+)
 from ottla.registry.embedded import REGISTRY_DIRECTORY
 from ottla.registry.paths import PRODUCER_ID_BLOCK
 from ottla.registry.tree import NoNodeError, Registry

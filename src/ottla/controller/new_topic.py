@@ -108,7 +108,7 @@ def transactions_topic(config: BrokerConfig, live_brokers: Collection[int]) -> N
     )
 
 
-INTERNAL_TOPICS: Final = {
+INTERNAL_TOPIC_PLANS: Final = {
     OFFSETS_TOPIC: offsets_topic,
     TRANSACTIONS_TOPIC: transactions_topic,
 }

@@ -12,7 +12,7 @@ from ottla.controller.controller_context import TopicContext
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.entity_configs import TOPICS
 from ottla.controller.new_topic import (
-    INTERNAL_TOPICS,
+    INTERNAL_TOPIC_PLANS,
     CreatedTopic,
     MorePartitions,
     NewTopic,
@@ -66,8 +66,8 @@ class TopicAdministration:
         """Create a topic that somebody uses, with the broker's defaults, if it is not there yet."""
         if name in self.context.topics:
             return
-        if name in INTERNAL_TOPICS:
-            topic = INTERNAL_TOPICS[name](self.core.config, self.context.brokers)
+        if name in INTERNAL_TOPIC_PLANS:
+            topic = INTERNAL_TOPIC_PLANS[name](self.core.config, self.context.brokers)
         else:
             refuse_internal(name, "created")
             topic = NewTopic(name)

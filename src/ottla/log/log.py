@@ -13,29 +13,635 @@ All methods run on the loop's thread; fsync does not.
 
 from __future__ import annotations
 
+import errno
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.indexes.txn_index import AbortedTxn
-from ottla.log.log_dir import LogDir
-from ottla.log.log_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
-from ottla.log.log_flusher import FlushJob, LogFlusher
-from ottla.log.log_reading import ReadableLog
+from ottla.log.indexes.index_file import AbortedTxn, CorruptIndexError
+from ottla.log.log_dir import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, LogDir, write_topic_id
 from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
-from ottla.log.log_rolling import LogRoller
-from ottla.log.log_segment import LogSegment
+from ottla.log.log_segment import LogSegment, Segments, delete_directory, delete_segments
 from ottla.log.log_validator import AppendOrigin, LogValidator, ValidBatch
-from ottla.log.partition_metadata import write_topic_id
-from ottla.log.producers.producer_state import NO_OFFSET
-from ottla.log.recovery import LoadedLog
-from ottla.log.segment_deletion import delete_directory, delete_segments
-from ottla.log.segments import Segments
-from ottla.record.record_batch import RecordBatch, assign_offset
-from ottla.runtime import File, Runtime
-from ottla.structs import NO_EPOCH
+from ottla.log.producers.producer_state_manager import NO_OFFSET
+from ottla.log.recovery import LoadedLog, rebuild_txn_indexes
+from ottla.record.record_batch import (
+    BATCH_OVERHEAD,
+    NO_TIMESTAMP,
+    CorruptRecordError,
+    RecordBatch,
+    assign_offset,
+    batches,
+)
+from ottla.runtime import Buffer, Disk, File, FileRegion, Runtime, Timer
+from ottla.structs import NO_EPOCH, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+# When the active segment of a log ends, and the beginning of the next one.
+#
+# A new segment is begun before a batch that would make the active one larger than segment.bytes,
+# that comes later than segment.ms after its first batch (max.compaction.lag.ms on a compacted
+# topic, since the active segment is never compacted), that does not fit into its index, or whose
+# offset cannot be written relative to its base offset.
+
+
+class LogRoller:
+    """Gives a log the segment that the next batch goes into."""
+
+    __slots__ = ("_log", "_roll_ms", "_runtime", "_segment_bytes")
+
+    def __init__(self, runtime: Runtime, log: Log, config: TopicConfig) -> None:
+        self._runtime = runtime
+        self._log = log
+        self.update_config(config)
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Follow a changed configuration from the next append on."""
+        self._segment_bytes = config.segment_bytes
+        self._roll_ms = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            self._roll_ms = min(config.segment_ms, config.max_compaction_lag_ms)
+
+    def segment_for(
+        self, added_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int
+    ) -> LogSegment:
+        """The active segment, a new one if the batch is too large, late or far off for it."""
+        segment = self._log.segments.active
+        size = segment.size
+        if size and (
+            size > self._segment_bytes - added_bytes
+            or segment.is_due(timestamp_ms, now_ms, self._roll_ms)
+            or segment.is_full
+            or not segment.fits(last_offset)
+        ):
+            self.roll()
+            return self._log.segments.active
+        return segment
+
+    def has_room(
+        self, segment: LogSegment, added_bytes: int, batch: RecordBatch, now_ms: int
+    ) -> bool:
+        """Whether a segment takes so many bytes, of which `batch` is the last, without a roll."""
+        return (
+            segment.size <= self._segment_bytes - added_bytes
+            and segment.fits(batch.last_offset)
+            and not segment.is_due(batch.max_timestamp, now_ms, self._roll_ms)
+        )
+
+    def roll(self) -> None:
+        """Close the active segment and begin a new one at the log's end, unless it is empty."""
+        log = self._log
+        log.check_available()
+        active = log.segments.active
+        if not active.size and active.base_offset == log.log_end_offset:
+            return
+        segment = self.segment_at(log.log_end_offset)
+        try:
+            active.become_inactive()
+            segment.create()
+            log.take_snapshot()
+        except OSError as error:
+            self._undo(segment)
+            raise log.log_dir.failed(error, f"roll of {log.topic_partition}") from error
+        log.segments = Segments([*log.segments, segment])
+        log.flush(segment.base_offset)
+
+    def segment_at(self, base_offset: int) -> LogSegment:
+        """A segment with the settings of the topic; its files are not there yet."""
+        runtime, config = self._runtime, self._log.config
+        now_ms = runtime.clock.now_ms()
+        segment = LogSegment(runtime.disk, self._log.dir, base_offset, config, now_ms)
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        segment.roll_jitter_ms = runtime.random.randrange(jitter_ms) if jitter_ms else 0
+        return segment
+
+    def _undo(self, segment: LogSegment) -> None:
+        """The next append goes into the old segment: a newer one would hide it after a restart."""
+        try:
+            segment.remove()
+        except OSError as error:
+            self._log.log_dir.fail(error)
+
+
+# The half of a log that readers see: where it begins and ends, what is stable, what lies between.
+#
+#     log start offset          high watermark   log end offset
+#           v                         v                v
+#     ......[  segment  ][  segment  ][ active segment ]
+#           deleted before            written after
+#
+# Invariant: log start <= high watermark <= log end. Offsets below the log start may still be in the
+# first segment; they are not served.
+
+
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+# So many batches without records are passed over in one read, and a file that has to be opened for
+# it counts for some: the loop must not be held for long.
+MAX_SKIPPED_BATCHES: Final = 16_384
+BATCHES_PER_SEGMENT: Final = 16
+
+
+class ReadableLog:
+    """One partition on disk, as far as reading goes; `Log` writes to it."""
+
+    __slots__ = (
+        "dir",
+        "high_watermark",
+        "is_deleted",
+        "leader_epoch_cache",
+        "log_dir",
+        "log_end_offset",
+        "log_start_offset",
+        "producer_state_manager",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(self, log_dir: LogDir, loaded: LoadedLog, topic_id: UUID) -> None:
+        self.log_dir = log_dir
+        self.dir = loaded.source.directory
+        self.topic_partition: TopicPartition = loaded.source.topic_partition
+        self.topic_id = topic_id
+        self.segments = loaded.segments
+        self.leader_epoch_cache = loaded.leader_epoch_cache
+        self.producer_state_manager = loaded.producer_state_manager
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = self.log_start_offset
+        self.is_deleted = False
+
+    def __repr__(self) -> str:
+        return f"Log({self.dir}, offsets {self.log_start_offset}-{self.log_end_offset})"
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.segments.size_in_bytes()
+
+    def update_high_watermark(self, offset: int) -> None:
+        """Set the high watermark, within the bounds of the log."""
+        self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
+
+    @property
+    def last_stable_offset(self) -> int:
+        """How far committed records can be told from others: before it no transaction is open."""
+        producers = self.producer_state_manager
+        if not producers.ongoing_txns and not producers.unreplicated_txns:
+            return self.high_watermark
+        producers.on_high_watermark(self.high_watermark)
+        unstable = producers.first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        # Of a transaction whose beginning was deleted nothing is left before the log's start.
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
+
+    @property
+    def is_available(self) -> bool:
+        return not self.is_deleted and not self.log_dir.is_offline
+
+    def check_available(self) -> None:
+        if self.is_deleted:
+            raise KafkaError.of(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} has been deleted"
+            )
+        if self.log_dir.is_offline:
+            raise self.log_dir.offline_error()
+
+    def read(
+        self,
+        start_offset: int,
+        max_bytes: int,
+        *,
+        max_offset: int,
+        min_one_message: bool,
+        skips_empty: bool = False,
+    ) -> FetchDataInfo:
+        """The batches from `start_offset` on, up to `max_offset`, without touching their bytes.
+
+        They come from one segment and are whole. OFFSET_OUT_OF_RANGE before the log's start or
+        behind its end; nothing is read at the end itself.
+
+        With `skips_empty`, as consumers read, what would be nothing but batches without records is
+        passed over: librdkafka takes such an answer for a record that did not fit. Where no records
+        follow, the last of these batches comes alone, from which the reader gets to the end.
+        """
+        if self.is_deleted or self.log_dir.is_offline:
+            self.check_available()
+        if not self.log_start_offset <= start_offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: offset {start_offset} is not within "
+                f"{self.log_start_offset} and {self.log_end_offset}",
+            )
+        max_offset = min(max_offset, self.log_end_offset)
+        if start_offset >= max_offset or (max_bytes <= 0 and not min_one_message):
+            return FetchDataInfo(start_offset)
+        try:
+            return self._read(start_offset, max_bytes, max_offset, min_one_message, skips_empty)
+        except OSError as error:
+            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
+
+    def _read(
+        self,
+        start_offset: int,
+        max_bytes: int,
+        max_offset: int,
+        min_one_message: bool,
+        skips_empty: bool,
+    ) -> FetchDataInfo:
+        segments = self.segments
+        index = len(segments) - 1
+        if start_offset < segments.active.base_offset:
+            index = segments.index_of(start_offset)
+        last_empty: FileRegion | None = None
+        room = MAX_SKIPPED_BATCHES
+        while index < len(segments) and segments.base_offsets[index] < max_offset and room > 0:
+            segment = segments.items[index]
+            end_position = segment.size
+            if end_position and max_offset < segments.end_offset(index, self.log_end_offset):
+                border = segment.position_of(max_offset)
+                end_position = segment.size if border is None else border
+            index += 1
+            if not end_position:
+                continue  # compaction has left nothing of this segment
+            records, is_incomplete = segment.read(
+                start_offset, max_bytes, end_position, min_one_message
+            )
+            if records is None and not is_incomplete:
+                continue
+            if records is None or not skips_empty or records.size % BATCH_OVERHEAD:
+                return FetchDataInfo(start_offset, records, is_incomplete)
+            # Batches without records are headers and no more: only here may there be nothing else.
+            position, batch = segment.skip_empty(records.position, end_position, room)
+            if position == records.position and batch.record_count:
+                return FetchDataInfo(start_offset, records)
+            if batch.record_count:
+                found = segment.read(batch.base_offset, max_bytes, end_position, min_one_message)
+                return FetchDataInfo(start_offset, *found)
+            last_empty = FileRegion(records.file, position, BATCH_OVERHEAD)
+            room -= (position - records.position) // BATCH_OVERHEAD + BATCHES_PER_SEGMENT
+        return FetchDataInfo(start_offset, last_empty)
+
+    def aborted_transactions(self, data: FetchDataInfo, max_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that have records in what was read, up to an offset."""
+        try:
+            return self.segments.aborted_transactions(data.fetch_offset, data.records, max_offset)
+        except CorruptIndexError:
+            rebuild_txn_indexes(self, data.fetch_offset)
+            return self.segments.aborted_transactions(data.fetch_offset, data.records, max_offset)
+        except OSError as error:
+            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
+
+    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """Timestamp, offset and epoch of the first record as late as a time; None if none is.
+
+        -1 asks for the log's end, -2 for its start (timestamp -1 both), -3 for the first of the
+        records with the largest timestamp.
+        """
+        self.check_available()
+        epochs = self.leader_epoch_cache
+        if timestamp_ms == LATEST_TIMESTAMP:
+            return NO_TIMESTAMP, self.log_end_offset, epochs.latest_epoch
+        if timestamp_ms == EARLIEST_TIMESTAMP:
+            return NO_TIMESTAMP, self.log_start_offset, epochs.epoch_for(self.log_start_offset)
+        try:
+            if timestamp_ms == MAX_TIMESTAMP:
+                return self.segments.latest_record(self.log_start_offset)
+            if timestamp_ms < 0:
+                return None
+            return self.segments.search_time(timestamp_ms, self.log_start_offset)
+        except OSError as error:
+            raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
+
+
+# Bringing a log to disk without making the loop wait for the disk.
+
+
+class FsyncError(Exception):
+    """The kernel could not bring data to disk; it may have dropped them."""
+
+
+@dataclass(slots=True)
+class FlushJob:
+    """What is to be forced to disk, as values for a background thread.
+
+    FsyncError if that failed; OSError if it could not be tried.
+    """
+
+    disk: Disk
+    replacements: list[tuple[str, bytes]]
+    files: list[File]
+    paths: list[str]
+    directories: list[str]
+
+    def __call__(self) -> None:
+        for path, data in self.replacements:
+            _unless_gone(self.disk.replace, path, data)
+        for file in self.files:
+            _unless_gone(_fsync, file)
+        for path in self.paths:
+            _unless_gone(self._sync_path, path)
+        for directory in self.directories:
+            _unless_gone(self.disk.fsync_dir, directory)
+
+    def _sync_path(self, path: str) -> None:
+        file = self.disk.open(path)
+        try:
+            _fsync(file)
+        finally:
+            file.close()
+
+
+def _fsync(file: File) -> None:
+    try:
+        file.fsync()
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            raise
+        raise FsyncError(f"fsync of {file.path}: {error}") from error
+
+
+def _unless_gone(action: Callable[..., object], *arguments: object) -> None:
+    """What was deleted while the job waited needs no flush: its file is closed or not there."""
+    try:
+        action(*arguments)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+
+
+class LogFlusher:
+    """Flushes one log, one job at a time; what is asked meanwhile goes into the next one.
+
+    `recovery_point` is the offset before which all batches are on disk for sure: it moves when an
+    fsync has succeeded and not before. An fsync that fails takes the log directory offline.
+    `closed_point` is the base offset of a segment before which the indexes are on disk, too.
+    """
+
+    __slots__ = (
+        "_generation",
+        "_has_new_names",
+        "_is_busy",
+        "_log",
+        "_runtime",
+        "_timer",
+        "_unsynced_paths",
+        "_wanted",
+        "closed_point",
+        "recovery_point",
+    )
+
+    def __init__(
+        self, runtime: Runtime, log: Log, recovery_point: int, has_new_names: bool = True
+    ) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._timer: Timer | None = None
+        self._is_busy = False
+        self._generation = 0
+        self._wanted = recovery_point
+        self._has_new_names = has_new_names
+        self._unsynced_paths: list[str] = []
+        self.recovery_point = recovery_point
+        self.closed_point = log.segments.active.base_offset
+
+    def note_new_file(self, path: str) -> None:
+        """A file was made that the next flush has to sync as well."""
+        self._unsynced_paths.append(path)
+        self._has_new_names = True
+
+    def flush_if_due(self) -> None:
+        """After an append: flush.messages, which its acknowledgement waits for, and flush.ms."""
+        log = self._log
+        config = log.config
+        if log.log_end_offset - self.recovery_point >= config.flush_messages:
+            self.flush(log.log_end_offset)
+        elif config.flush_ms < LONG_MAX and self._timer is None:
+            self._timer = self._runtime.scheduler.call_later(config.flush_ms, self._on_timer)
+
+    def flush(self, up_to: int) -> None:
+        """See to it that everything before `up_to` gets to disk soon."""
+        self._wanted = max(self._wanted, up_to)
+        if not self._is_busy and self._is_wanted and self._log.is_available:
+            self._begin()
+
+    @property
+    def _is_wanted(self) -> bool:
+        """Whether batches were asked for, or the indexes of segments that are closed now."""
+        if self._wanted > self.recovery_point:
+            return True
+        return self.closed_point < self._log.segments.active.base_offset <= self._wanted
+
+    @property
+    def safe_end_offset(self) -> int:
+        """Before this offset everything is as safe as flush.messages asks for."""
+        if self._wanted > self.recovery_point and self._log.config.flush_messages < LONG_MAX:
+            return self.recovery_point
+        return self._log.log_end_offset  # flushes for other reasons are not waited for
+
+    def awaits(self, offset: int) -> bool:
+        """Whether a flush of the record at `offset` was asked for and is not done yet."""
+        return self.recovery_point <= offset < self._wanted
+
+    def truncate(self, offset: int) -> None:
+        """The log was cut: what is written in its place has not been flushed."""
+        self._generation += 1
+        self._wanted = min(self._wanted, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.closed_point = min(self.closed_point, offset)
+
+    def relocate(self, offset: int) -> None:
+        """The log has other files now, of which those before an offset are on disk."""
+        self._generation += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        self.closed_point = min(self.closed_point, offset)
+        self._unsynced_paths = []
+        self._has_new_names = True
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything that is not known to be on disk."""
+        return (
+            self.recovery_point < self._log.log_end_offset
+            or self.closed_point < self._log.segments.active.base_offset
+            or (
+                self._log.log_end_offset > 0
+                and (self._has_new_names or self._log.leader_epoch_cache.is_dirty)
+            )
+        )
+
+    def job(self, up_to: int, *, is_last: bool = False) -> FlushJob:
+        """What has to be done for everything before an offset to be on disk.
+
+        The indexes of the active segment are left out unless this is the last flush of a clean
+        stop: after a crash they are made anew.
+        """
+        log = self._log
+        epochs = log.leader_epoch_cache
+        first = min(self.recovery_point, self.closed_point)
+        segments = [s for s in log.segments.since(first) if s.base_offset < up_to or is_last]
+        paths, self._unsynced_paths = self._unsynced_paths, []
+        for segment in segments:
+            segment.write_indexes()
+            if is_last or segment is not log.segments.active:
+                paths += segment.files()[1:]
+            elif self._runtime.disk.exists(segment.txn_index.path):
+                paths.append(segment.txn_index.path)  # a clean start takes it as it is
+        directories = [log.dir, log.log_dir.path] if self._has_new_names else []
+        replacements = [(epochs.path, epochs.contents())] if epochs.is_dirty else []
+        self._has_new_names = epochs.is_dirty = False
+        files = [segment.file for segment in segments]
+        return FlushJob(self._runtime.disk, replacements, files, paths, directories)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.flush(self._log.log_end_offset)
+
+    def _begin(self) -> None:
+        up_to, generation = self._wanted, self._generation
+        log_dir = self._log.log_dir
+        segments = self._log.segments
+        closed_point = segments.base_offsets[segments.index_of(up_to)]
+
+        def on_done(_: None) -> None:
+            self._is_busy = False
+            if generation == self._generation:
+                self.recovery_point = max(self.recovery_point, up_to)
+                self.closed_point = max(self.closed_point, closed_point)
+            self.flush(self._wanted)
+            self._log.on_flushed()
+
+        def on_error(error: BaseException) -> None:
+            self._is_busy = False
+            self._fail(error, job, log_dir)
+
+        job = None
+        try:
+            job = self.job(up_to)
+        except OSError as error:
+            self._fail(error, job, log_dir)
+            return
+        self._is_busy = True
+        self._runtime.background.submit(job, on_done, on_error)
+
+    def _fail(self, error: BaseException, job: FlushJob | None, log_dir: LogDir) -> None:
+        """Nothing is believed to be on disk; a full disk may have room again at the next flush."""
+        log = self._log
+        if isinstance(error, OSError):
+            logger.warning("%s", log_dir.failed(error, f"flush of {log.topic_partition}"))
+        else:
+            log_dir.fail(error)
+        self._has_new_names = log.leader_epoch_cache.is_dirty = True
+        if log.log_dir is not log_dir:  # the log has moved meanwhile
+            self.flush(self._wanted)
+        elif job is not None:
+            self._unsynced_paths += job.paths
+        log.on_flushed()
+
+
+# Appending what a follower has fetched: batches that a leader has given offsets and epochs.
+#
+# They are written as they came, as many as fit into the segment by one call, and taken into the
+# books by their headers: indexes, leader epochs, producers, and aborted transactions.
+
+
+class UnexpectedAppendOffsetError(KafkaError):
+    """The first batch begins before the log's end: the log has to be cut back to `base_offset`."""
+
+    def __init__(self, base_offset: int, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+        self.base_offset = base_offset
+
+
+def append_as_follower(log: Log, records: Buffer, leader_epoch: int, now_ms: int) -> int:
+    """Append all whole batches of `records`, which the leader of `leader_epoch` has sent.
+
+    Returns their size. If one of them is damaged or out of order, CorruptRecordError is raised and
+    nothing was appended.
+    """
+    log.check_available()
+    found = checked_batches(log, records, leader_epoch)
+    size = 0
+    while found:
+        count, written = _append_run(log, found, now_ms)
+        found = found[count:]
+        size += written
+    if size:
+        log.flush_if_due()
+    return size
+
+
+def checked_batches(log: Log, records: Buffer, leader_epoch: int) -> list[RecordBatch]:
+    """The whole batches of `records`; what is cut off at their end is left out (KIP-74)."""
+    found: list[RecordBatch] = []
+    end_offset = log.log_end_offset
+    epoch = log.leader_epoch_cache.latest_epoch
+    for batch in batches(records):
+        batch.verify()
+        base_offset, batch_epoch = batch.base_offset, batch.partition_leader_epoch
+        if base_offset < end_offset:
+            what = f"{log.topic_partition}: a batch from offset {base_offset} at {end_offset}"
+            if found or batch.last_offset < end_offset:
+                raise CorruptRecordError(f"{what}, which it does not follow")
+            raise UnexpectedAppendOffsetError(base_offset, what)
+        if batch_epoch > leader_epoch or NO_EPOCH < batch_epoch < epoch:
+            raise CorruptRecordError(
+                f"{log.topic_partition}: the batch at offset {base_offset} is of epoch "
+                f"{batch_epoch}, behind epoch {epoch} and from the leader of {leader_epoch}"
+            )
+        epoch = max(epoch, batch_epoch)
+        end_offset = batch.next_offset
+        found.append(batch)
+    return found
+
+
+def _append_run(log: Log, found: Sequence[RecordBatch], now_ms: int) -> tuple[int, int]:
+    """Write as many batches as one segment takes; returns how many, and their size."""
+    first = found[0]
+    size = first.size_in_bytes
+    segment = log.roller.segment_for(size, first.last_offset, first.max_timestamp, now_ms)
+    count = 1
+    for batch in found[1:]:
+        added = batch.size_in_bytes
+        if not log.roller.has_room(segment, size + added, batch, now_ms):
+            break
+        size += added
+        count += 1
+    try:
+        segment.file.pwrite(first.buffer[first.position : first.position + size], segment.size)
+    except OSError as error:
+        raise log.write_failed(segment, error) from error
+    for batch in found[:count]:
+        _take(log, segment, batch)
+    return count, size
+
+
+def _take(log: Log, segment: LogSegment, batch: RecordBatch) -> None:
+    """Take a batch that has been written into the books."""
+    base_offset = batch.base_offset
+    segment.add_batch(batch.size_in_bytes, base_offset, batch.last_offset, batch.max_timestamp)
+    log.log_end_offset = batch.next_offset
+    log.leader_epoch_cache.assign(batch.partition_leader_epoch, base_offset)
+    if batch.producer_id < 0:
+        return
+    producers = log.producer_state_manager
+    if batch.is_control:
+        producers.on_high_watermark(log.high_watermark)
+    aborted = producers.replay(batch)
+    if aborted is not None:
+        log.note_aborted(segment, aborted)
+
 
 __all__ = ["FetchDataInfo", "Log", "LogAppendInfo"]
 

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.log.offset_checkpoint import (
+from ottla.log.leader_epoch_cache import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -26,9 +29,10 @@ from ottla.log.offset_checkpoint import (
     OffsetCheckpoint,
 )
 from ottla.runtime import Disk, DiskLock
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
+
 
 LOCK_FILE: Final = ".lock"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
@@ -181,3 +185,132 @@ def with_fewest_logs(live_dirs: Sequence[LogDir]) -> LogDir:
     if not live_dirs:
         raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
     return min(live_dirs, key=lambda log_dir: log_dir.log_count)
+
+
+# The names of the files and directories of a log, which are Kafka's.
+#
+# A partition lives in `<topic>-<partition>/`. Each segment has files named by its base offset in 20
+# digits; a suffix behind that says that the file is on its way in or out.
+
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+TEMPORARY_SUFFIX: Final = ".tmp"
+DELETE_DIR_SUFFIX: Final = "-delete"
+FUTURE_DIR_SUFFIX: Final = "-future"
+STRAY_DIR_SUFFIX: Final = "-stray"
+
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+MOVE_MARK: Final = "replica-move"
+"""In a directory that was copied from another log directory, until the original is gone."""
+
+CLUSTER_METADATA_DIR: Final = "__cluster_metadata-0"
+"""Where a KRaft broker keeps its metadata log: no partition, though it looks like one."""
+
+MAX_NAME_BYTES: Final = 255
+MAX_TOPIC_LENGTH: Final = 249
+_LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_FUTURE_DIR: Final = re.compile(rf"(.+)\.[0-9a-f]{{32}}{FUTURE_DIR_SUFFIX}")
+_OFFSET_NAME: Final = re.compile(r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?")
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    """Where a file of the segment is: `<directory>/<20 digits><suffix>`."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def parse_segment_name(name: str) -> tuple[int, str, str] | None:
+    """Base offset, suffix and further suffix ("" if none) of a file name; None if it is no such."""
+    match = _OFFSET_NAME.fullmatch(name)
+    if match is None:
+        return None
+    return int(match[1]), match[2], match[3] or ""
+
+
+def parse_partition_dir(name: str) -> TopicPartition | None:
+    """The partition that lives in a directory of this name; None if none can."""
+    match = _PARTITION_DIR.fullmatch(name)
+    if match is None or match[1] in (".", ".."):
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
+def deleted_dir_name(topic_partition: TopicPartition, unique: str) -> str:
+    """The name that a partition's directory gets while it waits to be deleted."""
+    return _passing_name(topic_partition, f"{unique}{DELETE_DIR_SUFFIX}")
+
+
+def stray_dir_name(topic_partition: TopicPartition, unique: str) -> str:
+    """The name of a directory whose topic is gone, and whose contents are nevertheless kept."""
+    return _passing_name(topic_partition, f"{unique}{STRAY_DIR_SUFFIX}")
+
+
+def future_dir_name(topic_partition: TopicPartition, unique: str) -> str:
+    """The name of a partition's directory as long as the partition is only about to move there."""
+    return _passing_name(topic_partition, f"{unique}{FUTURE_DIR_SUFFIX}")
+
+
+def parse_future_dir(name: str) -> TopicPartition | None:
+    """The partition that was about to move into a directory of this name; None if none was."""
+    match = _FUTURE_DIR.fullmatch(name)
+    return None if match is None else parse_partition_dir(match[1])
+
+
+def _passing_name(topic_partition: TopicPartition, ending: str) -> str:
+    """A long topic is cut so that the name stays one that a file system takes."""
+    ending = f"-{topic_partition.partition}.{ending}"
+    return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending
+
+
+def check_topic_name(topic: str) -> None:
+    """Refuse a name that is not legal, whatever was checked before: it becomes a directory."""
+    if topic in (".", "..") or not _LEGAL_TOPIC.fullmatch(topic):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic[:MAX_TOPIC_LENGTH]!r}: a topic name has 1 to {MAX_TOPIC_LENGTH} characters "
+            "of a-z A-Z 0-9 . _ - and is not . or ..",
+        )
+
+
+# The file `partition.metadata`: the id of the topic that a partition's directory belongs to.
+
+
+def format_topic_id(topic_id: UUID) -> str:
+    """A uuid as Kafka writes it: base64 for URLs, 22 characters."""
+    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def read_topic_id(disk: Disk, path: str) -> UUID:
+    """The topic id in a `partition.metadata`; NO_UUID where it is missing or damaged.
+
+    A topic id that was lost in a crash is written again when the partition is next assigned.
+    """
+    if not disk.exists(path):
+        return NO_UUID
+    text = disk.read_bytes(path).decode("ascii", "replace")
+    fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    try:
+        return UUID(bytes=urlsafe_b64decode(fields.get("topic_id", "") + "=="))
+    except ValueError:
+        return NO_UUID
+
+
+def write_topic_id(disk: Disk, path: str, topic_id: UUID) -> None:
+    """Write the file; the first flush of the log syncs it."""
+    data = f"version: 0\ntopic_id: {format_topic_id(topic_id)}\n".encode()
+    file = disk.open(path, create=True)
+    try:
+        file.pwrite(data, 0)
+        file.truncate(len(data))
+    finally:
+        file.close()

@@ -7,15 +7,18 @@ watermark; what follows the last one that goes is the log's new start.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ottla.log.log_segment import LogSegment
+from ottla.log.log_segment import LogSegment, Segments
+from ottla.log.recovery import restore_producers
 
 if TYPE_CHECKING:
     from ottla.log.log import Log
 
 logger = logging.getLogger(__name__)
+
 
 # Given a segment and the offset behind it, whether it may go.
 Predicate = Callable[[LogSegment, int], bool]
@@ -95,3 +98,113 @@ def _oldest(log: Log, may_go: Predicate) -> list[LogSegment]:
         else:
             emptied.append(segment)
     return found
+
+
+# Cutting a log back, as a follower does where it parts from its leader, and beginning it anew.
+
+
+def truncate_to(log: Log, offset: int) -> None:
+    """Drop everything from an offset on; a batch that holds it goes as a whole."""
+    log.check_available()
+    if offset >= log.log_end_offset:
+        # An epoch in which nothing was written goes all the same: its leader may be of the past.
+        log.leader_epoch_cache.truncate_from_end(offset)
+        return
+    logger.info("%s: truncating to offset %d", log.topic_partition, offset)
+    with _all_or_offline(log):
+        _cut(log, offset)
+        log.log_end_offset = offset
+        log.log_start_offset = min(log.log_start_offset, offset)
+        log.cleaned_offset = min(log.cleaned_offset, offset)
+        log.update_high_watermark(log.high_watermark)
+        log.lower_recovery_point(offset)
+        log.leader_epoch_cache.truncate_from_end(offset)
+        log.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
+        restore_producers(log.producer_state_manager, log.segments, offset)
+
+
+def truncate_fully_and_start_at(log: Log, offset: int) -> None:
+    """Have nothing but an empty segment at an offset: the leader has nothing older any more."""
+    log.check_available()
+    logger.info("%s: dropping all to start at offset %d", log.topic_partition, offset)
+    with _all_or_offline(log):
+        _replace_all(log, offset)
+        log.log_start_offset = log.log_end_offset = log.cleaned_offset = offset
+        log.update_high_watermark(offset)
+        log.lower_recovery_point(offset)
+        log.leader_epoch_cache.clear()
+        log.producer_state_manager.delete_snapshots(lambda _: True)
+        log.producer_state_manager.clear(offset)
+
+
+@contextmanager
+def _all_or_offline(log: Log) -> Iterator[None]:
+    """After an error neither the old state nor the new one can be trusted."""
+    try:
+        yield
+    except OSError as error:
+        log.log_dir.fail(error)
+        raise log.log_dir.offline_error() from error
+
+
+def _cut(log: Log, offset: int) -> None:
+    if offset < log.segments.first.base_offset:
+        _replace_all(log, offset)
+        return
+    _, gone = log.segments.split(lambda segment: segment.base_offset <= offset)
+    if gone:
+        log.remove_segments(gone[::-1])  # the last one first: a crash must not leave a hole
+        log.sync_directory()
+    log.segments.active.truncate_to(offset)
+
+
+def _replace_all(log: Log, offset: int) -> None:
+    gone = [segment for segment in log.segments if segment.base_offset != offset]
+    if len(gone) < len(log.segments):
+        kept = next(segment for segment in log.segments if segment.base_offset == offset)
+        if gone:
+            log.remove_segments(gone[::-1])
+        kept.truncate_bytes(0)
+        kept.reset()
+        kept.txn_index.reset()
+    else:
+        segment = log.roller.segment_at(offset)
+        segment.create()
+        log.segments = Segments([*gone, segment])
+        log.remove_segments(gone[::-1])
+    log.sync_directory()
+
+
+# The offsets where segments begin, by time: what ListOffsets v0 asks for.
+#
+# Before logs had timestamps (KIP-33) a segment was the smallest thing that a time could be told of.
+
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+
+
+def segment_offsets_before(log: Log, timestamp_ms: int, max_count: int, now_ms: int) -> list[int]:
+    """Where the segments last written to at a time or before begin, newest first, and no more.
+
+    -1 asks for all of them and the log's end, -2 for its start. A segment's time is that of its
+    newest record. Nothing above the high watermark is given away.
+    """
+    starts = [
+        (max(segment.base_offset, log.log_start_offset), segment.largest_timestamp_ms())
+        for segment in log.segments
+    ]
+    if log.segments.active.size:
+        starts.append((log.log_end_offset, now_ms))
+    if timestamp_ms == EARLIEST_TIMESTAMP:
+        wanted = starts[:1]
+    elif timestamp_ms == LATEST_TIMESTAMP:
+        wanted = starts
+    else:
+        count = max((n for n, (_, time) in enumerate(starts, 1) if time <= timestamp_ms), default=0)
+        wanted = starts[:count]
+    newest_first = [offset for offset, _ in reversed(wanted)][: max(0, max_count)]
+    visible = [offset for offset in newest_first if offset <= log.high_watermark]
+    if len(visible) < len(newest_first):
+        visible.insert(0, log.high_watermark)
+    return visible

@@ -8,18 +8,26 @@ segment of a log, the active one, is written to, at its end and nowhere else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
+from struct import Struct
 from typing import Final
 
 from ottla.config.topic_config import TopicConfig
-from ottla.log.file_batches import BATCH_READ_BYTES, read_batch, read_headers
-from ottla.log.indexes.index_checks import check_indexes, is_right
-from ottla.log.indexes.index_file import CorruptIndexError
-from ottla.log.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, OffsetPosition
-from ottla.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
-from ottla.log.indexes.txn_index import TransactionIndex
-from ottla.log.log_files import (
+from ottla.log.indexes.index_file import (
+    MAX_RELATIVE_OFFSET,
+    AbortedTxn,
+    CorruptIndexError,
+    OffsetIndex,
+    OffsetPosition,
+    TimeIndex,
+    TransactionIndex,
+)
+from ottla.log.log_dir import (
+    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -27,11 +35,243 @@ from ottla.log.log_files import (
     TXN_INDEX_SUFFIX,
     segment_path,
 )
-from ottla.log.recent_batches import RecentBatches
-from ottla.record.record_batch import CorruptRecordError, Record, RecordBatch
-from ottla.runtime import Buffer, Disk, File, FileRegion
+from ottla.record.record_batch import (
+    BATCH_OVERHEAD,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    NO_TIMESTAMP,
+    CorruptRecordError,
+    Record,
+    RecordBatch,
+    batch_at,
+    batches,
+)
+from ottla.runtime import Buffer, Disk, File, FileRegion, Runtime
 
 logger = logging.getLogger(__name__)
+
+
+# Where the newest batches of a segment begin, kept in memory for the readers near its end.
+
+
+CAPACITY: Final = 512
+NOTHING_KNOWN: Final = 2**63 - 1
+
+
+class RecentBatches:
+    """Last offsets and positions of the newest batches, without a gap up to the segment's end.
+
+    Every offset from `start_offset` on is known. Consumers mostly read what was just written: with
+    this, finding their offset and the border of a batch for the end of the answer takes two
+    searches in memory and no read of the file.
+    """
+
+    __slots__ = ("last_offsets", "positions", "start_offset")
+
+    def __init__(self) -> None:
+        self.last_offsets = array("q")
+        self.positions = array("q")
+        self.start_offset = NOTHING_KNOWN
+
+    def append(self, base_offset: int, last_offset: int, position: int) -> None:
+        """Note a batch behind all others."""
+        if not self.positions:
+            self.start_offset = base_offset
+        self.last_offsets.append(last_offset)
+        self.positions.append(position)
+        if len(self.positions) > CAPACITY:
+            self.start_offset = self.last_offsets[CAPACITY // 2 - 1] + 1
+            del self.last_offsets[: CAPACITY // 2]
+            del self.positions[: CAPACITY // 2]
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the batch that holds a known offset, or the next one, begins; None at the end."""
+        index = bisect_left(self.last_offsets, offset)
+        return self.positions[index] if index < len(self.positions) else None
+
+    def border_before(self, position: int) -> int | None:
+        """The last position at or before this one where a batch begins; None if too long ago."""
+        index = bisect_right(self.positions, position)
+        return self.positions[index - 1] if index else None
+
+    def border_after(self, position: int) -> int | None:
+        """Where the batch behind the one at `position` begins; None if that is not known."""
+        index = bisect_right(self.positions, position)
+        return self.positions[index] if 0 < index < len(self.positions) else None
+
+    def truncate(self, position: int) -> None:
+        """Forget the batches that begin at or behind a position."""
+        index = bisect_left(self.positions, position)
+        del self.last_offsets[index:]
+        del self.positions[index:]
+        if not index:
+            self.start_offset = NOTHING_KNOWN
+
+
+# Walking over the record batches of a segment file: headers only, or whole batches.
+
+
+HEADER_READ_BYTES: Final = 4096
+BATCH_READ_BYTES: Final = 1 << 20
+
+_LENGTH: Final = Struct(">8xi")
+
+
+def read_headers(
+    file: File, position: int, end: int, chunk_bytes: int = HEADER_READ_BYTES
+) -> Iterator[tuple[int, RecordBatch]]:
+    """Position and header of each batch from `position`, where one begins, to `end`.
+
+    The bytes of a `RecordBatch` from here end with what was read: it has its header and no more.
+    A message of an older format is a batch of its own, and whole. Raises CorruptRecordError where
+    no batch can be.
+    """
+    chunk, start = b"", position
+    while position < end:
+        index = position - start
+        if index + BATCH_OVERHEAD > len(chunk):
+            chunk, start = file.pread(min(chunk_bytes, end - position), position), position
+            index = 0
+        if index + MAGIC_POSITION < len(chunk) and chunk[index + MAGIC_POSITION] < MAGIC:
+            batch = _old_message(file, position, end, chunk, index)
+            yield position, batch
+            position += batch.size_in_bytes
+            continue
+        batch = RecordBatch(chunk, index)
+        if batch.magic != MAGIC or not BATCH_OVERHEAD <= batch.size_in_bytes <= end - position:
+            raise CorruptRecordError(
+                f"no batch can begin at position {position} of {file.path}: it would have "
+                f"magic {batch.magic} and {batch.size_in_bytes} of {end - position} bytes"
+            )
+        yield position, batch
+        position += batch.size_in_bytes
+
+
+def read_batches(
+    file: File, position: int, end: int, chunk_bytes: int = BATCH_READ_BYTES
+) -> Iterator[tuple[int, RecordBatch]]:
+    """Position and bytes of each batch from `position` to `end`, CRC checked.
+
+    Raises CorruptRecordError, naming the reason, where a batch is cut off or not valid.
+    """
+    while position < end:
+        chunk = file.pread(min(chunk_bytes, end - position), position)
+        consumed = 0
+        for batch in batches(chunk):
+            batch.verify()
+            yield position + consumed, batch
+            consumed += batch.size_in_bytes
+        if consumed == 0:
+            chunk_bytes = _size_of_first(chunk, end - position)
+        position += consumed
+
+
+def read_batch(file: File, position: int, header: RecordBatch) -> RecordBatch:
+    """The whole batch of which only the header was read; its CRC is checked."""
+    batch = batch_at(file.pread(header.size_in_bytes, position))
+    batch.verify()
+    return batch
+
+
+def _old_message(file: File, position: int, end: int, chunk: bytes, index: int) -> RecordBatch:
+    """The message of an older format at a position, of which at least the header is in `chunk`.
+
+    It is small, and what it holds is known only from all of it.
+    """
+    size = LOG_OVERHEAD + int(_LENGTH.unpack_from(chunk, index)[0])
+    if index + size <= len(chunk):
+        return batch_at(chunk, index)
+    if size > end - position:
+        raise CorruptRecordError(
+            f"no message can begin at position {position} of {file.path}: it would have {size} of "
+            f"{end - position} bytes"
+        )
+    return batch_at(file.pread(size, position))
+
+
+def _size_of_first(chunk: bytes, left: int) -> int:
+    """How much must be read for the first batch of a chunk that does not hold all of it."""
+    if len(chunk) > MAGIC_POSITION and chunk[MAGIC_POSITION] < MAGIC:
+        size = LOG_OVERHEAD + int(_LENGTH.unpack_from(chunk)[0])
+        if size > left:
+            raise CorruptRecordError(f"of the {size} bytes of a message only {left} are there")
+        return size
+    if len(chunk) < BATCH_OVERHEAD:
+        raise CorruptRecordError(f"{left} bytes are too few for the header of a batch")
+    header = RecordBatch(chunk)
+    if header.magic != MAGIC:
+        raise CorruptRecordError(f"magic {header.magic} is not {MAGIC}")
+    if header.size_in_bytes > left:
+        raise CorruptRecordError(
+            f"the batch at offset {header.base_offset}: of its {header.size_in_bytes} bytes only "
+            f"{left} are there"
+        )
+    return header.size_in_bytes
+
+
+# Whether the indexes of a segment fit its log; CorruptIndexError where they do not.
+
+
+def check_indexes(segment: LogSegment) -> None:
+    """Look at what can be seen without reading the whole segment: the ends of both indexes."""
+    _check_offset_index(segment)
+    _check_time_index(segment)
+
+
+def is_right(entry: OffsetPosition, segment: LogSegment) -> bool:
+    """Whether the batch at the entry's position ends with its offset.
+
+    Before Kafka 1.1 an entry had the first offset.
+    """
+    try:
+        _, batch = next(read_headers(segment.file, entry.position, segment.size))
+        return entry.offset == batch.last_offset or entry.offset == batch.base_offset
+    except (StopIteration, CorruptRecordError):
+        return False
+
+
+def _check_offset_index(segment: LogSegment) -> None:
+    index = segment.offset_index
+    index.check(segment.size)
+    if len(index):
+        if not is_right(index.last_entry(), segment):
+            raise CorruptIndexError(f"{index.path}: its last entry is not so in the log")
+        return
+    try:
+        for position, _ in read_headers(segment.file, 0, segment.size):
+            if position > segment.index_interval_bytes:
+                raise CorruptIndexError(f"{index.path} is empty, but the segment is not")
+    except CorruptRecordError:
+        pass  # it is the log that is damaged; whoever reads it, or recovers it, will see
+
+
+def _check_time_index(segment: LogSegment) -> None:
+    """A zeroed entry would make the segment look old enough to be deleted."""
+    index = segment.time_index
+    timestamp_ms, offset = index.last_entry()
+    if not len(index) and (not segment.size or _is_without_timestamps(segment)):
+        return
+    if timestamp_ms < 0 or offset < segment.base_offset:
+        raise CorruptIndexError(f"{index.path} does not end with a timestamp of the segment")
+    if timestamp_ms == 0:
+        header = segment.header_of(offset)
+        if header is None or header[1].max_timestamp != timestamp_ms:
+            raise CorruptIndexError(f"{index.path} ends with a timestamp that no batch has")
+
+
+def _is_without_timestamps(segment: LogSegment) -> bool:
+    """Whether it is of magic 0 from its first message to its last stretch."""
+    last_position = segment.offset_index.last_entry().position
+    try:
+        return not any(
+            batch.magic
+            for position in (0, last_position)
+            for _, batch in islice(read_headers(segment.file, position, segment.size), 1)
+        )
+    except CorruptRecordError:
+        return False
+
 
 MAX_READ_HINTS: Final = 64
 
@@ -445,3 +685,182 @@ class LogSegment:
         self.close()
         for path in self.files():
             self._disk.unlink(path)
+
+
+# Taking files away in two steps: their names now, and the rest when nobody reads them any more.
+
+
+def delete_segments(runtime: Runtime, segments: Sequence[LogSegment], delay_ms: int) -> None:
+    """Rename the files to `.deleted` now, and close and remove them after a delay.
+
+    A read may be on its way to the network. The file of the batches goes first: if the broker
+    stops in between, the next start sweeps away what has no batches.
+    """
+    disk = runtime.disk
+    deleted: list[str] = []
+    for segment in segments:
+        for path in segment.files():
+            disk.rename(path, path + DELETED_SUFFIX)
+            deleted.append(path + DELETED_SUFFIX)
+
+    def unlink() -> None:
+        for path in deleted:
+            if disk.exists(path):
+                disk.unlink(path)
+
+    def finish() -> None:
+        for segment in segments:
+            segment.close()
+        runtime.background.submit(unlink)
+
+    runtime.scheduler.call_later(delay_ms, finish)
+
+
+def delete_directory(
+    runtime: Runtime,
+    directory: str,
+    deleted_dir: str,
+    delay_ms: int,
+    close: Callable[[], object],
+    *,
+    is_kept: bool = False,
+) -> None:
+    """Give a log's directory another name now, and after a delay close it and remove it."""
+    runtime.disk.rename(directory, deleted_dir)
+
+    def finish() -> None:
+        close()
+        if is_kept:
+            return
+        runtime.background.submit(lambda: runtime.disk.remove_tree(deleted_dir))
+
+    runtime.scheduler.call_later(delay_ms, finish)
+
+
+# The files of a segment as a whole: forcing them to disk, and giving them other names.
+
+
+def sync_files(disk: Disk, segment: LogSegment) -> None:
+    """Force batches and indexes to disk; their names are not forced with them."""
+    segment.file.fsync()
+    for path in segment.files()[1:]:
+        file = disk.open(path)
+        try:
+            file.fsync()
+        finally:
+            file.close()
+
+
+def set_suffix(segment: LogSegment, suffix: str) -> None:
+    """Have the files named with a suffix, which tells recovery what they are."""
+    previous, segment.suffix = segment.suffix, suffix
+    for index in (segment.offset_index, segment.time_index, segment.txn_index):
+        index.path = index.path.removesuffix(previous) + suffix
+
+
+def rename_files(disk: Disk, segment: LogSegment, suffix: str) -> None:
+    """Give the files another suffix, that of the batches first."""
+    for path in segment.files():
+        disk.rename(path, path.removesuffix(segment.suffix) + suffix)
+    set_suffix(segment, suffix)
+
+
+# The segments of a log, oldest first: a value that is replaced as a whole and never changed.
+
+
+class Segments:
+    """The segments in the order of their base offsets. Invariant: there is at least one.
+
+    Whoever reads keeps the value that it began with; deleting and rolling make a new one.
+    """
+
+    __slots__ = ("active", "base_offsets", "items")
+
+    def __init__(self, segments: Sequence[LogSegment]) -> None:
+        assert segments, "a log has at least one segment"
+        self.items = tuple(segments)
+        self.base_offsets = tuple(segment.base_offset for segment in segments)
+        self.active = self.items[-1]
+
+    def __iter__(self) -> Iterator[LogSegment]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def first(self) -> LogSegment:
+        return self.items[0]
+
+    def index_of(self, offset: int) -> int:
+        """The place of the segment that an offset belongs to; the first one for those before."""
+        return max(0, bisect_right(self.base_offsets, offset) - 1)
+
+    def end_offset(self, index: int, log_end_offset: int) -> int:
+        """The first offset behind the segment at a place."""
+        following = index + 1
+        return self.base_offsets[following] if following < len(self.items) else log_end_offset
+
+    def since(self, offset: int) -> tuple[LogSegment, ...]:
+        """The segment that an offset belongs to, and those behind it."""
+        return self.items[self.index_of(offset) :]
+
+    def size_in_bytes(self) -> int:
+        return sum(segment.size for segment in self.items)
+
+    def latest_record(self, offset: int) -> tuple[int, int, int] | None:
+        """Timestamp, offset and epoch of the first of the latest records from an offset on."""
+        best: tuple[int, int, int] | None = None
+        largest = attrgetter("max_timestamp_ms")
+        for segment in sorted(self.since(offset), key=largest, reverse=True):
+            if segment.max_timestamp_ms < (0 if best is None else best[0]):
+                break
+            found = segment.latest_record(offset)
+            if found is not None and (best is None or (-found[0], found[1]) < (-best[0], best[1])):
+                best = found
+        return best
+
+    def search_time(self, timestamp_ms: int, start_offset: int) -> tuple[int, int, int] | None:
+        """Timestamp, offset and epoch of the first record from an offset on that is as late."""
+        for segment in self.since(start_offset):
+            if segment.max_timestamp_ms >= timestamp_ms:
+                found = segment.find_offset_by_timestamp(timestamp_ms, start_offset)
+                if found is not None:
+                    record, batch = found
+                    return record.timestamp_ms, record.offset, batch.partition_leader_epoch
+        return None
+
+    def aborted_transactions(
+        self, start_offset: int, records: FileRegion | None, max_offset: int
+    ) -> list[AbortedTxn]:
+        """The aborted transactions with records between an offset and the end of what was read.
+
+        Their markers may be in any segment behind. An entry that was made when everything before
+        that end was stable is the last one to heed.
+        """
+        if records is None:
+            return []
+        found: list[AbortedTxn] = []
+        end_offset = max_offset
+        for index in range(self.index_of(start_offset), len(self.items)):
+            segment = self.items[index]
+            if segment.holds(records):
+                end_offset = min(
+                    self.end_offset(index, end_offset), segment.offset_behind(records), end_offset
+                )
+            for aborted in segment.txn_index.entries_from(start_offset):
+                if aborted.first_offset < end_offset:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    def split(
+        self, is_wanted: Callable[[LogSegment], bool]
+    ) -> tuple[list[LogSegment], list[LogSegment]]:
+        """Those that are wanted, and the others."""
+        kept: list[LogSegment] = []
+        gone: list[LogSegment] = []
+        for segment in self.items:
+            (kept if is_wanted(segment) else gone).append(segment)
+        return kept, gone

@@ -22,11 +22,6 @@ from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.record import kernel
 from ottla.record.batch_builder import recompress
-from ottla.record.batch_validator import (
-    MAX_NAMED_RECORDS,
-    validate_batch,
-    validate_records,
-)
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType
 from ottla.record.conversion import to_batch
 from ottla.record.plain_kernel import MIN_RECORD_BYTES, RecordSurvey
@@ -34,17 +29,108 @@ from ottla.record.record import DecompressionLimitError
 from ottla.record.record_batch import (
     BATCH_OVERHEAD,
     COMPRESSION_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
     NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
     CorruptRecordError,
     RecordBatch,
     set_log_append_time,
     set_max_timestamp,
 )
 from ottla.runtime import Background
+from ottla.structs import NO_PRODUCER_ID
+
+logger = logging.getLogger(__name__)
+
+
+# What a leader checks of a batch that a producer sent, before it goes into the log.
+#
+# `validate_batch` reads the header, and the bytes once for the CRC. `validate_records` goes through
+# all records, decompressed if need be. A flaw in the bytes on their way (length, magic, CRC) is
+# CORRUPT_MESSAGE, which a producer tries again; what the producer itself has made wrong is
+# INVALID_RECORD, which it does not.
+
+
+# Of a batch with more records than this, those at fault are counted and not named one by one.
+MAX_NAMED_RECORDS = 100_000
+_BROKER_FLAGS = CONTROL_FLAG | DELETE_HORIZON_FLAG
+
+
+def validate_batch(batch: RecordBatch) -> None:
+    """Raise KafkaError unless the batch is whole, and its header one that a client may send."""
+    batch.verify_bytes()
+    if batch.record_count < 1 or batch.last_offset_delta != batch.record_count - 1:
+        raise _invalid_batch(
+            batch,
+            f"{batch.record_count} records do not fit last offset delta {batch.last_offset_delta}",
+        )
+    if batch.base_offset != 0:
+        raise _invalid_batch(batch, "the offsets of a client's batch begin with 0")
+    if batch.attributes & _BROKER_FLAGS:
+        if batch.is_control:
+            raise _invalid_batch(batch, "control batches are not for clients to send")
+        raise _invalid_batch(batch, "only the log cleaner sets a delete horizon")
+    if batch.producer_id != NO_PRODUCER_ID:
+        _check_producer(batch)
+    elif batch.attributes & TRANSACTIONAL_FLAG:
+        raise _invalid_batch(batch, "a transactional batch needs a producer id")
+    if batch.attributes & COMPRESSION_MASK:
+        _ = batch.compression
+
+
+def _check_producer(batch: RecordBatch) -> None:
+    if batch.producer_id < 0:
+        raise _invalid_batch(batch, f"producer id {batch.producer_id} is below {NO_PRODUCER_ID}")
+    if batch.base_sequence < 0 or batch.producer_epoch < 0:
+        raise _invalid_batch(
+            batch,
+            f"producer id {batch.producer_id} needs an epoch and a sequence number, "
+            f"not {batch.producer_epoch} and {batch.base_sequence}",
+        )
+
+
+def validate_records(
+    batch: RecordBatch, *, require_keys: bool = False, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> RecordSurvey:
+    """Check every record, and with `require_keys` for a key; return what they sum up to.
+
+    Raises KafkaError, and DecompressionLimitError for a batch that would unpack to more than
+    `max_bytes`.
+    """
+    try:
+        if batch.attributes & COMPRESSION_MASK:
+            survey = kernel.survey_records(batch, batch.payload(max_bytes))
+        elif batch.position == 0 and batch.size_in_bytes == len(batch.buffer):
+            survey = kernel.survey_records(batch, batch.buffer, BATCH_OVERHEAD)
+        else:
+            survey = kernel.survey_records(batch, batch.payload())
+    except DecompressionLimitError:
+        raise
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, error.message) from None
+    if require_keys and survey.null_key_count:
+        raise _keyless(batch, survey.null_key_count)
+    return survey
+
+
+def _keyless(batch: RecordBatch, count: int) -> KafkaError:
+    why = "it has no key, which a compacted topic needs"
+    named = batch.records() if batch.record_count <= MAX_NAMED_RECORDS else ()
+    return RefusedRecordsError(
+        ErrorCode.INVALID_RECORD,
+        f"{count} records without a key, which a compacted topic needs",
+        {index: why for index, each in enumerate(named) if each.key is None},
+    )
+
+
+def _invalid_batch(batch: RecordBatch, what: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, f"the batch at offset {batch.base_offset}: {what}")
+
 
 LOG_APPEND_TIME: Final = "LogAppendTime"
 PRODUCER: Final = "producer"
@@ -58,8 +144,6 @@ INLINE_UNPACKED_BYTES: Final = 512 * 1024
 INLINE_RECOMPRESSED_BYTES: Final = 64 * 1024
 INLINE_RECORDS: Final = 100_000 if kernel.COMPILED else 5_000
 INLINE_MESSAGE_SET_BYTES: Final = 64 * 1024
-
-logger = logging.getLogger(__name__)
 
 
 class AppendOrigin(Enum):

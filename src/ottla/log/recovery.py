@@ -14,14 +14,17 @@ spoils one batch for its readers, and no other.
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from ottla.config.topic_config import TopicConfig
-from ottla.log.file_batches import read_batches, read_headers
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log.indexes.index_file import CorruptIndexError
-from ottla.log.leader_epoch_cache import LeaderEpochCache
-from ottla.log.log_files import (
+from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache
+from ottla.log.log_dir import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -29,18 +32,106 @@ from ottla.log.log_files import (
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     TEMPORARY_SUFFIX,
+    LogDir,
     parse_segment_name,
     segment_path,
 )
-from ottla.log.log_segment import LogSegment
-from ottla.log.offset_checkpoint import CorruptCheckpointError
-from ottla.log.producers.producer_replay import restore_producers
-from ottla.log.producers.producer_state_manager import ProducerStateManager
-from ottla.log.segment_files import sync_files
-from ottla.log.segments import Segments
+from ottla.log.log_segment import (
+    LogSegment,
+    Segments,
+    read_batch,
+    read_batches,
+    read_headers,
+    sync_files,
+)
+from ottla.log.producers.producer_state_manager import (
+    RETAINED_BATCHES,
+    BatchMetadata,
+    ProducerStateManager,
+)
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Disk
 from ottla.structs import NO_EPOCH, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+# Reading the producer state of a log out of its last snapshot and the batches behind it.
+
+
+# Each index entry stands for at least one batch and for index.interval.bytes of log.
+WINDOW_INDEX_ENTRIES: Final = 128
+
+
+def restore_producers(manager: ProducerStateManager, segments: Segments, end_offset: int) -> None:
+    """Make the state that of all batches before `end_offset`."""
+    manager.load_snapshot(segments.first.base_offset, end_offset)
+    _remember_older_batches(manager, segments)
+    for segment in segments.since(manager.end_offset):
+        if segment.base_offset >= end_offset:
+            break
+        try:
+            _replay_segment(manager, segment, end_offset)
+        except CorruptRecordError as error:
+            logger.warning("Producers of %s are not known: %s", segment.path, error.message)
+    manager.end_offset = end_offset
+
+
+def _replay_segment(manager: ProducerStateManager, segment: LogSegment, end_offset: int) -> None:
+    for position, batch in segment.headers_from(manager.end_offset):
+        if batch.base_offset >= end_offset:
+            break
+        if batch.base_offset >= manager.end_offset:
+            whole = read_batch(segment.file, position, batch) if batch.is_control else batch
+            manager.replay(whole)
+
+
+def _remember_older_batches(manager: ProducerStateManager, segments: Segments) -> None:
+    """Add what a snapshot leaves out: the batches of each producer before its last one.
+
+    A producer that lost its connection when the broker stopped sends again all that it had in
+    flight, the oldest first, and that one must be recognised as well. Only the last stretch of the
+    log is searched, so that a start stays quick.
+    """
+    if not manager.producers:
+        return
+    found: dict[int, deque[BatchMetadata]] = {}
+    for segment, start, end in _last_stretch(segments, manager.end_offset):
+        try:
+            for _, batch in read_headers(segment.file, start, end):
+                state = manager.producers.get(batch.producer_id)
+                if (
+                    state is None
+                    or batch.is_control
+                    or batch.producer_epoch != state.producer_epoch
+                ):
+                    continue
+                known = found.setdefault(batch.producer_id, deque(maxlen=RETAINED_BATCHES))
+                known.append(BatchMetadata.of(batch, batch.base_offset, batch.max_timestamp))
+        except CorruptRecordError as error:
+            logger.warning("Some producers of %s are not known: %s", segment.path, error.message)
+    for producer_id, batches in found.items():
+        state = manager.producers[producer_id]
+        if state.batches and batches and batches[-1].last_offset == state.batches[-1].last_offset:
+            state.batches = batches
+
+
+def _last_stretch(segments: Segments, offset: int) -> list[tuple[LogSegment, int, int]]:
+    """The segments that the last index entries before `offset` are of, and from where to where."""
+    stretch: list[tuple[LogSegment, int, int]] = []
+    left = WINDOW_INDEX_ENTRIES
+    for segment in reversed(segments.items[: segments.index_of(offset - 1) + 1]):
+        if left <= 0:
+            break
+        end = segment.size
+        if offset <= segment.base_offset:
+            end = 0
+        elif not stretch:
+            position = segment.position_of(offset)
+            end = segment.size if position is None else position
+        stretch.append((segment, segment.offset_index.lookup_before(end, left).position, end))
+        left -= len(segment.offset_index) + 1
+    return stretch[::-1]
 
 
 @dataclass(slots=True)
@@ -399,3 +490,59 @@ class _LogLoader:
         wanted = {segment.base_offset for segment in self.segments}
         wanted.add(self.producers.latest_snapshot_offset or 0)
         self.producers.delete_snapshots(lambda offset: offset not in wanted)
+
+
+# Making transaction indexes anew that a read has found damaged.
+
+
+class RepairedLog(Protocol):
+    """What a repair uses of a ReadableLog."""
+
+    log_dir: LogDir
+    dir: str
+    topic_partition: TopicPartition
+    segments: Segments
+    producer_state_manager: ProducerStateManager
+
+
+def rebuild_txn_indexes(log: RepairedLog, start_offset: int) -> None:
+    """Make the damaged ones anew from the batches, of the segments from an offset on.
+
+    KAFKA_STORAGE_ERROR if the batches cannot be read either: nobody may be shown a transaction
+    that was aborted.
+    """
+    for segment in log.segments.since(start_offset):
+        try:
+            segment.txn_index.entries()
+        except CorruptIndexError as error:
+            logger.warning("Rebuilding %s: %s", segment.txn_index.path, error)
+            try:
+                _rebuild(log, segment)
+            except CorruptRecordError as damage:
+                raise KafkaError.of(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"{error}; {damage.message}"
+                ) from damage
+            except OSError as failure:
+                raise log.log_dir.failed(failure, f"read of {log.topic_partition}") from failure
+
+
+def _rebuild(log: RepairedLog, segment: LogSegment) -> None:
+    """Replay the segment, beginning with the transactions that are open where it begins."""
+    known = log.producer_state_manager
+    manager = ProducerStateManager(
+        log.log_dir.disk, log.topic_partition, log.dir, known.expiration_ms
+    )
+    manager.find_snapshots(
+        [path.rpartition("/")[2] for path in map(known.snapshot_path, known.snapshot_offsets)]
+    )
+    restore_producers(manager, log.segments, segment.base_offset)
+    found = []
+    for position, header in segment.headers_from(segment.base_offset):
+        batch = read_batch(segment.file, position, header) if header.is_control else header
+        aborted = manager.replay(batch)
+        if aborted is not None:
+            found.append(aborted)
+    segment.txn_index.reset()
+    for aborted in found:
+        segment.txn_index.append(aborted)
+    segment.revision += 1

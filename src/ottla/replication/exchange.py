@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode
-from ottla.log.indexes.txn_index import AbortedTxn
+from ottla.log.indexes.index_file import AbortedTxn
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.runtime import FileRegion
 from ottla.structs import NO_EPOCH, TopicPartition

@@ -12,8 +12,8 @@ import logging
 from enum import Enum
 
 from ottla.errors import KafkaError
-from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEntry
+from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.log_manager import LogManager
 from ottla.protocol.types import RecordsData
 from ottla.record.record_batch import CorruptRecordError

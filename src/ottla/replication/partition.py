@@ -14,8 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log import Log, LogAppendInfo
 from ottla.log.log_validator import AppendOrigin, ValidBatch
-from ottla.log.producers.producer_state import ProducerState
-from ottla.log.producers.producer_state_manager import Verification
+from ottla.log.producers.producer_state_manager import ProducerState, Verification
 from ottla.replication.cluster import Cluster
 from ottla.replication.exchange import (
     ACKS_ALL,

@@ -18,7 +18,7 @@ from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
-from ottla.log.producers.producer_state import NO_OFFSET
+from ottla.log.producers.producer_state_manager import NO_OFFSET
 from ottla.replication.cluster import Cluster
 from ottla.replication.in_sync_replicas import InSyncReplicas
 from ottla.replication.replica_state import UNKNOWN_EPOCH, ReplicaState

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.leader_epoch_cache import LeaderEpochCache
-from ottla.log.offset_checkpoint import CorruptCheckpointError
+from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache
 from ottla.testing import MemoryDisk
 
 PATH = "/leader-epoch-checkpoint"

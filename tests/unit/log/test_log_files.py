@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log_files import (
+from ottla.log.log_dir import (
     check_topic_name,
     deleted_dir_name,
     parse_partition_dir,

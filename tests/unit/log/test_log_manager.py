@@ -11,9 +11,9 @@ from log_world import DIR, NOW_MS, PARTITION, LogWorld, new_batch, numbers, read
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log import log_manager
+from ottla.log.leader_epoch_cache import OffsetCheckpoint
 from ottla.log.log_dir import MetaProperties
 from ottla.log.log_manager import LogManager
-from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing import mock_runtime
 
@@ -182,7 +182,7 @@ def test_start_says_how_much_it_has_loaded(world: LogWorld, caplog):
     for partition in range(4):
         log = world.log(partition)
         log.append_as_leader(memoryview(new_batch(b"x" * 400_000)), 0, now_ms=NOW_MS)
-    caplog.set_level("INFO", "ottla.log.loading_progress")
+    caplog.set_level("INFO", "ottla.log.log_manager")
     world.restart()
     world.restart(clean=True)
 

@@ -6,8 +6,8 @@ import pytest
 from log_world import NOW_MS, LogWorld
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.indexes.txn_index_repair import rebuild_txn_indexes
 from ottla.log.log_validator import AppendOrigin
+from ottla.log.recovery import rebuild_txn_indexes
 from ottla.record.batch_builder import (
     ControlRecordType,
     EndTransactionMarker,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from log_world import NOW_MS, LogWorld
 
-from ottla.log.segment_offsets import segment_offsets_before
+from ottla.log.log_retention import segment_offsets_before
 
 
 @pytest.fixture

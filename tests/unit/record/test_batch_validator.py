@@ -4,8 +4,8 @@ import pytest
 from handmade import TWO_RECORDS, sealed
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_validator import validate_batch, validate_records
 from ottla.record.batch_builder import build_batch
-from ottla.record.batch_validator import validate_batch, validate_records
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import RecordBatch
 

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 from ottla.cli.command_error import CommandError
 from ottla.cli.dump_log.segment_file import base_offset, mapped
 from ottla.cli.terminal import Terminal
-from ottla.log.indexes.index_file import CorruptIndexError, IndexFile
-from ottla.log.indexes.offset_index import OffsetIndex, OffsetPosition
-from ottla.log.indexes.time_index import TimeIndex, TimestampOffset
+from ottla.log.indexes.index_file import (
+    CorruptIndexError,
+    IndexFile,
+    OffsetIndex,
+    OffsetPosition,
+    TimeIndex,
+    TimestampOffset,
+)
 from ottla.record.record_batch import CorruptRecordError, RecordBatch, batch_at, batches
 from ottla.runtime.local_disk import LocalDisk
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from ottla.cli.dump_log.segment_file import base_offset
 from ottla.cli.terminal import Terminal
-from ottla.log.indexes.index_file import CorruptIndexError
-from ottla.log.indexes.txn_index import VERSION, TransactionIndex
-from ottla.log.leader_epoch_cache import LeaderEpochCache
-from ottla.log.offset_checkpoint import CorruptCheckpointError
-from ottla.log.producers.producer_snapshot import CorruptSnapshotError, decode_snapshot
-from ottla.log.producers.producer_state import ProducerState
+from ottla.log.indexes.index_file import VERSION, CorruptIndexError, TransactionIndex
+from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache
+from ottla.log.producers.producer_state_manager import (
+    CorruptSnapshotError,
+    ProducerState,
+    decode_snapshot,
+)
 from ottla.runtime.local_disk import LocalDisk
 
 

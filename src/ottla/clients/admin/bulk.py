@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from ottla.errors import KafkaError
 
-K = TypeVar("K", bound=Hashable)
+Key = TypeVar("Key", bound=Hashable)
 V = TypeVar("V")
 
 
@@ -21,9 +21,9 @@ class BulkError(KafkaError):
         self.results = dict(results)
 
 
-def checked(results: Mapping[K, V | KafkaError]) -> dict[K, V]:
+def checked(results: Mapping[Key, V | KafkaError]) -> dict[Key, V]:
     """The results, if none is an error; else BulkError."""
     for result in results.values():
         if isinstance(result, KafkaError):
             raise BulkError(result, results) from result
-    return cast(dict[K, V], dict(results))
+    return cast(dict[Key, V], dict(results))

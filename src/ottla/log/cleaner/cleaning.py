@@ -14,23 +14,361 @@ All of this runs in the background, a step at a time, and touches nothing but it
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
-from ottla.log.cleaner.batch_filter import NO_HORIZON, BatchFilter, LastRecord
-from ottla.log.cleaner.cleaned_segment import CleanedSegment
-from ottla.log.cleaner.cleaned_transactions import CleanedTransactions
-from ottla.log.cleaner.offset_map import OffsetMap
-from ottla.log.file_batches import read_batches
-from ottla.log.indexes.offset_index import MAX_RELATIVE_OFFSET
-from ottla.log.indexes.txn_index import AbortedTxn, TransactionIndex
-from ottla.log.log_files import LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_path
-from ottla.log.log_segment import LogSegment
+from ottla.log.indexes.index_file import MAX_RELATIVE_OFFSET, AbortedTxn, TransactionIndex
+from ottla.log.log_dir import CLEANED_SUFFIX, LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_path
+from ottla.log.log_segment import LogSegment, read_batches, set_suffix, sync_files
+from ottla.record import kernel
+from ottla.record.batch_builder import ControlRecordType, with_records
 from ottla.record.conversion import modernised
-from ottla.record.record_batch import CorruptRecordError, RecordBatch
+from ottla.record.plain_compaction import ENTRY_BYTES, KeptRecords, shift_timestamps
+from ottla.record.record_batch import (
+    DELETE_HORIZON_FLAG,
+    NO_TIMESTAMP,
+    CorruptRecordError,
+    RecordBatch,
+)
 from ottla.runtime import Disk
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+# The segment that takes the place of others, while it is being written.
+#
+# Its files are named `.cleaned`: a start that finds them throws them away.
+
+
+class CleanedSegment:
+    """Writes a segment batch by batch, a buffer full at a time."""
+
+    __slots__ = ("_buffer", "_buffer_bytes", "_disk", "_written", "segment")
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        config: TopicConfig,
+        created_ms: int,
+        buffer_bytes: int,
+    ) -> None:
+        self._disk = disk
+        self._buffer = bytearray()
+        self._buffer_bytes = buffer_bytes
+        self._written = 0
+        self.segment = LogSegment(disk, directory, base_offset, config, created_ms)
+        set_suffix(self.segment, CLEANED_SUFFIX)
+        self.segment.txn_index.reset()
+        self.segment.create()
+
+    def append(self, data: Buffer) -> None:
+        """Write a batch behind those that are there."""
+        batch = RecordBatch(data)
+        self._buffer += batch.buffer
+        self.segment.add_batch(
+            batch.size_in_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp
+        )
+        if len(self._buffer) >= self._buffer_bytes:
+            self._write_out()
+
+    def append_aborted(self, transaction: AbortedTxn) -> None:
+        """Note a transaction whose marker is in this segment."""
+        self.segment.txn_index.append(transaction)
+
+    def finish(self) -> LogSegment:
+        """Bring all files to the disk, and close them until they are read."""
+        self._write_out()
+        segment = self.segment
+        segment.become_inactive()
+        segment.release_indexes()
+        sync_files(self._disk, segment)
+        segment.close()
+        return segment
+
+    def discard(self) -> None:
+        """Remove the files; the segment will not be used."""
+        self.segment.close()
+        for path in self.segment.files():
+            self._disk.unlink(path)
+
+    def _write_out(self) -> None:
+        if not self._buffer:
+            return
+        self.segment.file.pwrite(self._buffer, self._written)
+        self._written += len(self._buffer)
+        self._buffer = bytearray()
+
+
+# The last offset of each key in the part of a log that has not been compacted yet.
+#
+# 24 bytes a key, however long it is: a digest of 16 bytes and the offset, in one flat table that
+# the kernel walks. When the table is full, the map ends at the offset where the next key would
+# begin, and the rest of the log is left for the next round.
+
+
+class OffsetMap:
+    """Keys and their last offsets. Invariant: every key from `start_offset` on, before
+    `end_offset`, is known; of what lies before the start, only the last record of a key is left.
+    """
+
+    __slots__ = ("_secret", "_table", "capacity", "count", "end_offset", "start_offset")
+
+    def __init__(self, capacity: int, slots: int, secret: bytes, start_offset: int) -> None:
+        # A place must stay free: a search ends there.
+        self._table = bytearray(ENTRY_BYTES * max(slots, capacity + 1, 2))
+        self._secret = secret
+        self.capacity = max(1, capacity)
+        self.count = 0
+        self.start_offset = self.end_offset = start_offset
+
+    @classmethod
+    def within(
+        cls,
+        max_bytes: int,
+        load_factor: float,
+        wanted_count: int,
+        secret: bytes,
+        start_offset: int,
+    ) -> OffsetMap:
+        """A map for so many keys, or as many as fit into the memory."""
+        max_slots = max_bytes // ENTRY_BYTES
+        capacity = min(wanted_count, int(max_slots * load_factor), max_slots - 1)
+        return cls(capacity, int(capacity / load_factor) + 1, secret, start_offset)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def note(self, batch: RecordBatch) -> bool:
+        """Take in the keys of the next batch; False if there was no room for all of them."""
+        added, self.end_offset = kernel.note_keys(
+            self._table,
+            self._secret,
+            self.capacity - self.count,
+            batch,
+            batch.payload(),
+            self.start_offset,
+        )
+        self.count += added
+        return self.end_offset == batch.next_offset
+
+    def skip(self, batch: RecordBatch) -> None:
+        """Pass over a batch whose keys do not count."""
+        self.end_offset = max(self.end_offset, batch.next_offset)
+
+    def last_offset(self, key: bytes) -> int:
+        """The last offset that is known of a key; -1 if none is."""
+        return kernel.last_offset(self._table, self._secret, key)
+
+    def keep(self, batch: RecordBatch, payload: Buffer, keep_tombstones: bool) -> KeptRecords:
+        """The records of a batch that no later one of the same key makes superfluous."""
+        return kernel.keep_records(
+            self._table, self._secret, self.end_offset, batch, payload, keep_tombstones
+        )
+
+
+# Which transactions a walk over a log is in, and how they ended.
+#
+# The walk goes from the beginning of the log, batch by batch. Data of aborted transactions go at
+# once. A marker goes when no data of its transaction are left, and not before: until then readers,
+# and the transaction index, need it.
+
+
+class CleanedTransactions:
+    """The open transactions at a place of the log, which is known to be stable up to there.
+
+    `still_needed` collects the aborted transactions whose data were met on this walk: they belong
+    into the transaction index beside their marker.
+    """
+
+    __slots__ = ("_aborted", "_coming", "_committed", "_has_data", "still_needed")
+
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        self._coming = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
+        self._aborted: dict[int, AbortedTxn] = {}
+        self._has_data: set[int] = set()
+        self._committed: set[int] = set()
+        self.still_needed: list[AbortedTxn] = []
+
+    def is_obsolete(self, batch: RecordBatch) -> bool:
+        """Whether the next batch is one of aborted data, or a marker that has no data any more."""
+        while self._coming and self._coming[0].first_offset <= batch.last_offset:
+            transaction = self._coming.popleft()
+            self._aborted[transaction.producer_id] = transaction
+            self._has_data.discard(transaction.producer_id)
+        if batch.is_control:
+            return self._is_obsolete_marker(batch)
+        return batch.is_transactional and self._is_aborted(batch)
+
+    def _is_aborted(self, batch: RecordBatch) -> bool:
+        producer_id = batch.producer_id
+        transaction = self._aborted.get(producer_id)
+        if transaction is None or batch.last_offset > transaction.last_offset:
+            self._committed.add(producer_id)
+            return False
+        self._has_data.add(producer_id)
+        return True
+
+    def _is_obsolete_marker(self, batch: RecordBatch) -> bool:
+        """A marker that was emptied before is one; what is not a marker of a transaction stays."""
+        record = next(batch.records(), None)
+        if record is None:
+            return True
+        producer_id = batch.producer_id
+        match ControlRecordType.of(record):
+            case ControlRecordType.ABORT:
+                transaction = self._aborted.pop(producer_id, None)
+                if transaction is None or producer_id not in self._has_data:
+                    return True
+                self._has_data.discard(producer_id)
+                self.still_needed.append(transaction)
+                return False
+            case ControlRecordType.COMMIT:
+                is_obsolete = producer_id not in self._committed
+                self._committed.discard(producer_id)
+                return is_obsolete
+        return False
+
+
+# What of a batch goes into the compacted log.
+#
+# Offsets and sequence numbers never change: a batch keeps its first and its last one, whatever is
+# taken out of it. A batch without records is left out, with two exceptions, which are Kafka's. The
+# last batch of a producer stays, because its sequence number is what makes a retry harmless. And
+# the batch that ends at the high watermark stays, because a replica that copies the log must not
+# end before it (KAFKA-17076, KAFKA-20452).
+#
+# A record without a value, a tombstone, has to stay for a while, so that whoever reads the log from
+# its beginning sees that the key is gone. The first compaction that comes past writes into the
+# batch when it may go: the delete horizon, which takes the place of the base timestamp (KIP-534).
+# The same holds for markers of transactions without data.
+
+
+NO_HORIZON: Final = LONG_MAX
+
+
+class LastRecord(NamedTuple):
+    """The end of a producer in the log: its last offset with data, if any, and its epoch."""
+
+    last_data_offset: int | None
+    producer_epoch: int
+
+
+class BatchFilter:
+    """Decides, batch by batch from the beginning of a log, what stays.
+
+    `next_horizon_ms` is the earliest time at which something that stayed may go.
+    """
+
+    __slots__ = (
+        "_high_watermark",
+        "_horizon_ms",
+        "_now_ms",
+        "_offsets",
+        "_producers",
+        "_transactions",
+        "next_horizon_ms",
+        "null_key_count",
+        "record_count",
+    )
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: CleanedTransactions,
+        producers: Mapping[int, LastRecord],
+        high_watermark: int,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._offsets = offsets
+        self._transactions = transactions
+        self._producers = producers
+        self._high_watermark = high_watermark
+        self._now_ms = now_ms
+        self._horizon_ms = min(now_ms + delete_retention_ms, LONG_MAX)
+        self.next_horizon_ms = NO_HORIZON
+        self.null_key_count = 0
+        self.record_count = 0
+
+    def filter(self, batch: RecordBatch) -> Buffer | None:
+        """The bytes to write for a batch, which may be its own; None if it goes."""
+        horizon_ms = batch.delete_horizon_ms
+        is_due = horizon_ms is not None and horizon_ms <= self._now_ms
+        is_obsolete = self._transactions.is_obsolete(batch)
+        payload = batch.payload()
+        if is_obsolete and (is_due or not batch.is_control):
+            kept = KeptRecords(b"", 0, NO_TIMESTAMP, False, 0)
+        elif batch.is_control:
+            # What may go later is what has no value, or is a marker of nothing.
+            count = batch.record_count
+            kept = KeptRecords(payload, count, batch.max_timestamp, is_obsolete, 0)
+        else:
+            kept = self._offsets.keep(batch, payload, keep_tombstones=not is_due)
+            self.null_key_count += kept.null_key_count
+        self.record_count += kept.record_count
+        if not kept.record_count:
+            return _emptied(batch) if self._stays_empty(batch) else None
+        if kept.has_tombstone:
+            if horizon_ms is None:
+                return self._with_horizon(batch, kept)
+            self.next_horizon_ms = min(self.next_horizon_ms, horizon_ms)
+        return _reduced(batch, kept)
+
+    def _stays_empty(self, batch: RecordBatch) -> bool:
+        """Whether the header of a batch is needed although none of its records is."""
+        return batch.next_offset == self._high_watermark or self._ends_producer(batch)
+
+    def _ends_producer(self, batch: RecordBatch) -> bool:
+        """Whether the state of a producer that is still known is read from this batch."""
+        last = self._producers.get(batch.producer_id)
+        if last is None:
+            return False
+        if last.last_data_offset is not None:
+            return batch.last_offset == last.last_data_offset
+        return batch.is_control and batch.producer_epoch == last.producer_epoch
+
+    def _with_horizon(self, batch: RecordBatch, kept: KeptRecords) -> Buffer:
+        horizon_ms = self._horizon_ms
+        payload: Buffer | None = kept.payload
+        if not batch.is_log_append_time:
+            difference_ms = batch.base_timestamp - horizon_ms
+            payload = shift_timestamps(kept.payload, kept.record_count, difference_ms)
+        if payload is None:  # timestamps that are no times: the batch keeps them, and its tombstone
+            return _reduced(batch, kept)
+        self.next_horizon_ms = min(self.next_horizon_ms, horizon_ms)
+        changed = RecordBatch(batch.buffer, batch.position)
+        changed.attributes |= DELETE_HORIZON_FLAG
+        return with_records(
+            changed, payload, kept.record_count, horizon_ms, _max_timestamp(batch, kept)
+        )
+
+
+def _max_timestamp(batch: RecordBatch, kept: KeptRecords) -> int:
+    return batch.max_timestamp if batch.is_log_append_time else kept.max_timestamp_ms
+
+
+def _reduced(batch: RecordBatch, kept: KeptRecords) -> Buffer:
+    if kept.record_count == batch.record_count:
+        return batch.view
+    return with_records(
+        batch, kept.payload, kept.record_count, batch.base_timestamp, _max_timestamp(batch, kept)
+    )
+
+
+def _emptied(batch: RecordBatch) -> Buffer:
+    if not batch.record_count:
+        return batch.view
+    changed = RecordBatch(batch.buffer, batch.position)
+    changed.attributes &= ~DELETE_HORIZON_FLAG
+    return with_records(changed, b"", 0, NO_TIMESTAMP, batch.max_timestamp)
+
 
 # After so much a step ends and the loop gets its turn. A batch costs time whatever its size is.
 STEP_BYTES: Final = 1 << 20

@@ -18,11 +18,8 @@ from functools import partial
 
 from ottla.log.cleaner.cleaning import CleanedGroup
 from ottla.log.log import Log
-from ottla.log.log_files import SWAP_SUFFIX
-from ottla.log.log_segment import LogSegment
-from ottla.log.segment_deletion import delete_segments
-from ottla.log.segment_files import rename_files
-from ottla.log.segments import Segments
+from ottla.log.log_dir import SWAP_SUFFIX
+from ottla.log.log_segment import LogSegment, Segments, delete_segments, rename_files
 from ottla.runtime import Runtime
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.segment_offsets import segment_offsets_before
+from ottla.log.log_retention import segment_offsets_before
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.offsets import (

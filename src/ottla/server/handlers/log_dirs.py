@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
-from ottla.log.log_dir import LogDir
-from ottla.log.log_files import check_topic_name
+from ottla.log.log_dir import LogDir, check_topic_name
 from ottla.log.log_manager import LogManager
 from ottla.log.moves.replica_move import ReplicaMove
 from ottla.network.connection import RequestContext

@@ -13,7 +13,7 @@ from ottla.coordinator.transaction.transaction_metadata import (
     TransactionState,
 )
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.producers.producer_state import ProducerState as KnownProducer
+from ottla.log.producers.producer_state_manager import ProducerState as KnownProducer
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (

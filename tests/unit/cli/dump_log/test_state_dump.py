@@ -1,8 +1,7 @@
 """`ottla dump-log` on snapshots, checkpoints and transaction indexes."""
 
-from ottla.log.indexes.txn_index import AbortedTxn, TransactionIndex
-from ottla.log.producers.producer_snapshot import encode_snapshot
-from ottla.log.producers.producer_state import BatchMetadata, ProducerState
+from ottla.log.indexes.index_file import AbortedTxn, TransactionIndex
+from ottla.log.producers.producer_state_manager import BatchMetadata, ProducerState, encode_snapshot
 from ottla.runtime.local_disk import LocalDisk
 
 

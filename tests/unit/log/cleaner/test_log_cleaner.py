@@ -9,9 +9,9 @@ from cleaner_world import CleanerWorld
 from log_world import read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.cleaner.selection import LogToClean
-from ottla.log.indexes.txn_index import AbortedTxn
-from ottla.log.log_truncation import truncate_to
+from ottla.log.cleaner.log_cleaner import LogToClean
+from ottla.log.indexes.index_file import AbortedTxn
+from ottla.log.log_retention import truncate_to
 from ottla.record.compression import CompressionType
 from ottla.structs import TopicPartition
 

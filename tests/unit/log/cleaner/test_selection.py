@@ -5,7 +5,7 @@ from __future__ import annotations
 from cleaner_world import CleanerWorld
 from log_world import values
 
-from ottla.log.cleaner.selection import examine, filthiest
+from ottla.log.cleaner.log_cleaner import examine, filthiest
 
 
 def look(world: CleanerWorld, next_horizon_ms: int = 1 << 62):

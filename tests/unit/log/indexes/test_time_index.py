@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.indexes.index_file import CorruptIndexError
-from ottla.log.indexes.time_index import TimeIndex, TimestampOffset
+from ottla.log.indexes.index_file import CorruptIndexError, TimeIndex, TimestampOffset
 from ottla.testing import MemoryDisk
 
 PATH = "/00000000000000000100.timeindex"

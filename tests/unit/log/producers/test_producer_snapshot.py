@@ -7,12 +7,13 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from ottla.log.producers.producer_snapshot import (
+from ottla.log.producers.producer_state_manager import (
+    BatchMetadata,
     CorruptSnapshotError,
+    ProducerState,
     decode_snapshot,
     encode_snapshot,
 )
-from ottla.log.producers.producer_state import BatchMetadata, ProducerState
 
 
 def two_producers() -> list[ProducerState]:

@@ -8,9 +8,13 @@ import pytest
 from log_world import NOW_MS, PARTITION, new_batch
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.indexes.txn_index import AbortedTxn
-from ottla.log.producers.producer_state import NO_SEQUENCE, BatchMetadata, is_behind
-from ottla.log.producers.producer_state_manager import ProducerStateManager
+from ottla.log.indexes.index_file import AbortedTxn
+from ottla.log.producers.producer_state_manager import (
+    NO_SEQUENCE,
+    BatchMetadata,
+    ProducerStateManager,
+    is_behind,
+)
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch
 from ottla.testing import MemoryDisk
