@@ -23,9 +23,7 @@ from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.producers.producer_state_manager import NO_OFFSET
 from ottla.registry.tree import Set
 from ottla.replication import exchange
-from ottla.replication.follower_partition import FollowerPartition
-from ottla.replication.follower_session import FollowerSession
-from ottla.replication.leader_questions import LeaderQuestions
+from ottla.replication.follower_partition import FollowerPartition, FollowerSession, LeaderQuestions
 from ottla.replication.partition_leader import PartitionLeader
 from ottla.server import fetch_session
 from ottla.server.controller_orders import ControllerOrders

@@ -8,20 +8,176 @@ OUT_OF_RANGE   the leader does not have our end: ask it for its own end, and for
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import partial
+from typing import Final, NamedTuple, TypeVar, cast
+from uuid import UUID
 
-from ottla.errors import KafkaError
+from ottla.config.broker_config import BrokerConfig
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEntry
 from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.log_manager import LogManager
+from ottla.protocol.fetch import (
+    LAST_VERSION_WITH_NAMES,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from ottla.protocol.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from ottla.protocol.types import RecordsData
 from ottla.record.record_batch import CorruptRecordError
-from ottla.replication.follower_session import Wanted
-from ottla.replication.partition import Partition
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.replication.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Partition
+from ottla.replication.partition_leader import LeaderConnection
+from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+
+# The follower's side of a fetch session (KIP-227): only what has changed is named again.
+
+
+NO_SESSION: Final = 0
+FIRST_EPOCH: Final = 0
+MAX_EPOCH: Final = 2**31 - 1
+
+
+class Wanted(NamedTuple):
+    """From where a partition is to be fetched."""
+
+    topic_id: UUID
+    fetch_offset: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+class FollowerSession:
+    """What the leader knows that we want. Invariant: `known` is what it has in our session.
+
+    `names` has the topics of the partitions that were named, by id.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[TopicPartition, Wanted] = {}
+        self.names: dict[UUID, str] = {}
+        self._id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+
+    def reset(self) -> None:
+        """Have the next request close the session, if there is one, and begin another."""
+        self.known = {}
+        self.names = {}
+        self._epoch = FIRST_EPOCH
+
+    def fill(
+        self,
+        request: FetchRequest,
+        wanted: Mapping[TopicPartition, Wanted],
+        touched: Iterable[TopicPartition],
+        version: int,
+    ) -> None:
+        """Have the request ask for all that is wanted, by naming what is new in it.
+
+        Only what is `touched` may have changed since the request before. Where the request names
+        topics by id, an older topic of the same name is forgotten: by name, it is replaced.
+        """
+        request.session_id, request.session_epoch = self._id, self._epoch
+        known = self.known
+        looked_at = touched if known else wanted
+        changed = [tp for tp in looked_at if tp in wanted and known.get(tp) != wanted[tp]]
+        gone = {tp: known.pop(tp) for tp in looked_at if tp in known and tp not in wanted}
+        if version > LAST_VERSION_WITH_NAMES:
+            gone.update(
+                (tp, known[tp])
+                for tp in changed
+                if tp in known and known[tp].topic_id != wanted[tp].topic_id
+            )
+        known.update((tp, wanted[tp]) for tp in changed)
+        request.topics = _grouped(wanted, changed)
+        self.names.update((topic.topic_id, topic.topic) for topic in request.topics)
+        if self._epoch != FIRST_EPOCH:
+            request.forgotten_topics_data = _forgotten(gone)
+
+    def accept(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]]:
+        """What the leader answers, by partition; KafkaError where the session cannot go on.
+
+        A leader that names what it was not asked for, or was told to forget, would answer with
+        that at once, again and again.
+        """
+        if response.error_code:
+            if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self._id = NO_SESSION
+            raise KafkaError.of(response.error_code, f"fetch session {self._id}")
+        answered: list[tuple[TopicPartition, PartitionData]] = []
+        for topic in response.responses:
+            name = topic.topic or self.names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                topic_partition = TopicPartition(name, data.partition_index)
+                asked = self.known.get(topic_partition)
+                if asked is None or topic.topic_id not in (asked.topic_id, NO_UUID):
+                    raise KafkaError.of(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        f"fetch session {self._id} answers for partition {data.partition_index} "
+                        f"of topic {name or topic.topic_id}, which it was not asked for",
+                    )
+                answered.append((topic_partition, data))
+        self._id = response.session_id
+        if self._id == NO_SESSION:
+            self.reset()
+        else:
+            self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
+        return answered
+
+
+def _grouped(
+    wanted: Mapping[TopicPartition, Wanted], changed: list[TopicPartition]
+) -> list[FetchTopic]:
+    topics: dict[tuple[str, UUID], FetchTopic] = {}
+    for topic_partition in changed:
+        each = wanted[topic_partition]
+        key = topic_partition.topic, each.topic_id
+        topic = topics.get(key)
+        if topic is None:
+            topic = topics[key] = FetchTopic(topic=key[0], topic_id=each.topic_id, partitions=[])
+        topic.partitions.append(
+            FetchPartition(
+                partition=topic_partition.partition,
+                current_leader_epoch=each.leader_epoch,
+                fetch_offset=each.fetch_offset,
+                last_fetched_epoch=each.last_fetched_epoch,
+                log_start_offset=each.log_start_offset,
+                partition_max_bytes=each.max_bytes,
+            )
+        )
+    return list(topics.values())
+
+
+def _forgotten(gone: Mapping[TopicPartition, Wanted]) -> list[ForgottenTopic]:
+    topics: dict[tuple[str, UUID], ForgottenTopic] = {}
+    for (name, index), each in gone.items():
+        key = name, each.topic_id
+        topic = topics.get(key)
+        if topic is None:
+            topic = topics[key] = ForgottenTopic(topic=name, topic_id=each.topic_id, partitions=[])
+        topic.partitions.append(index)
+    return list(topics.values())
 
 
 class FollowerPhase(Enum):
@@ -201,3 +357,137 @@ class FollowerPartition:
 def is_damage(error: KafkaError) -> bool:
     """Whether it is what the leader sent that is wrong, and not our disk."""
     return isinstance(error, CorruptRecordError)
+
+
+# What a follower asks its leader before it can fetch: where epochs end, where the log does.
+
+
+FIRST_VERSION_WITH_REPLICA_ID: Final = 3
+FIRST_VERSION_WITH_EPOCHS: Final = 4
+
+T = TypeVar("T")
+Delay = Callable[[Iterable[FollowerPartition], str], object]
+
+
+class LeaderQuestions:
+    """Asks for several partitions in one request. Those that get an error are to `delay`."""
+
+    def __init__(
+        self, connection: LeaderConnection, config: BrokerConfig, broker_id: int, delay: Delay
+    ) -> None:
+        self._connection = connection
+        self._timeout_ms = config.replica_socket_timeout_ms
+        self._broker_id = broker_id
+        self._delay = delay
+
+    async def ask_epoch_ends(self, followers: Sequence[FollowerPartition]) -> None:
+        """Cut each log where the leader's epochs say; then, or after more questions, it fetches."""
+        asked = [follower for follower in followers if follower.last_epoch != NO_EPOCH]
+        await self._attempt_all(
+            (follower, follower.truncate_without_epochs)
+            for follower in followers
+            if follower.last_epoch == NO_EPOCH
+        )
+        if not asked:
+            return
+        request = OffsetForLeaderEpochRequest(replica_id=self._broker_id, topics=[])
+        for name, group in _by_topic(asked).items():
+            partitions = [
+                OffsetForLeaderPartition(
+                    partition=follower.topic_partition.partition,
+                    current_leader_epoch=follower.leader_epoch,
+                    leader_epoch=follower.last_epoch,
+                )
+                for follower in group
+            ]
+            request.topics.append(OffsetForLeaderTopic(topic=name, partitions=partitions))
+        version = self._connection.version_of(
+            OffsetForLeaderEpochRequest, FIRST_VERSION_WITH_REPLICA_ID
+        )
+        response = cast(
+            OffsetForLeaderEpochResponse,
+            await self._connection.send(request, version, self._timeout_ms),
+        )
+        by_name = {follower.topic_partition: follower for follower in asked}
+        steps: list[tuple[FollowerPartition, Callable[[], Awaitable[None]]]] = []
+        for topic in response.topics:
+            for end in topic.partitions:
+                follower_ = by_name.pop(TopicPartition(topic.topic, end.partition), None)
+                if follower_ is None or not follower_.is_current:
+                    continue
+                if end.error_code:
+                    self._delay([follower_], ErrorCode.of(end.error_code).name)
+                else:
+                    entry = EpochEntry(end.leader_epoch, end.end_offset)
+                    steps.append((follower_, partial(follower_.take_epoch_end, entry)))
+        await self._attempt_all(steps)
+        self._delay(by_name.values(), "the leader has not answered where its epoch ends")
+
+    async def ask_ends(self, followers: Sequence[FollowerPartition]) -> None:
+        """Cut off what is behind the leader's end; what is before its start, begins anew there."""
+        ahead = await self._list_offsets(followers, LATEST_TIMESTAMP)
+        cut = await self._attempt_all(
+            (follower, partial(follower.take_leader_end, offset)) for follower, offset in ahead
+        )
+        behind = [follower for (follower, _), done in zip(ahead, cut, strict=True) if done is False]
+        if behind:
+            await self._attempt_all(
+                (follower, partial(follower.take_leader_start, offset))
+                for follower, offset in await self._list_offsets(behind, EARLIEST_TIMESTAMP)
+            )
+
+    async def _attempt_all(
+        self, steps: Iterable[tuple[FollowerPartition, Callable[[], Awaitable[T]]]]
+    ) -> list[T | None]:
+        """Take a step with each, side by side: one write to disk serves all that are cut."""
+        return await asyncio.gather(*(self._attempt(follower, step) for follower, step in steps))
+
+    async def _attempt(
+        self, follower: FollowerPartition, step: Callable[[], Awaitable[T]]
+    ) -> T | None:
+        """Take a step with one follower; what goes wrong with it is no matter of the others."""
+        try:
+            return await step()
+        except KafkaError as error:
+            self._delay([follower], str(error))
+            return None
+
+    async def _list_offsets(
+        self, followers: Sequence[FollowerPartition], timestamp_ms: int
+    ) -> list[tuple[FollowerPartition, int]]:
+        request = ListOffsetsRequest(replica_id=self._broker_id, topics=[])
+        for name, group in _by_topic(followers).items():
+            partitions = [
+                ListOffsetsPartition(
+                    partition_index=follower.topic_partition.partition,
+                    current_leader_epoch=follower.leader_epoch,
+                    timestamp=timestamp_ms,
+                )
+                for follower in group
+            ]
+            request.topics.append(ListOffsetsTopic(name=name, partitions=partitions))
+        version = self._connection.version_of(ListOffsetsRequest, FIRST_VERSION_WITH_EPOCHS)
+        response = cast(
+            ListOffsetsResponse,
+            await self._connection.send(request, version, self._timeout_ms),
+        )
+        by_name = {follower.topic_partition: follower for follower in followers}
+        found: list[tuple[FollowerPartition, int]] = []
+        for topic in response.topics:
+            for line in topic.partitions:
+                follower = by_name.pop(TopicPartition(topic.name, line.partition_index), None)
+                if follower is None or not follower.is_current:
+                    continue
+                if line.error_code:
+                    self._delay([follower], ErrorCode.of(line.error_code).name)
+                else:
+                    found.append((follower, line.offset))
+        self._delay(by_name.values(), "the leader has not answered where its log ends")
+        return found
+
+
+def _by_topic(followers: Iterable[FollowerPartition]) -> dict[str, list[FollowerPartition]]:
+    topics: dict[str, list[FollowerPartition]] = {}
+    for follower in followers:
+        topics.setdefault(follower.topic_partition.topic, []).append(follower)
+    return topics

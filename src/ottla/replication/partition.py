@@ -15,7 +15,6 @@ from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log import Log, LogAppendInfo
 from ottla.log.log_validator import AppendOrigin, ValidBatch
 from ottla.log.producers.producer_state_manager import ProducerState, Verification
-from ottla.replication.cluster import Cluster
 from ottla.replication.exchange import (
     ACKS_ALL,
     CONSUMER_REPLICA_ID,
@@ -26,7 +25,7 @@ from ottla.replication.exchange import (
     IsolationLevel,
     OffsetResult,
 )
-from ottla.replication.partition_leader import PartitionLeader
+from ottla.replication.partition_leader import Cluster, PartitionLeader
 from ottla.runtime import Clock
 from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, PartitionState, TopicPartition
 

@@ -8,7 +8,7 @@ controller says which partitions this broker leads and which it follows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import partial
 
 from ottla.config.broker_config import BrokerConfig
@@ -18,33 +18,26 @@ from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.log.log_results import LogAppendInfo
 from ottla.log.log_validator import AppendOrigin, LargeBatchError, LargeBatches, Validated
-from ottla.replication.cluster import Cluster
-from ottla.replication.delayed_delete_records import DelayedDeleteRecords, DeleteResults
-from ottla.replication.delayed_fetch import (
-    DelayedFetch,
-    FetchResults,
-    is_satisfied,
-    unknown_to_consumer,
-)
-from ottla.replication.delayed_operations import DelayedOperations
-from ottla.replication.delayed_produce import AppendResults, DelayedProduce, Respond
 from ottla.replication.exchange import (
     ACKS_ALL,
     ACKS_NONE,
     CONSUMER_REPLICA_ID,
+    NO_REPLICA,
     UNKNOWN_OFFSET,
     DeleteRecordsResult,
     FetchParams,
     FetchPartition,
+    FetchPartitionResult,
     IsolationLevel,
     OffsetResult,
     PartitionAppendResult,
+    PartitionKey,
 )
-from ottla.replication.fetch_reads import FetchReads
-from ottla.replication.fetcher_manager import FetcherManager
+from ottla.replication.fetcher import FetcherManager
 from ottla.replication.partition import Partition
+from ottla.replication.partition_leader import Cluster, PartitionLeader
 from ottla.replication.replication_quota import ReplicationQuota
-from ottla.runtime import Runtime, Timer
+from ottla.runtime import DelayedOperation, DelayedOperationPurgatory, Runtime, Scheduler, Timer
 from ottla.structs import (
     EPOCH_DURING_DELETE,
     INTERNAL_TOPICS,
@@ -57,6 +50,416 @@ from ottla.structs import (
 )
 
 logger = logging.getLogger(__name__)
+
+
+# Everything that waits for a partition: produces, fetches of consumers and followers, deletions.
+#
+# What happens to a partition is noted, and whoever waits for it is served once a turn: after all
+# requests of the turn were handled, so that one answer to a long poll carries all that arrived, and
+# no handler runs inside another.
+
+
+Purgatory = DelayedOperationPurgatory[TopicPartition]
+
+
+class DelayedOperations:
+    """The purgatories of one replica manager, and what has happened since they were checked.
+
+    `followers` are the brokers that copy a partition to which something was appended; `committed`
+    are partitions whose high watermark has risen, or where waiting has come to its end otherwise.
+    Fetches of followers are watched by broker: each is of all partitions that it copies from here.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.produces = Purgatory("Produce", scheduler)
+        self.fetches = Purgatory("Fetch", scheduler)
+        self.follower_fetches = DelayedOperationPurgatory[int]("FollowerFetch", scheduler)
+        self.delete_records = Purgatory("DeleteRecords", scheduler)
+        # Dicts, for their order: the same world must run the same way again.
+        self.followers: dict[int, None] = {}
+        self.committed: dict[TopicPartition, None] = {}
+        self._scheduler = scheduler
+        self._is_scheduled = False
+
+    def note_progress(self, topic_partition: TopicPartition) -> None:
+        """A high watermark has risen outside of any request: serve whoever waits in a moment.
+
+        With every batch that a follower copies that happens, and hardly ever does anybody wait.
+        """
+        if topic_partition not in self.produces and topic_partition not in self.fetches:
+            return
+        self.committed[topic_partition] = None
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._scheduler.call_soon(self._complete_scheduled)
+
+    def _complete_scheduled(self) -> None:
+        self._is_scheduled = False
+        self.complete_noted()
+
+    def complete_noted(self) -> None:
+        """Serve what waits for the partitions that were noted since the last call."""
+        if self.committed:
+            committed, self.committed = self.committed, {}
+            for topic_partition in committed:
+                self.produces.check_and_complete(topic_partition)
+                self.fetches.check_and_complete(topic_partition)
+        if self.followers:
+            followers, self.followers = self.followers, {}
+            for broker_id in followers:
+                self.follower_fetches.check_and_complete(broker_id)
+
+    def check(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions have changed hands or are gone: tell everybody now."""
+        for topic_partition in partitions:
+            self.produces.check_and_complete(topic_partition)
+            self.fetches.check_and_complete(topic_partition)
+            self.delete_records.check_and_complete(topic_partition)
+        self.follower_fetches.check_all()
+
+    def complete_all(self) -> None:
+        """Answer everything that waits, with what there is."""
+        self.produces.complete_all()
+        self.fetches.complete_all()
+        self.follower_fetches.complete_all()
+        self.delete_records.complete_all()
+
+
+# A fetch that waits for data: the long poll of consumers and followers.
+
+
+FetchResults = dict[PartitionKey, FetchPartitionResult]
+
+
+def unknown_to_consumer(params: FetchParams, results: FetchResults) -> Set[PartitionKey]:
+    """The partitions that do not exist; their errors wait with the rest of a consumer's fetch.
+
+    A consumer that goes on asking for a deleted topic would else never wait (Kafka's rule). A
+    follower is told at once: it leaves the partition out for a while.
+    """
+    if params.is_from_follower:
+        return frozenset()
+    return {
+        key
+        for key, result in results.items()
+        if result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
+
+
+def is_satisfied(params: FetchParams, results: FetchResults, unknown: Set[PartitionKey]) -> bool:
+    """Whether an answer need not wait: enough bytes, or news that the reader must hear of.
+
+    What was `unknown` when the wait began is no news.
+    """
+    size = 0
+    for key, result in results.items():
+        if result.is_urgent and key not in unknown:
+            return True
+        size += result.size_in_bytes
+    return size >= params.min_bytes
+
+
+class DelayedFetch(DelayedOperation):
+    """Completes when `min_bytes` can be read, a partition has an error, or the time is over."""
+
+    def __init__(
+        self,
+        params: FetchParams,
+        read: Callable[[], FetchResults],
+        respond: Callable[[FetchResults], object],
+        unknown: Set[PartitionKey],
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self.params = params
+        self.unknown = unknown
+        self.read = read
+        self.respond = respond
+        self.results: FetchResults | None = None
+
+    def try_complete(self) -> bool:
+        results = self.read()
+        if not is_satisfied(self.params, results, self.unknown):
+            return False
+        self.results = results
+        return self.force_complete()
+
+    def end_early(self) -> None:
+        """A fetch may be answered with less than `min_bytes` at any time."""
+        self.force_complete()
+
+    def on_complete(self) -> None:
+        self.respond(self.read() if self.results is None else self.results)
+
+
+# A deletion of records that waits until every live replica has moved its log start up.
+
+
+DeleteResults = dict[TopicPartition, DeleteRecordsResult]
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """Completes when the low watermark of each partition has come up to what was asked for.
+
+    `wanted` holds the offsets of the partitions that are waited for, `results` the other answers.
+    """
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        wanted: dict[TopicPartition, int],
+        results: DeleteResults,
+        low_watermark: Callable[[TopicPartition], int],
+        respond: Callable[[DeleteResults], object],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self.wanted = wanted
+        self.results = results
+        self.low_watermark = low_watermark
+        self.respond = respond
+
+    def try_complete(self) -> bool:
+        for topic_partition, offset in list(self.wanted.items()):
+            try:
+                low_watermark = self.low_watermark(topic_partition)
+            except KafkaError as error:
+                result = DeleteRecordsResult(UNKNOWN_OFFSET, error.error)
+            else:
+                if low_watermark < offset:
+                    continue
+                result = DeleteRecordsResult(low_watermark, ErrorCode.NONE)
+            del self.wanted[topic_partition]
+            self.results[topic_partition] = result
+        return not self.wanted and self.force_complete()
+
+    def on_complete(self) -> None:
+        for topic_partition in self.wanted:
+            timed_out = DeleteRecordsResult(UNKNOWN_OFFSET, ErrorCode.REQUEST_TIMED_OUT)
+            self.results[topic_partition] = timed_out
+        self.respond(self.results)
+
+
+# A produce whose acknowledgement waits: for the in-sync replicas, or for the disk.
+#
+# acks=all waits until every in-sync replica has the batches. flush.messages makes any
+# acknowledgement wait for the flush that its batch has asked for; one flush serves all that came
+# before it.
+
+
+AppendResults = dict[TopicPartition, PartitionAppendResult]
+Respond = Callable[[AppendResults], object]
+
+
+class DelayedProduce(DelayedOperation):
+    """Completes when `is_pending` holds for none of the results, or when the time is over.
+
+    `is_pending` turns a result into an error where the wait has become futile. It is not asked
+    again about a partition that is done with.
+    """
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        results: AppendResults,
+        is_pending: Callable[[TopicPartition, PartitionAppendResult], bool],
+        respond: Respond,
+    ) -> None:
+        super().__init__(timeout_ms)
+        self.results = results
+        self.is_pending = is_pending
+        self._pending = list(results)
+        self.respond = respond
+
+    def try_complete(self) -> bool:
+        pending, results = self._pending, self.results
+        while pending:
+            if self.is_pending(pending[-1], results[pending[-1]]):
+                return False
+            pending.pop()
+        return self.force_complete()
+
+    def on_complete(self) -> None:
+        """Answer. What time has cut off stays appended, but nobody may be told that it is safe."""
+        for topic_partition in self._pending:
+            result = self.results[topic_partition]
+            if self.is_pending(topic_partition, result):
+                result.error = ErrorCode.REQUEST_TIMED_OUT
+        self.respond(self.results)
+
+
+# Which replica a consumer is to read from (KIP-392): the leader, or one in its own rack.
+
+
+def replica_in_rack(
+    leading: PartitionLeader, rack: str, fetch_offset: int, brokers: Mapping[int, Node]
+) -> int:
+    """The follower in a consumer's rack that has come furthest; -1 if the leader is as near.
+
+    Only one in sync that has the wanted offset will do: its readers would fall behind with another.
+    """
+    leader = brokers.get(leading.broker_id)
+    if not rack or (leader is not None and leader.rack == rack):
+        return NO_REPLICA
+    near = [
+        replica
+        for replica in leading.followers.values()
+        if replica.broker_id in leading.in_sync.committed
+        and replica.broker_id in brokers
+        and brokers[replica.broker_id].rack == rack
+        and replica.log_start_offset <= fetch_offset <= replica.log_end_offset
+    ]
+    if not near:
+        return NO_REPLICA
+    best = max(near, key=lambda each: (each.log_end_offset, each.last_caught_up_ms))
+    return best.broker_id
+
+
+# Reading for fetches: within the limits of a request, for consumers and for followers.
+
+
+class FetchReads:
+    """Decides how much of each partition a reader gets, and who should read elsewhere (KIP-392).
+
+    A follower with a fetch session asks for all its partitions with each fetch; only those are read
+    that have something new for it, or of which it asks something new.
+    """
+
+    def __init__(
+        self,
+        partitions: Mapping[TopicPartition, Partition],
+        why_missing: Callable[[TopicPartition], ErrorCode],
+        quota: ReplicationQuota,
+        is_rack_aware: bool,
+    ) -> None:
+        self.partitions = partitions
+        self.why_missing = why_missing
+        self.quota = quota
+        self.is_rack_aware = is_rack_aware
+        self.cluster: Cluster | None = None
+
+    def read(self, params: FetchParams, requests: Iterable[FetchPartition]) -> FetchResults:
+        """Read each partition in the order asked for, within the limits of the request.
+
+        The first partition with data gives at least one whole batch, whatever its size (KIP-74).
+        A follower's partition without news has no result.
+        """
+        if params.is_from_follower:
+            requests = self._with_news(params.replica_id, requests)
+        results: FetchResults = {}
+        left = params.max_bytes
+        for request in requests:
+            partition = self.partitions.get(request.topic_partition)
+            if partition is not None:
+                max_bytes = min(request.max_bytes, left)
+                is_first = left == params.max_bytes
+                result = self._read(request, partition, params, max_bytes, is_first)
+                left = max(0, left - result.size_in_bytes)
+            else:
+                result = FetchPartitionResult(self.why_missing(request.topic_partition))
+            results[request.key] = result
+        return results
+
+    def _with_news(
+        self, replica_id: int, requests: Iterable[FetchPartition]
+    ) -> list[FetchPartition]:
+        """Those that a follower has to hear of; the others sleep from now on."""
+        found = []
+        for request in requests:
+            partition = self.partitions.get(request.topic_partition)
+            if partition is None or not self._sleeps(replica_id, request, partition):
+                found.append(request)
+        return found
+
+    def _sleeps(self, replica_id: int, request: FetchPartition, partition: Partition) -> bool:
+        """Whether there is no news; then it is not looked at before there is some."""
+        if partition.has_news_for(request):
+            return False
+        if request.session is not None:
+            request.session.awake.pop(request.key, None)
+            partition.sleepers[replica_id] = request
+        return True
+
+    def _read(
+        self,
+        request: FetchPartition,
+        partition: Partition,
+        params: FetchParams,
+        max_bytes: int,
+        is_first: bool,
+    ) -> FetchPartitionResult:
+        try:
+            if params.is_from_follower:
+                if self._is_held_up(partition, params.replica_id):
+                    max_bytes, is_first = 0, False
+            elif self.is_rack_aware and params.client_rack:
+                replica = self._nearest(request, partition, params)
+                if replica != NO_REPLICA:
+                    return FetchPartitionResult(
+                        ErrorCode.NONE,
+                        partition.high_watermark,
+                        partition.last_stable_offset,
+                        partition.log.log_start_offset,
+                        preferred_read_replica=replica,
+                    )
+            return partition.read_records(request, params, max_bytes, is_first)
+        except KafkaError as error:
+            return FetchPartitionResult(error.error)
+
+    def note_follower(
+        self,
+        params: FetchParams,
+        requests: Collection[FetchPartition],
+        results: FetchResults,
+        delayed: DelayedOperations,
+    ) -> None:
+        """Note the offsets that the follower fetches from, wherever it could be served."""
+        for request in requests:
+            result = results.get(request.key)
+            if result is None or result.is_urgent:
+                continue
+            partition = self.partitions[request.topic_partition]
+            try:
+                rises, moves = partition.on_follower_fetch(request, params)
+            except KafkaError as error:
+                results[request.key] = FetchPartitionResult(error.error)
+                continue
+            request.noted_by = partition.leading
+            if rises:
+                partition.wake_followers()
+                delayed.committed[request.topic_partition] = None
+                result.high_watermark = partition.high_watermark
+            if moves:
+                delayed.delete_records.check_and_complete(request.topic_partition)
+            self._sleeps(params.replica_id, request, partition)
+
+    def note_sent(self, requests: Iterable[FetchPartition], results: FetchResults) -> None:
+        """Count what is sent to a follower against the leader's rate of replication."""
+        for request in requests:
+            result = results.get(request.key)
+            if result is None or not result.size_in_bytes:
+                continue
+            partition = self.partitions.get(request.topic_partition)
+            if partition is not None and self._counts(partition):
+                self.quota.record(result.size_in_bytes)
+
+    def _is_held_up(self, partition: Partition, replica_id: int) -> bool:
+        """Whether a follower has to wait, because the leader's rate of replication is used up."""
+        return (
+            self.quota.is_exceeded
+            and self._counts(partition)
+            and partition.leading is not None
+            and replica_id not in partition.leading.in_sync.committed
+        )
+
+    def _counts(self, partition: Partition) -> bool:
+        throttled = partition.log.config.leader_replication_throttled_replicas
+        return self.quota.applies(throttled, partition.topic_partition.partition)
+
+    def _nearest(self, request: FetchPartition, partition: Partition, params: FetchParams) -> int:
+        if partition.leading is None or self.cluster is None:
+            return NO_REPLICA
+        partition.check_known_epoch(request.current_leader_epoch)
+        brokers = self.cluster.live_brokers()
+        return replica_in_rack(partition.leading, params.client_rack, request.fetch_offset, brokers)
 
 
 class ReplicaManager:

@@ -29,7 +29,7 @@ from ottla.protocol.topics import (
     CreateTopicsResponse,
 )
 from ottla.registry.tree import Registry
-from ottla.replication.cluster import Cluster
+from ottla.replication.partition_leader import Cluster
 from ottla.runtime import Runtime
 from ottla.server.apis import ApiFamily
 from ottla.server.broker_connections import BrokerConnections

@@ -24,7 +24,6 @@ from ottla.errors import ErrorCode
 from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchRequest
 from ottla.protocol.fetch import FetchPartition as RequestedPartition
 from ottla.protocol.fetch import FetchTopic as RequestedTopic
-from ottla.replication.delayed_fetch import FetchResults
 from ottla.replication.exchange import (
     CONSUMER_REPLICA_ID,
     UNKNOWN_OFFSET,
@@ -34,6 +33,7 @@ from ottla.replication.exchange import (
     PartitionKey,
     partition_key,
 )
+from ottla.replication.replica_manager import FetchResults
 from ottla.runtime import Runtime
 from ottla.structs import NO_UUID, TopicPartition
 

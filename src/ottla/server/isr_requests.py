@@ -19,7 +19,7 @@ from ottla.protocol.controller_requests import (
     BrokerState,
 )
 from ottla.protocol.message import Response
-from ottla.replication.isr_channel import OnIsrChanged
+from ottla.replication.partition_leader import OnIsrChanged
 from ottla.runtime import Runtime
 from ottla.server.controller_channel import ControllerChannel
 from ottla.structs import NO_EPOCH, LeaderAndIsr, TopicPartition

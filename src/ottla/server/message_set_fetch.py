@@ -14,9 +14,8 @@ from typing import Final
 
 from ottla.errors import ErrorCode
 from ottla.record.conversion import Converted, down_convert, needs_down_conversion
-from ottla.replication.delayed_fetch import DelayedFetch, FetchResults
 from ottla.replication.exchange import FetchParams, FetchPartition
-from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_manager import DelayedFetch, FetchResults, ReplicaManager
 from ottla.runtime import FileRegion
 from ottla.structs import TopicPartition
 

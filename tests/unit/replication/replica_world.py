@@ -17,7 +17,6 @@ from ottla.log.log_manager import LogManager
 from ottla.protocol.message import decode, encode
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import batches
-from ottla.replication.cluster import Cluster
 from ottla.replication.exchange import (
     ACKS_ALL,
     CONSUMER_REPLICA_ID,
@@ -25,6 +24,7 @@ from ottla.replication.exchange import (
     FetchPartition,
     IsolationLevel,
 )
+from ottla.replication.partition_leader import Cluster
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import FileRegion
 from ottla.server.fetch_session import FetchSessionCache

@@ -14,7 +14,7 @@ from ottla.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
-from ottla.replication.follower_session import FollowerSession, Wanted
+from ottla.replication.follower_partition import FollowerSession, Wanted
 from ottla.structs import TopicPartition
 
 ID, NEW_ID = UUID(int=1), UUID(int=2)

@@ -13,7 +13,7 @@ from ottla.protocol.offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from ottla.replication.leader_questions import LeaderQuestions
+from ottla.replication.follower_partition import LeaderQuestions
 from ottla.structs import NO_EPOCH, TopicPartition
 
 T0 = TopicPartition("t", 0)

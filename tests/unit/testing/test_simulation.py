@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.registry.tree import NoNodeError, SessionState
-from ottla.replication.delayed_fetch import DelayedFetch
+from ottla.replication.replica_manager import DelayedFetch
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
 from ottla.testing.simulation.copier import Copier

@@ -31,7 +31,6 @@ from ottla.protocol.fetch import (
 )
 from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.compression import CompressionType
-from ottla.replication.delayed_fetch import FetchResults
 from ottla.replication.exchange import (
     CONSUMER_REPLICA_ID,
     FetchParams,
@@ -39,7 +38,7 @@ from ottla.replication.exchange import (
     FetchPartitionResult,
     IsolationLevel,
 )
-from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_manager import FetchResults, ReplicaManager
 from ottla.server.apis import Handler
 from ottla.server.fetch_session import (
     FetchContext,

@@ -27,14 +27,13 @@ from ottla.protocol.produce import (
 )
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import BATCH_OVERHEAD, LOG_OVERHEAD, MAGIC, MAGIC_POSITION
-from ottla.replication.delayed_produce import AppendResults
 from ottla.replication.exchange import (
     ACKS_ALL,
     ACKS_LEADER,
     ACKS_NONE,
     PartitionAppendResult,
 )
-from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_manager import AppendResults, ReplicaManager
 from ottla.server.apis import Handler
 from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.server.metadata_cache import CurrentLeaders

@@ -17,9 +17,8 @@ from ottla.errors import ErrorCode
 from ottla.network.connection import RequestContext
 from ottla.protocol.produce import ProduceRequest
 from ottla.record.record_batch import TRANSACTIONAL_FLAG
-from ottla.replication.delayed_produce import AppendResults
 from ottla.replication.exchange import PartitionAppendResult
-from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_manager import AppendResults, ReplicaManager
 from ottla.structs import TopicPartition
 
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
