@@ -16,7 +16,7 @@ from ottla.controller.fenced_registry import FencedRegistry
 from ottla.controller.stored_states import StoredStates
 from ottla.coordinator.group import offset_commits
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.transaction.marker_channel import TxnMarker
+from ottla.coordinator.transaction.marker_sender import TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.errors import ErrorCode
 from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower

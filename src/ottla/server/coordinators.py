@@ -9,8 +9,11 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConfigOfGroup
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.offsets import RegistryOffsets
-from ottla.coordinator.transaction.marker_channel import MarkerChannel
-from ottla.coordinator.transaction.marker_writer import APPEND_TIMEOUT_MS, MarkerWriter
+from ottla.coordinator.transaction.marker_sender import (
+    APPEND_TIMEOUT_MS,
+    MarkerChannel,
+    MarkerWriter,
+)
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_verifier import (

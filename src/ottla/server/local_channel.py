@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from ottla.controller.broker_channel import OnAnswer
-from ottla.coordinator.transaction.marker_channel import OnWritten, TxnMarker
-from ottla.coordinator.transaction.marker_writer import MarkerWriter
+from ottla.coordinator.transaction.marker_sender import MarkerWriter, OnWritten, TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import (
     TransactionCoordinator,
     TxnProducer,

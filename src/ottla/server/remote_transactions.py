@@ -7,8 +7,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from ottla.coordinator.transaction.marker_channel import OnWritten, TxnMarker
-from ottla.coordinator.transaction.marker_writer import MarkerWriter
+from ottla.coordinator.transaction.marker_sender import MarkerWriter, OnWritten, TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import (
     TransactionCoordinator,
     TxnProducer,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.coordinator.group.group import GroupState
-from ottla.coordinator.group.sessions import NEW_MEMBER_JOIN_TIMEOUT_MS
+from ottla.coordinator.group.rebalancer import NEW_MEMBER_JOIN_TIMEOUT_MS
 from ottla.errors import ErrorCode
 
 PARTITIONS = range(6)

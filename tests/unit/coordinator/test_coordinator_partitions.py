@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordinator.coordinator_partitions import CoordinatorPartitions
+from ottla.coordinator.coordinator_log import CoordinatorPartitions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.testing import mock_runtime
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordinator.transaction.marker_channel import TxnMarker
+from ottla.coordinator.transaction.marker_sender import TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
 from ottla.protocol.transactions import (

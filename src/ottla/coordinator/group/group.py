@@ -14,27 +14,177 @@ only place that changes the state.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
-from ottla.coordinator.group.group_type import Group, GroupType
-from ottla.coordinator.group.member import (
-    JoinCallback,
-    MemberMetadata,
-    SupportedProtocol,
-    SyncCallback,
-)
-from ottla.coordinator.group.offsets import OffsetAndMetadata
-from ottla.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from ottla.errors import ErrorCode
+from ottla.coordinator.group.offsets import GroupOffsets, OffsetAndMetadata
+from ottla.errors import ErrorCode, ProtocolError
 from ottla.protocol.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
-from ottla.protocol.message import encode_versioned
-from ottla.protocol.offsets_topic import GroupMetadataKey
+from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.protocol.offsets_topic import ConsumerProtocolSubscription, GroupMetadataKey
 from ottla.runtime import Timer
 from ottla.structs import TopicPartition
+
+# What the groups of both protocols have in common: an id, offsets, and an end.
+
+
+class GroupType(Enum):
+    """The protocols that members of groups speak, as ListGroups names them (KIP-848)."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+class Group(ABC):
+    """A group of either protocol, which keeps committed offsets.
+
+    `subscribed_topics` are those that some member reads, None where that cannot be told.
+    """
+
+    type: ClassVar[GroupType]
+    protocol_type: str | None
+    subscribed_topics: frozenset[str] | None
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.offsets = GroupOffsets()
+
+    @property
+    @abstractmethod
+    def state_name(self) -> str:
+        """The state under Kafka's name."""
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether the group has no members, so that it may be deleted or change its protocol."""
+
+    @property
+    @abstractmethod
+    def is_unused(self) -> bool:
+        """Whether nothing would be lost if the group were forgotten."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody is in the group, or about to be, and it keeps no offsets."""
+        return self.is_empty and not len(self.offsets) and not self.offsets.has_pending
+
+    @abstractmethod
+    def tombstone_keys(self) -> list[bytes]:
+        """The keys of the group's records, those of its offsets left out."""
+
+    @abstractmethod
+    def die(self, now_ms: int) -> None:
+        """The group is forgotten."""
+
+    @abstractmethod
+    def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+        """Partitions whose offset nobody needs any more (KIP-211)."""
+
+
+# Which topics a member reads, as far as its subscription can be read.
+
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """The topics of a consumer's subscription; None if the bytes are of another kind.
+
+    The coordinator hands subscriptions from member to member unread. Only the expiry of offsets
+    wants to know the topics (KIP-211), so bytes that cannot be read are no error.
+    """
+    try:
+        return frozenset(decode_versioned(ConsumerProtocolSubscription, metadata).topics)
+    except ProtocolError:
+        return None
+
+
+# One member of a classic group, as its coordinator knows it.
+
+
+UNKNOWN_MEMBER_ID = ""
+
+JoinCallback = Callable[[JoinGroupResponse], object]
+SyncCallback = Callable[[SyncGroupResponse], object]
+
+
+class ClientContext(NamedTuple):
+    """Who sends a request, and in which version of the API."""
+
+    client_id: str
+    client_host: str
+    api_version: int
+
+
+class SupportedProtocol(NamedTuple):
+    """A way to assign partitions that a member offers, with the subscription it would use."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class MemberMetadata:
+    """A member and its open requests: at most one JoinGroup and one SyncGroup wait for an answer.
+
+    Protocols stand in the member's order of preference. A member with a `group_instance_id` is
+    static (KIP-345): it keeps its place while it restarts, under a new member id.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Sequence[SupportedProtocol]
+    assignment: bytes = b""
+    is_new: bool = False
+    awaiting_join: JoinCallback | None = None
+    awaiting_sync: SyncCallback | None = None
+    session_deadline_ms: int = 0
+    session_timer: Timer | None = field(default=None, repr=False)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the member keeps its place over a restart."""
+        return self.group_instance_id is not None
+
+    @property
+    def is_kept_alive(self) -> bool:
+        """Whether silence is excused: the member waits for us, so it cannot send heartbeats.
+
+        A new member is not excused. It has no member id yet, and if its client gave up and tried
+        again we would collect members that nobody will ever speak for.
+        """
+        waits = self.awaiting_join is not None or self.awaiting_sync is not None
+        return waits and not self.is_new
+
+    def metadata(self, protocol: str) -> bytes:
+        """The subscription that the member sent for a protocol; it must have offered it."""
+        for offered in self.protocols:
+            if offered.name == protocol:
+                return offered.metadata
+        raise AssertionError(f"member {self.member_id} does not offer protocol {protocol}")
+
+    def matches(self, protocols: Sequence[SupportedProtocol]) -> bool:
+        """Whether a new JoinGroup offers exactly what the member offered before."""
+        return list(self.protocols) == list(protocols)
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """The candidate that the member likes best; it must offer one of them."""
+        for offered in self.protocols:
+            if offered.name in candidates:
+                return offered.name
+        raise AssertionError(f"member {self.member_id} offers none of {sorted(candidates)}")
+
 
 MEMBER_ID_NAME_LENGTH: Final = 255
 
@@ -360,3 +510,37 @@ def group_key(group_id: str) -> bytes:
 
 def _commit_time(value: OffsetAndMetadata) -> int:
     return value.commit_timestamp_ms
+
+
+# What a coordinator checks of every request before it looks at the group's state.
+
+
+# Names are kept in records as strings with an int16 length; flexible requests could carry longer.
+MAX_NAME_BYTES: Final = 32767
+
+
+def is_too_long(name: str | None) -> bool:
+    """Whether a name has no room in the records of the offsets topic."""
+    return name is not None and len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
+
+
+def is_valid_group_id(group_id: str, *, may_be_empty: bool) -> bool:
+    """Groups without a name have no members, but old clients keep offsets under the empty name."""
+    return bool(group_id or may_be_empty) and not is_too_long(group_id)
+
+
+def check_member(group: GroupMetadata, member_id: str, group_instance_id: str | None) -> ErrorCode:
+    """Whether the sender is the member that it says it is.
+
+    A static member must be the one that last joined under its instance id: an older one with the
+    same instance id is fenced for good (KIP-345).
+    """
+    if group_instance_id is not None:
+        current_member_id = group.static_members.get(group_instance_id)
+        if current_member_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if current_member_id != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    if member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE

@@ -11,22 +11,284 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from ottla.coordinator.coordinator_log import CoordinatorLog
-from ottla.coordinator.coordinator_partitions import CoordinatorPartitions
-from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.consumer.pending_writes import Records
-from ottla.coordinator.group.group import GroupMetadata, group_key
-from ottla.coordinator.group.group_records import group_value, offset_key, offset_value
-from ottla.coordinator.group.group_type import Group
+from ottla.coordinator.coordinator_log import CoordinatorLog, CoordinatorPartitions, StepwiseLoader
+from ottla.coordinator.group.consumer.consumer_group import (
+    ConsumerGroup,
+    Records,
+    StoredConsumerGroup,
+)
+from ottla.coordinator.group.group import (
+    Group,
+    GroupMetadata,
+    GroupState,
+    MemberMetadata,
+    SupportedProtocol,
+    group_key,
+)
 from ottla.coordinator.group.offsets import OffsetAndMetadata
-from ottla.coordinator.group.partition_loader import PartitionLoader
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.protocol.offsets_topic import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_key,
+)
+from ottla.protocol.offsets_topic import MemberMetadata as StoredMember
 from ottla.record.batch_builder import BatchBuilder
+from ottla.record.record_batch import Record, RecordBatch
 from ottla.runtime import Runtime
 from ottla.structs import OFFSETS_TOPIC, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+
+# Groups and offsets as records of `__consumer_offsets`, with Kafka's keys and values.
+#
+# Values are written as Kafka 2.3 to 3.9 do: version 3 for groups and for offsets, version 1 for the
+# offset of a client that set its own retention time. A record without a value deletes its key.
+
+
+OFFSET_KEY_VERSION: Final = 1
+OFFSET_VALUE_VERSION: Final = 3
+OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
+GROUP_VALUE_VERSION: Final = 3
+
+
+def offset_key(group_id: str, partition: TopicPartition) -> bytes:
+    """The key of a committed offset."""
+    key = OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
+    return encode_versioned(key, OFFSET_KEY_VERSION)
+
+
+def offset_value(value: OffsetAndMetadata) -> bytes:
+    """A committed offset; the version with an expiry time has no room for the leader epoch."""
+    stored = OffsetCommitValue(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp=value.commit_timestamp_ms,
+    )
+    if value.expire_timestamp_ms is None:
+        return encode_versioned(stored, OFFSET_VALUE_VERSION)
+    stored.expire_timestamp = value.expire_timestamp_ms
+    return encode_versioned(stored, OFFSET_VALUE_WITH_EXPIRY_VERSION)
+
+
+def read_offset_value(data: bytes) -> OffsetAndMetadata:
+    """A committed offset of any version."""
+    stored = decode_versioned(OffsetCommitValue, data)
+    return OffsetAndMetadata(
+        offset=stored.offset,
+        leader_epoch=stored.leader_epoch,
+        metadata=stored.metadata,
+        commit_timestamp_ms=stored.commit_timestamp,
+        expire_timestamp_ms=stored.expire_timestamp if stored.expire_timestamp >= 0 else None,
+    )
+
+
+def group_value(group: GroupMetadata, assignment: Mapping[str, bytes]) -> bytes:
+    """The present generation of a group, with the assignment that it is about to get."""
+    timestamp_ms = group.state_timestamp_ms
+    stored = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=group.protocol_name,
+        leader=group.leader_id,
+        current_state_timestamp=-1 if timestamp_ms is None else timestamp_ms,
+        members=[
+            _stored_member(group, member, assignment.get(member.member_id, b""))
+            for member in group.members.values()
+        ],
+    )
+    return encode_versioned(stored, GROUP_VALUE_VERSION)
+
+
+def _stored_member(group: GroupMetadata, member: MemberMetadata, assignment: bytes) -> StoredMember:
+    assert group.protocol_name is not None, "a group with members has a protocol"
+    return StoredMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        session_timeout=member.session_timeout_ms,
+        subscription=member.metadata(group.protocol_name),
+        assignment=assignment,
+    )
+
+
+def read_group_value(group_id: str, data: bytes, now_ms: int) -> GroupMetadata:
+    """The group as its last generation left it: Stable with its members, or Empty."""
+    stored = decode_versioned(GroupMetadataValue, data)
+    _check_members(stored)
+    group = GroupMetadata(group_id, now_ms)
+    group.protocol_type = stored.protocol_type or None
+    for member in stored.members:
+        group.add(_loaded_member(stored, member))
+    group.generation_id = stored.generation
+    group.protocol_name = stored.protocol
+    group.leader_id = stored.leader if stored.leader in group.members else group.leader_id
+    group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+    timestamp_ms = stored.current_state_timestamp
+    group.state_timestamp_ms = timestamp_ms if timestamp_ms >= 0 else None
+    group.subscribed_topics = group.compute_subscribed_topics()
+    return group
+
+
+def _check_members(stored: GroupMetadataValue) -> None:
+    """Refuse what no coordinator writes, before the group's own checks take it for our bug."""
+    ids = [member.member_id for member in stored.members]
+    instances = [
+        member.group_instance_id
+        for member in stored.members
+        if member.group_instance_id is not None
+    ]
+    if len(set(ids)) < len(ids) or len(set(instances)) < len(instances):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a member stands in the group twice")
+    if ids and not (stored.protocol_type and stored.protocol is not None):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the group has members and no protocol")
+
+
+def _loaded_member(stored: GroupMetadataValue, member: StoredMember) -> MemberMetadata:
+    timeout_ms = member.rebalance_timeout
+    return MemberMetadata(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else member.session_timeout,
+        session_timeout_ms=member.session_timeout,
+        protocol_type=stored.protocol_type,
+        protocols=[SupportedProtocol(stored.protocol or "", member.subscription)],
+        assignment=member.assignment,
+    )
+
+
+# Reads a partition of the offsets topic back into groups and offsets.
+
+
+COMMIT_MARKER: Final = 1
+
+
+class PartitionLoader(StepwiseLoader):
+    """Collects the last value of each key.
+
+    A record that cannot be read is logged and left out: the other groups of the partition must not
+    suffer from it. Offsets of a transaction count once its commit marker has been read, at the
+    place where they were written, so that a later plain commit stays.
+    """
+
+    def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
+        super().__init__(partition, source)
+        self._groups: dict[str, bytes] = {}
+        self._consumer_groups: dict[str, StoredConsumerGroup] = {}
+        self._offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        # Where the record was that said it; of a deletion as well.
+        self._places: dict[tuple[str, TopicPartition], int] = {}
+        self._open_transactions: dict[int, list[Record]] = {}
+
+    def groups(self, now_ms: int) -> Iterator[Group]:
+        """The groups of the partition, with their offsets."""
+        waiting = self._waiting()
+        consumers = [name for name, stored in self._consumer_groups.items() if stored.exists]
+        for group_id in dict.fromkeys((*self._groups, *consumers, *self._offsets, *waiting)):
+            group = self._group(group_id, now_ms)
+            group.offsets.load(self._offsets.get(group_id, {}))
+            for producer_id, offsets in waiting.get(group_id, {}).items():
+                group.offsets.prepare_in_transaction(producer_id, offsets)
+            yield group
+
+    def _waiting(self) -> dict[str, dict[int, dict[TopicPartition, OffsetAndMetadata]]]:
+        """By group and producer, the offsets in transactions that have no end yet."""
+        found: dict[str, dict[int, dict[TopicPartition, OffsetAndMetadata]]] = {}
+        for producer_id, records in self._open_transactions.items():
+            inner = PartitionLoader(self.partition, iter(()))
+            inner._apply(records)
+            for group_id, offsets in inner._offsets.items():
+                found.setdefault(group_id, {})[producer_id] = offsets
+        return found
+
+    def _group(self, group_id: str, now_ms: int) -> Group:
+        data = self._groups.get(group_id)
+        stored = self._consumer_groups.get(group_id)
+        try:
+            if stored is not None and stored.exists:
+                return stored.restore(group_id)
+            if data is None:
+                return GroupMetadata(group_id, now_ms)
+            return read_group_value(group_id, data, now_ms)
+        except KafkaError as error:
+            logger.error("Group %s cannot be read back: %s", group_id, error)
+            return GroupMetadata(group_id, now_ms)
+
+    def read_batch(self, batch: RecordBatch) -> None:
+        try:
+            batch.verify()
+            records = list(batch.records())
+        except KafkaError as error:
+            logger.error("%r of offsets partition %d is lost: %s", batch, self.partition, error)
+            return
+        self.record_count += max(1, len(records))
+        if batch.is_control:
+            self._end_transaction(batch.producer_id, records)
+        elif batch.is_transactional:
+            self._open_transactions.setdefault(batch.producer_id, []).extend(records)
+        else:
+            self._apply(records)
+
+    def _end_transaction(self, producer_id: int, markers: Iterable[Record]) -> None:
+        """A control record's key is an int16 version and an int16 type."""
+        records = self._open_transactions.pop(producer_id, [])
+        for marker in markers:
+            if marker.key is not None and marker.key[2:4] == COMMIT_MARKER.to_bytes(2, "big"):
+                self._apply(records)
+
+    def _apply(self, records: Iterable[Record]) -> None:
+        for record in records:
+            try:
+                self._apply_record(record)
+            except KafkaError as error:
+                logger.error(
+                    "Record %d of offsets partition %d is left out: %s",
+                    record.offset,
+                    self.partition,
+                    error,
+                )
+
+    def _apply_record(self, record: Record) -> None:
+        key = decode_key(record.key or b"")
+        if key is None:
+            # Kafka keeps groups of other kinds in the same topic.
+            logger.debug("Record %d has a key of another kind", record.offset)
+        elif isinstance(key, GroupMetadataKey):
+            self._apply_group(key.group, record.value)
+        elif not isinstance(key, OffsetCommitKey):
+            stored = self._consumer_groups.setdefault(key.group, StoredConsumerGroup())
+            stored.apply(key, record.value)
+        else:
+            partition = TopicPartition(key.topic, key.partition)
+            if self._places.get((key.group, partition), -1) <= record.offset:
+                self._places[key.group, partition] = record.offset
+                self._apply_offset(key.group, partition, record.value)
+
+    def _apply_group(self, group_id: str, value: bytes | None) -> None:
+        if value is None:
+            self._groups.pop(group_id, None)
+        else:
+            self._groups[group_id] = value
+
+    def _apply_offset(self, group_id: str, partition: TopicPartition, value: bytes | None) -> None:
+        offsets = self._offsets.setdefault(group_id, {})
+        if value is None:
+            offsets.pop(partition, None)
+        else:
+            offsets[partition] = read_offset_value(value)
+        if not offsets:
+            del self._offsets[group_id]
+
 
 OnStored = Callable[[ErrorCode], object]
 

@@ -22,17 +22,19 @@ from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.group import GroupMetadata, GroupState
-from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
-from ottla.coordinator.group.member import (
+from ottla.coordinator.group.group import (
     UNKNOWN_MEMBER_ID,
     ClientContext,
+    GroupMetadata,
+    GroupState,
     JoinCallback,
     MemberMetadata,
     SupportedProtocol,
+    check_member,
+    is_too_long,
 )
+from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.rebalancer import Rebalancer
-from ottla.coordinator.group.validation import check_member, is_too_long
 from ottla.errors import ErrorCode
 from ottla.protocol.group import JoinGroupRequest, JoinGroupResponse
 from ottla.runtime import Runtime

@@ -7,13 +7,16 @@ from typing import NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.group import GroupMetadata, GroupState
+from ottla.coordinator.group.group import (
+    UNKNOWN_MEMBER_ID,
+    Group,
+    GroupMetadata,
+    GroupState,
+    check_member,
+)
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
-from ottla.coordinator.group.group_type import Group
-from ottla.coordinator.group.member import UNKNOWN_MEMBER_ID
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.group.rebalancer import Rebalancer
-from ottla.coordinator.group.validation import check_member
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
 from ottla.runtime import Clock

@@ -7,17 +7,69 @@ broker or a leader fails in between: whoever coordinates the id next goes on fro
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
-from ottla.coordinator.transaction.marker_channel import MarkerChannel, TxnMarker
-from ottla.coordinator.transaction.transaction_metadata import ENDING, TransactionMetadata
+from ottla.coordinator.transaction.transaction_metadata import (
+    ENDING,
+    EPOCH_BUMP,
+    TransactionMetadata,
+)
 from ottla.coordinator.transaction.transaction_state_manager import TransactionStateManager
 from ottla.errors import ErrorCode
-from ottla.runtime import Runtime
-from ottla.structs import TopicPartition
+from ottla.log.log_validator import AppendOrigin
+from ottla.record.batch_builder import (
+    ControlRecordType,
+    EndTransactionMarker,
+    build_end_transaction_marker,
+)
+from ottla.replication.exchange import ACKS_ALL, PartitionAppendResult
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.runtime import Clock, Runtime
+from ottla.structs import OFFSETS_TOPIC, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+
+# How a coordinator reaches the leaders of a transaction's partitions, to have its end written.
+
+
+OnWritten = Callable[[Mapping[TopicPartition, ErrorCode]], object]
+
+
+class TxnMarker(NamedTuple):
+    """How a producer's transaction has ended, as decided in an epoch of its coordinator.
+
+    From `transaction_version` 2 on the end has raised the producer's epoch: the marker has the
+    epoch in which the producer goes on, and batches of this epoch are not the marker's.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    transaction_version: int = 0
+
+
+class MarkerChannel(Protocol):
+    """Carries markers to leaders, wherever they are."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is known which partitions exist: not before the controller has told."""
+        ...
+
+    def exists(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition exists; no marker is needed in one whose topic was deleted."""
+        ...
+
+    def write_markers(
+        self, marker: TxnMarker, partitions: Collection[TopicPartition], on_written: OnWritten
+    ) -> None:
+        """Have the marker written to each partition; `on_written` hears once how that went."""
+        ...
+
 
 RETRY_MS: Final = 100
 
@@ -109,3 +161,66 @@ class MarkerSender:
 
         completed = metadata.current.completed(self._clock.now_ms())
         self._manager.store(metadata, completed, on_stored)
+
+
+# Writes the markers of transactions into the partitions that this broker leads.
+
+
+APPEND_TIMEOUT_MS: Final = 30_000
+
+# Called with a partition of the offsets topic, the producer id, and whether it was a commit.
+OnOffsetsEnded = Callable[[int, int, bool], object]
+
+
+class MarkerWriter:
+    """Appends markers, and tells the group coordinator of those that are about its offsets."""
+
+    def __init__(
+        self, clock: Clock, replica_manager: ReplicaManager, on_offsets_ended: OnOffsetsEnded
+    ) -> None:
+        self._clock = clock
+        self._replica_manager = replica_manager
+        self._on_offsets_ended = on_offsets_ended
+
+    def write(
+        self, marker: TxnMarker, partitions: Collection[TopicPartition], on_written: OnWritten
+    ) -> None:
+        """Append the marker to each partition; answered once all in-sync replicas have it.
+
+        A marker may come again, by a connection that its sender has given up, when the next
+        transaction is open. Where that one has the marker's epoch it must not be ended (KIP-1228).
+        """
+        type_ = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
+        batch = build_end_transaction_marker(
+            EndTransactionMarker(type_, marker.coordinator_epoch),
+            self._clock.now_ms(),
+            marker.producer_id,
+            marker.producer_epoch,
+        )
+
+        late = frozenset(filter(partial(self._is_late, marker), partitions))
+
+        def respond(results: Mapping[TopicPartition, PartitionAppendResult]) -> None:
+            for topic_partition, result in results.items():
+                if topic_partition.topic == OFFSETS_TOPIC and not result.error:
+                    partition = topic_partition.partition
+                    self._on_offsets_ended(partition, marker.producer_id, marker.is_commit)
+            refused = dict.fromkeys(late, ErrorCode.INVALID_PRODUCER_EPOCH)
+            on_written(refused | {tp: result.error for tp, result in results.items()})
+
+        self._replica_manager.append_records(
+            APPEND_TIMEOUT_MS,
+            ACKS_ALL,
+            {tp: memoryview(bytearray(batch)) for tp in partitions if tp not in late},
+            respond,
+            origin=AppendOrigin.COORDINATOR,
+        )
+
+    def _is_late(self, marker: TxnMarker, topic_partition: TopicPartition) -> bool:
+        """Whether the marker's own transaction has ended here, and another is open."""
+        if marker.transaction_version < EPOCH_BUMP:
+            return False
+        partition = self._replica_manager.partitions.get(topic_partition)
+        return partition is not None and partition.has_open_txn(
+            marker.producer_id, marker.producer_epoch
+        )

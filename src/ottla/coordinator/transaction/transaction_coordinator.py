@@ -27,8 +27,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.coordinator_log import CoordinatorLog
-from ottla.coordinator.transaction.marker_channel import MarkerChannel
-from ottla.coordinator.transaction.marker_sender import MarkerSender
+from ottla.coordinator.transaction.marker_sender import MarkerChannel, MarkerSender
 from ottla.coordinator.transaction.transaction_metadata import (
     ENDING,
     NO_SESSION,

@@ -23,6 +23,13 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.protocol.offsets_topic import (
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+)
+from ottla.record.batch_builder import build_batch
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 NO_TIMESTAMP: Final = -1
@@ -285,3 +292,84 @@ class TransactionMetadata:
 
 
 NO_SESSION: Final = -1
+
+
+# Transactional ids as records of `__transaction_state`, with Kafka's keys and values.
+#
+# Version 1 is written of ids whose producers follow transaction.version 2, which has words for a
+# new producer id; else version 0, as Kafka does up to transaction.version 0. A record without a
+# value forgets its id.
+
+
+KEY_VERSION: Final = 0
+VALUE_VERSION: Final = 0
+VALUE_VERSION_WITH_BUMP: Final = 1
+
+
+def transaction_batch(transactional_id: str, transaction: Transaction, now_ms: int) -> bytes:
+    """The batch that says what an id is now; a dead one is forgotten."""
+    key = encode_versioned(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
+    is_dead = transaction.state is TransactionState.DEAD
+    bumps = transaction.client_version >= EPOCH_BUMP
+    version = VALUE_VERSION_WITH_BUMP if bumps else VALUE_VERSION
+    value = None if is_dead else encode_versioned(_stored(transaction), version)
+    return build_batch([(now_ms, key, value, ())])
+
+
+def read_transactional_id(key: bytes) -> str | None:
+    """The id that a record is about; None if its key is of a newer kind."""
+    if int.from_bytes(key[:2], "big", signed=True) not in TransactionLogKey.versions:
+        return None
+    return decode_versioned(TransactionLogKey, key).transactional_id
+
+
+def read_transaction(value: bytes) -> Transaction:
+    """What a record says of its id; CORRUPT_MESSAGE if no coordinator can have written it."""
+    stored = decode_versioned(TransactionLogValue, value)
+    try:
+        state = TransactionState(stored.transaction_status)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"{stored.transaction_status} is no state of a transaction"
+        ) from None
+    return Transaction(
+        producer_id=stored.producer_id,
+        producer_epoch=stored.producer_epoch,
+        timeout_ms=stored.transaction_timeout_ms,
+        state=state,
+        partitions=frozenset(
+            TopicPartition(topic.topic, partition)
+            for topic in stored.transaction_partitions or ()
+            for partition in topic.partition_ids
+        ),
+        start_ms=stored.transaction_start_timestamp_ms,
+        updated_ms=stored.transaction_last_update_timestamp_ms,
+        previous_producer_id=stored.previous_producer_id,
+        next_producer_id=stored.next_producer_id,
+        client_version=stored.client_transaction_version,
+    )
+
+
+def _stored(transaction: Transaction) -> TransactionLogValue:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(transaction.partitions):
+        topics.setdefault(topic, []).append(partition)
+    # Kafka has null where no transaction can be open.
+    is_empty = transaction.state is TransactionState.EMPTY
+    return TransactionLogValue(
+        producer_id=transaction.producer_id,
+        previous_producer_id=transaction.previous_producer_id,
+        next_producer_id=transaction.next_producer_id,
+        producer_epoch=transaction.producer_epoch,
+        client_transaction_version=transaction.client_version,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=int(transaction.state),
+        transaction_partitions=None
+        if is_empty
+        else [
+            PartitionsSchema(topic=topic, partition_ids=partitions)
+            for topic, partitions in topics.items()
+        ],
+        transaction_last_update_timestamp_ms=transaction.updated_ms,
+        transaction_start_timestamp_ms=transaction.start_ms,
+    )

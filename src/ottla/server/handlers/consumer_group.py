@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ottla.coordinator.group.group import ClientContext
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.group.member import ClientContext
 from ottla.errors import ErrorCode
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from ottla.coordinator.group.group import UNKNOWN_MEMBER_ID
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.group.member import UNKNOWN_MEMBER_ID
 from ottla.coordinator.group.offset_commits import NOBODY, Committer
 from ottla.coordinator.group.offsets import INVALID_OFFSET, OffsetAndMetadata, RegistryOffsets
 from ottla.errors import ErrorCode, KafkaError

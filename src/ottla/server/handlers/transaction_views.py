@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.coordinator.group.consumer.topic_regex import compile_regex
+from ottla.coordinator.group.consumer.consumer_rebalancer import compile_regex
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_metadata import (
     Transaction,

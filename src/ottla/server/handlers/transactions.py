@@ -17,8 +17,7 @@ from typing import Any, Final
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.offset_commits import Committer
 from ottla.coordinator.group.offsets import OffsetAndMetadata
-from ottla.coordinator.transaction.marker_channel import TxnMarker
-from ottla.coordinator.transaction.marker_writer import MarkerWriter
+from ottla.coordinator.transaction.marker_sender import MarkerWriter, TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import (
     TransactionCoordinator,
     TxnProducer,

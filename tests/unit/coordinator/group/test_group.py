@@ -5,8 +5,13 @@ from uuid import UUID
 import pytest
 from group_world import Reply
 
-from ottla.coordinator.group.group import NEXT_STATES, GroupMetadata, GroupState
-from ottla.coordinator.group.member import MemberMetadata, SupportedProtocol
+from ottla.coordinator.group.group import (
+    NEXT_STATES,
+    GroupMetadata,
+    GroupState,
+    MemberMetadata,
+    SupportedProtocol,
+)
 from ottla.errors import ErrorCode
 
 

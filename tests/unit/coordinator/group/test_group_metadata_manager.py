@@ -4,7 +4,7 @@ import pytest
 from group_world import EMPTY, INITIAL_DELAY_MS, SESSION_MS, STABLE, MemoryOffsetsLog, Reply, World
 
 from ottla.coordinator.group.group import GroupState, group_key
-from ottla.coordinator.group.group_records import offset_key
+from ottla.coordinator.group.group_metadata_manager import offset_key
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition

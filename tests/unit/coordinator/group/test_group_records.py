@@ -4,15 +4,20 @@ import struct
 
 import pytest
 
-from ottla.coordinator.group.group import GroupMetadata, GroupState, group_key
-from ottla.coordinator.group.group_records import (
+from ottla.coordinator.group.group import (
+    GroupMetadata,
+    GroupState,
+    MemberMetadata,
+    SupportedProtocol,
+    group_key,
+)
+from ottla.coordinator.group.group_metadata_manager import (
     group_value,
     offset_key,
     offset_value,
     read_group_value,
     read_offset_value,
 )
-from ottla.coordinator.group.member import MemberMetadata, SupportedProtocol
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.structs import TopicPartition

@@ -3,7 +3,7 @@
 import pytest
 from group_world import COMPLETING, INITIAL_DELAY_MS, PREPARING, SESSION_MS, STABLE, World
 
-from ottla.coordinator.group.sessions import PendingMembers
+from ottla.coordinator.group.rebalancer import PendingMembers
 from ottla.errors import ErrorCode
 
 REQUIRED = ErrorCode.MEMBER_ID_REQUIRED

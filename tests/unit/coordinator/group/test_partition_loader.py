@@ -2,11 +2,10 @@
 
 import struct
 
+from ottla.coordinator.coordinator_log import RECORDS_PER_STEP
 from ottla.coordinator.group.group import group_key
-from ottla.coordinator.group.group_records import offset_key, offset_value
+from ottla.coordinator.group.group_metadata_manager import PartitionLoader, offset_key, offset_value
 from ottla.coordinator.group.offsets import OffsetAndMetadata
-from ottla.coordinator.group.partition_loader import PartitionLoader
-from ottla.coordinator.stepwise_loader import RECORDS_PER_STEP
 from ottla.record.batch_builder import build_batch
 from ottla.structs import TopicPartition
 

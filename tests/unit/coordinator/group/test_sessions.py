@@ -3,7 +3,7 @@
 import pytest
 from group_world import COMPLETING, EMPTY, PREPARING, REBALANCE_MS, SESSION_MS, STABLE, World
 
-from ottla.coordinator.group.sessions import NEW_MEMBER_JOIN_TIMEOUT_MS
+from ottla.coordinator.group.rebalancer import NEW_MEMBER_JOIN_TIMEOUT_MS
 from ottla.errors import ErrorCode
 
 

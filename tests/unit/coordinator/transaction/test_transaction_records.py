@@ -5,10 +5,13 @@ import logging
 import pytest
 from coordinator_world import T0, T1, S
 
-from ottla.coordinator.stepwise_loader import RECORDS_PER_STEP
-from ottla.coordinator.transaction.transaction_loader import TransactionLoader
-from ottla.coordinator.transaction.transaction_metadata import Transaction, TransactionState
-from ottla.coordinator.transaction.transaction_records import transaction_batch
+from ottla.coordinator.coordinator_log import RECORDS_PER_STEP
+from ottla.coordinator.transaction.transaction_metadata import (
+    Transaction,
+    TransactionState,
+    transaction_batch,
+)
+from ottla.coordinator.transaction.transaction_state_manager import TransactionLoader
 from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.protocol.offsets_topic import TransactionLogKey, TransactionLogValue
 from ottla.record.batch_builder import build_batch

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import logging
 
-from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, has_unrevoked
-from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
-from ottla.coordinator.group.consumer.embedded_protocol import (
-    Subscription,
-    read_subscription,
-    write_assignment,
+from ottla.coordinator.group.consumer.consumer_group import (
+    ConsumerGroup,
+    GroupChanges,
+    has_unrevoked,
 )
-from ottla.coordinator.group.consumer.group_changes import GroupChanges
-from ottla.coordinator.group.consumer.heartbeat_checks import find_member
-from ottla.coordinator.group.consumer.member import (
+from ottla.coordinator.group.consumer.consumer_group_coordinator import find_member
+from ottla.coordinator.group.consumer.consumer_group_records import (
     NO_PARTITIONS,
     ClassicMembership,
     ConsumerMember,
@@ -26,10 +23,15 @@ from ottla.coordinator.group.consumer.member import (
     MemberDetails,
     MemberState,
 )
+from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
+from ottla.coordinator.group.consumer.group_migration import (
+    Subscription,
+    read_subscription,
+    write_assignment,
+)
+from ottla.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, UNKNOWN_MEMBER_ID, SyncCallback
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
-from ottla.coordinator.group.member import UNKNOWN_MEMBER_ID, SyncCallback
 from ottla.coordinator.group.member_join import JoinAttempt
-from ottla.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group import (
     HeartbeatRequest,

@@ -8,41 +8,203 @@ are answered when the records of that are in the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
-from ottla.coordinator.group.consumer.group_changes import GroupChanges
-from ottla.coordinator.group.consumer.group_migration import GroupMigration
-from ottla.coordinator.group.consumer.heartbeat_checks import (
-    check_epoch,
-    check_request,
-    find_member,
-)
-from ottla.coordinator.group.consumer.member import (
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, GroupChanges
+from ottla.coordinator.group.consumer.consumer_group_records import (
     NO_PARTITIONS,
     Assignment,
+    ClusterTopics,
     ConsumerMember,
     CurrentAssignment,
     MemberDetails,
     TopicIdPartition,
     by_topic,
 )
-from ottla.coordinator.group.group import GroupMetadata
+from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer, compile_regex
+from ottla.coordinator.group.consumer.group_migration import GroupMigration
+from ottla.coordinator.group.group import ClientContext, GroupMetadata, is_too_long
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
-from ottla.coordinator.group.member import ClientContext
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_group import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
+    MEMBER_TYPE_CLASSIC,
+    MEMBER_TYPE_CONSUMER,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseAssignment,
     ConsumerGroupHeartbeatResponseTopicPartitions,
+    DescribedAssignment,
+    DescribedConsumerGroup,
+    DescribedConsumerGroupMember,
+    DescribedTopicPartitions,
 )
 
 logger = logging.getLogger(__name__)
+
+
+# What a ConsumerGroupHeartbeat must keep, before and after its member is known.
+
+
+MEMBER_MAKES_ITS_ID_VERSION = 1
+
+
+def check_request(
+    request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Collection[str]
+) -> None:
+    """Raise what is wrong with the request whatever the group is."""
+    _check_names(request)
+    needs_id = api_version >= MEMBER_MAKES_ITS_ID_VERSION or request.member_epoch != JOIN_EPOCH
+    if needs_id and not request.member_id.strip():
+        raise _invalid("MemberId can't be empty.")
+    if request.member_epoch < LEAVE_STATIC_EPOCH:
+        raise _invalid(f"MemberEpoch {request.member_epoch} is invalid: it must be at least -2.")
+    if request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
+        raise _invalid("InstanceId can't be null where MemberEpoch is -2.")
+    if request.member_epoch == JOIN_EPOCH:
+        _check_join(request)
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported; "
+            f"group.consumer.assignors has {', '.join(assignors)}.",
+        )
+    if request.subscribed_topic_regex:
+        compile_regex(request.subscribed_topic_regex)
+
+
+def _check_names(request: ConsumerGroupHeartbeatRequest) -> None:
+    for name, value in (("InstanceId", request.instance_id), ("RackId", request.rack_id)):
+        if value is not None and not value.strip():
+            raise _invalid(f"{name} can't be empty.")
+    names = [request.member_id, request.instance_id, request.rack_id, request.server_assignor]
+    if any(is_too_long(name) for name in (*names, *(request.subscribed_topic_names or ()))):
+        raise _invalid("A name of the request is longer than 32767 bytes.")
+
+
+def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms < 0:
+        raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+    if request.topic_partitions is None or request.topic_partitions:
+        raise _invalid("TopicPartitions must be empty when (re-)joining.")
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        raise _invalid("SubscribedTopicNames or SubscribedTopicRegex must be set when joining.")
+
+
+def check_epoch(member: ConsumerMember, member_epoch: int, owned: Assignment | None) -> None:
+    """A member in its present epoch goes on, and one that did not get our last answer.
+
+    The latter comes with the epoch before, and has nothing that it did not have then.
+    """
+    current = member.current
+    if member_epoch == current.member_epoch:
+        return
+    if member_epoch > current.member_epoch:
+        raise fenced(member, member_epoch)
+    is_retry = member_epoch == current.previous_member_epoch
+    if not is_retry or owned is None or not owned <= current.assigned:
+        raise fenced(member, member_epoch)
+
+
+def fenced(member: ConsumerMember, member_epoch: int) -> KafkaError:
+    """The member must give all up and join again."""
+    return KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"Member {member.member_id} has epoch {member.current.member_epoch}, not {member_epoch}; "
+        "it must abandon all its partitions and rejoin.",
+    )
+
+
+def find_member(
+    group: ConsumerGroup | None, member_id: str, instance_id: str | None
+) -> ConsumerMember:
+    """The member that the sender says it is: by its instance where it is static."""
+    if group is None or (instance_id is None and member_id not in group.members):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group."
+        )
+    if instance_id is None:
+        return group.members[member_id]
+    member = group.static_member(instance_id)
+    if member is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown to the group."
+        )
+    if member.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Instance id {instance_id} belongs to member {member.member_id}, not {member_id}.",
+        )
+    return member
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+# Consumer groups as ConsumerGroupDescribe shows them.
+
+
+class ConsumerGroupDescription:
+    """Looks at consumer groups from outside."""
+
+    def __init__(
+        self, config: BrokerConfig, manager: GroupMetadataManager, topics: ClusterTopics
+    ) -> None:
+        self._default_assignor = config.group_consumer_assignors[0]
+        self._manager = manager
+        self._topics = topics
+
+    def describe(self, group_id: str, error: ErrorCode) -> DescribedConsumerGroup:
+        """The group; GROUP_ID_NOT_FOUND if there is none, or one of another protocol."""
+        if error:
+            return DescribedConsumerGroup(group_id=group_id, error_code=error)
+        group = self._manager.group(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return DescribedConsumerGroup(
+                group_id=group_id,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=f"Group {group_id} not found."
+                if group is None
+                else f"Group {group_id} is not a consumer group.",
+            )
+        return DescribedConsumerGroup(
+            group_id=group_id,
+            group_state=group.state_name,
+            group_epoch=group.group_epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.preferred_assignor(self._default_assignor),
+            members=[self._member(group, member) for member in group.members.values()],
+        )
+
+    def _member(self, group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumerGroupMember:
+        details = member.details
+        return DescribedConsumerGroupMember(
+            member_id=member.member_id,
+            instance_id=details.instance_id,
+            rack_id=details.rack_id,
+            member_epoch=member.current.member_epoch,
+            client_id=details.client_id,
+            client_host=details.client_host,
+            subscribed_topic_names=list(details.topic_names),
+            subscribed_topic_regex=details.topic_regex,
+            assignment=self._assignment(member.current.assigned),
+            target_assignment=self._assignment(group.target[member.member_id]),
+            member_type=MEMBER_TYPE_CLASSIC if member.is_classic else MEMBER_TYPE_CONSUMER,
+        )
+
+    def _assignment(self, partitions: Assignment) -> DescribedAssignment:
+        """Partitions of topics that have gone are left out: they have no name any more."""
+        return DescribedAssignment(
+            topic_partitions=[
+                DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
+                for topic_id, numbers in by_topic(partitions).items()
+                if (name := self._topics.topic_name(topic_id)) is not None
+            ]
+        )
+
 
 BeatCallback = Callable[[ConsumerGroupHeartbeatResponse], object]
 

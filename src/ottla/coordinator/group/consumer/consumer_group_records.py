@@ -5,22 +5,16 @@ A record without a value deletes its key. Tombstones and values of one change st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from ottla.coordinator.group.consumer.member import (
-    Assignment,
-    ClassicMembership,
-    CurrentAssignment,
-    MemberDetails,
-    MemberState,
-    TopicIdPartition,
-    by_topic,
-)
-from ottla.coordinator.group.consumer.topics import SubscribedTopic
-from ottla.coordinator.group.member import SupportedProtocol
+from ottla.coordinator.group.group import SupportedProtocol
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.consumer_group import LEAVE_STATIC_EPOCH
 from ottla.protocol.message import Message, encode_versioned
 from ottla.protocol.offsets_topic import (
     ClassicMemberMetadata,
@@ -43,6 +37,191 @@ from ottla.protocol.offsets_topic import (
     StoredTopic,
     StoredTopicPartitions,
 )
+from ottla.runtime import Timer
+
+# The topics of the cluster, as a group's subscriptions need to know them.
+
+
+class SubscribedTopic(NamedTuple):
+    """A topic that a group reads, as it was when the group last looked."""
+
+    topic_id: UUID
+    partition_count: int
+
+
+class KnownTopic(Protocol):
+    """A topic of the cluster."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def topic_id(self) -> UUID: ...
+
+    @property
+    def partitions(self) -> Sized: ...
+
+
+class ClusterTopics(Protocol):
+    """All topics of the cluster; `version` grows when one comes, goes, or gets partitions."""
+
+    @property
+    def version(self) -> int: ...
+
+    def topic(self, name: str) -> KnownTopic | None: ...
+
+    def topics(self) -> Iterable[KnownTopic]: ...
+
+    def topic_name(self, topic_id: UUID) -> str | None: ...
+
+
+def look_up(topics: ClusterTopics, names: Iterable[str]) -> dict[str, SubscribedTopic]:
+    """Those of the topics that exist."""
+    found = {}
+    for name in names:
+        topic = topics.topic(name)
+        if topic is not None and len(topic.partitions):
+            found[name] = SubscribedTopic(topic.topic_id, len(topic.partitions))
+    return found
+
+
+# A member of a consumer group: who it is, and how far it is on the way to its target.
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition of a topic that is named by its id."""
+
+    topic_id: UUID
+    partition: int
+
+
+Assignment = frozenset[TopicIdPartition]
+NO_PARTITIONS: Final[Assignment] = frozenset()
+
+AssignmentEpochs = Mapping[TopicIdPartition, int]
+NO_EPOCHS: Final[AssignmentEpochs] = MappingProxyType({})
+
+
+def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
+    """The partition numbers of each topic, in order."""
+    topics: dict[UUID, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        topics.setdefault(topic_id, []).append(partition)
+    return topics
+
+
+class MemberState(IntEnum):
+    """What a member has to do before it has its target assignment."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It must give partitions up first, and keeps its epoch until it has."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that other members have not given up."""
+
+
+class ClassicMembership(NamedTuple):
+    """What only a member has that speaks the classic protocol, with JoinGroup and SyncGroup."""
+
+    session_timeout_ms: int
+    protocols: tuple[SupportedProtocol, ...]
+
+    @property
+    def protocol_names(self) -> frozenset[str]:
+        return frozenset(protocol.name for protocol in self.protocols)
+
+
+class MemberDetails(NamedTuple):
+    """What a member says about itself. The names are sorted; an empty regex stands for none."""
+
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    topic_names: tuple[str, ...] = ()
+    topic_regex: str = ""
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicMembership | None = None
+
+    @property
+    def assignment_input(self) -> tuple[object, ...]:
+        """What the assignment depends on."""
+        return self.topic_names, self.topic_regex, self.assignor
+
+
+class CurrentAssignment(NamedTuple):
+    """Where a member is. Partitions that are pending revocation are still its own.
+
+    `assignment_epochs` has the epoch since which the member has had a partition without a break;
+    where it is not known, as after the member has begun anew, the present epoch counts (KIP-1251).
+    """
+
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Assignment = NO_PARTITIONS
+    pending_revocation: Assignment = NO_PARTITIONS
+    assignment_epochs: AssignmentEpochs = NO_EPOCHS
+
+    @property
+    def owned(self) -> Assignment:
+        """All partitions that nobody else may read."""
+        return self.assigned | self.pending_revocation
+
+    def has_had(self, partition: TopicIdPartition, epoch: int) -> bool:
+        """Whether the partition was the member's in the epoch, and has been ever since."""
+        since = self.assignment_epochs.get(partition, self.member_epoch)
+        return since <= epoch <= self.member_epoch
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether the member has what the target assignment of the epoch gives it."""
+        return self.state is MemberState.STABLE and self.member_epoch == epoch
+
+
+NOWHERE: Final = CurrentAssignment()
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerMember:
+    """A member and its time limits. Only the group that it is in changes `current`."""
+
+    member_id: str
+    details: MemberDetails
+    current: CurrentAssignment = NOWHERE
+    session_timeout_ms: int = 0
+    session_deadline_ms: int = 0
+    session_timer: Timer | None = field(default=None, repr=False)
+    rebalance_timer: Timer | None = field(default=None, repr=False)
+
+    @property
+    def is_kept_alive(self) -> bool:
+        """Heartbeats are answered at once: nothing excuses silence."""
+        return False
+
+    @property
+    def has_left_for_now(self) -> bool:
+        """Whether a static member has said that its instance will be back."""
+        return self.current.member_epoch == LEAVE_STATIC_EPOCH
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether the member speaks the classic protocol, in a group that does not."""
+        return self.details.classic is not None
+
+    def cancel_rebalance_timer(self) -> None:
+        """What the rebalance wanted of the member is done."""
+        if self.rebalance_timer is not None:
+            self.rebalance_timer.cancel()
+            self.rebalance_timer = None
+
+    def cancel_timers(self) -> None:
+        """The member goes, or is not looked after here any more."""
+        self.cancel_rebalance_timer()
+        if self.session_timer is not None:
+            self.session_timer.cancel()
+            self.session_timer = None
+
 
 VALUE_VERSION: Final = 0
 

@@ -7,24 +7,221 @@ member then goes its own way there (`reconciliation`), with its next heartbeat o
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection
+from functools import lru_cache
+from math import prod
+from re import _constants as codes  # type: ignore[attr-defined]  # the only ones who know how
+from re import _parser as parser  # type: ignore[attr-defined]  # Python reads an expression
+from typing import Any, Final
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.consumer_group_config import ConsumerGroupConfig
-from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, has_unrevoked
-from ottla.coordinator.group.consumer.group_changes import GroupChanges
-from ottla.coordinator.group.consumer.member import Assignment, ConsumerMember, MemberDetails
-from ottla.coordinator.group.consumer.reconciliation import next_assignment
-from ottla.coordinator.group.consumer.subscriptions import refresh_topics
-from ottla.coordinator.group.consumer.target_assignment import assign_partitions
-from ottla.coordinator.group.consumer.topics import ClusterTopics
+from ottla.coordinator.group.consumer.assignors import ASSIGNORS
+from ottla.coordinator.group.consumer.assignors.assignor import GroupSpec, MemberSpec
+from ottla.coordinator.group.consumer.consumer_group import (
+    ConsumerGroup,
+    GroupChanges,
+    has_unrevoked,
+)
+from ottla.coordinator.group.consumer.consumer_group_records import (
+    NO_PARTITIONS,
+    Assignment,
+    AssignmentEpochs,
+    ClusterTopics,
+    ConsumerMember,
+    CurrentAssignment,
+    MemberDetails,
+    MemberState,
+    TopicIdPartition,
+    look_up,
+)
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager, OnStored
-from ottla.coordinator.group.sessions import MemberSessions
+from ottla.coordinator.group.rebalancer import MemberSessions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
+
+
+# Makes the target assignment of a group epoch.
+
+
+def assign_partitions(changes: GroupChanges, default_assignor: str) -> None:
+    """Give every partition of the group's topics a member, for the present group epoch."""
+    group = changes.group
+    targets = ASSIGNORS[group.preferred_assignor(default_assignor)](group_spec(group))
+    for member_id, target in targets.items():
+        if target != group.target[member_id]:
+            changes.set_target(member_id, target)
+    changes.set_assignment_epoch(group.group_epoch)
+
+
+def group_spec(group: ConsumerGroup) -> GroupSpec:
+    """The group as an assignor sees it."""
+    topics = group.topics
+    return GroupSpec(
+        members={
+            member.member_id: MemberSpec(
+                topic_ids=frozenset(
+                    topics[name].topic_id for name in group.topics_of(member) if name in topics
+                ),
+                target=group.target[member.member_id],
+                instance_id=member.details.instance_id,
+            )
+            for member in group.members.values()
+        },
+        partition_counts={topic.topic_id: topic.partition_count for topic in topics.values()},
+    )
+
+
+# How a member gets from its current assignment to its target, step by step.
+#
+# First it gives up what is not its own any more, and keeps its epoch until it has said so. Then it
+# goes to the epoch of the target, with those partitions that nobody else owns; the others follow
+# when their owners have given them up. So a partition never has two owners.
+
+
+def next_assignment(
+    current: CurrentAssignment,
+    target: Assignment,
+    target_epoch: int,
+    is_free: Callable[[TopicIdPartition], bool],
+    owned: Assignment | None,
+) -> CurrentAssignment:
+    """Where the member goes now; `owned` is what it says that it has, None if nothing new."""
+    if current.state is MemberState.UNREVOKED_PARTITIONS:
+        if owned is None or owned & current.pending_revocation:
+            return current
+    elif current.is_reconciled_to(target_epoch):
+        return current
+    kept = current.assigned & target
+    leaving = current.assigned - kept
+    if leaving and (owned is None or owned & leaving):
+        return CurrentAssignment(
+            member_epoch=current.member_epoch,
+            previous_member_epoch=current.member_epoch,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=kept,
+            pending_revocation=leaving,
+            assignment_epochs=_epochs(current, current.assigned, target_epoch),
+        )
+    free = frozenset(filter(is_free, target - kept))
+    has_all = len(kept) + len(free) == len(target)
+    following = CurrentAssignment(
+        member_epoch=target_epoch,
+        previous_member_epoch=current.member_epoch,
+        state=MemberState.STABLE if has_all else MemberState.UNRELEASED_PARTITIONS,
+        assigned=kept | free,
+        pending_revocation=NO_PARTITIONS,
+        assignment_epochs=_epochs(current, kept | free, target_epoch),
+    )
+    # A member that goes on waiting in the same epoch is not written again.
+    is_same = following._replace(previous_member_epoch=current.previous_member_epoch) == current
+    return current if is_same else following
+
+
+def _epochs(current: CurrentAssignment, partitions: Assignment, epoch: int) -> AssignmentEpochs:
+    """Those of before, and the new epoch for what comes now or whose own is not known."""
+    return {partition: current.assignment_epochs.get(partition, epoch) for partition in partitions}
+
+
+# The regular expressions that members subscribe to, and the topics that they stand for.
+#
+# Kafka's are those of RE2, which looks at each character once. Python's may look back without end,
+# so an expression that could is refused, beside those that RE2 does not have either: a client must
+# not be able to stop the broker.
+
+
+MAX_NAME_LENGTH: Final = 249
+MAX_WAYS: Final = 250**3
+"""As many as `.*a.*b.*` has in the longest name."""
+MAX_EXPONENT: Final = 32
+MAX_LENGTH: Final = 4096
+
+
+class _RefusedError(Exception):
+    """The expression could take long, or is of a kind that RE2 does not have."""
+
+
+@lru_cache(maxsize=256)
+def compile_regex(text: str) -> re.Pattern[str]:
+    """The expression; INVALID_REGULAR_EXPRESSION if it is none, or may not be used."""
+    try:
+        if len(text) > MAX_LENGTH:
+            raise _RefusedError(f"it is longer than {MAX_LENGTH} characters")
+        if _ways(parser.parse(text)) > MAX_WAYS:
+            raise _RefusedError("it can fit a name in too many ways")
+        return re.compile(text)
+    except (re.error, _RefusedError, RecursionError, OverflowError) as error:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex {text[:100]!r} is not a valid regular expression: {error}",
+        ) from error
+
+
+def matching_topics(text: str, topics: ClusterTopics) -> frozenset[str]:
+    """The names of the topics that the whole expression fits."""
+    pattern = compile_regex(text)
+    return frozenset(topic.name for topic in topics.topics() if pattern.fullmatch(topic.name))
+
+
+def _ways(tree: Any) -> int:
+    """In how many ways the expression could fit one name, at most: that many are tried."""
+    return prod(_ways_of(code, argument) for code, argument in tree)
+
+
+def _ways_of(code: Any, argument: Any) -> int:
+    if code in (codes.LITERAL, codes.NOT_LITERAL, codes.ANY, codes.IN, codes.AT):
+        return 1
+    if code is codes.BRANCH:
+        return sum(_ways(branch) for branch in argument[1])
+    if code is codes.SUBPATTERN:
+        return _ways(argument[3])
+    if code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
+        least, most, body = argument
+        ways = _ways(body)
+        times = min(most, MAX_NAME_LENGTH)
+        if ways > 1 and times > MAX_EXPONENT:
+            raise _RefusedError("a repeat of what can fit in several ways is not supported")
+        return int(max(times - least + 1, 1) * ways**times)
+    raise _RefusedError("look-around, references and atomic groups are not supported")
+
+
+# Keeps what a group knows of its topics up to date with the cluster.
+
+
+def refresh_topics(changes: GroupChanges, topics: ClusterTopics, now_ms: int) -> bool:
+    """Look at the subscriptions and the cluster again; whether that calls for an assignment.
+
+    Topics that come, go, or get partitions are noticed by their version at the next heartbeat.
+    """
+    group = changes.group
+    _refresh_regexes(changes, topics, now_ms)
+    group.seen_topics_version = topics.version
+    group.subscribed_topics = group.compute_subscribed_topics()
+    found = look_up(topics, group.subscribed_topics)
+    if found == group.topics:
+        return False
+    changes.set_topics(found)
+    return True
+
+
+def _refresh_regexes(changes: GroupChanges, topics: ClusterTopics, now_ms: int) -> None:
+    """Each expression that some member has; a look at all topics only where they have changed."""
+    group = changes.group
+    has_changed = group.seen_topics_version != topics.version
+    used = {member.details.topic_regex for member in group.members.values()} - {""}
+    for regex in [regex for regex in group.regexes if regex not in used]:
+        changes.drop_regex(regex)
+    for regex in sorted(used):
+        if regex in group.regexes and not has_changed:
+            continue
+        names = matching_topics(regex, topics)
+        if group.regexes.get(regex) != names:
+            changes.set_regex(regex, names, topics.version, now_ms)
+
 
 ConfigOfGroup = Callable[[str], ConsumerGroupConfig]
 

@@ -14,7 +14,7 @@ from consumer_group_world import (
 
 from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroupState
-from ottla.coordinator.group.consumer.member import MemberState
+from ottla.coordinator.group.consumer.consumer_group_records import MemberState
 from ottla.errors import ErrorCode
 
 

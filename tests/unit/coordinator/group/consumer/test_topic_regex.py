@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from consumer_group_world import ConsumerWorld
 
-from ottla.coordinator.group.consumer.topic_regex import compile_regex, matching_topics
+from ottla.coordinator.group.consumer.consumer_rebalancer import compile_regex, matching_topics
 from ottla.errors import ErrorCode, KafkaError
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.coordinator.group.consumer.assignors.assignor import Assignor
-from ottla.coordinator.group.consumer.assignors.range import assign_range
-from ottla.coordinator.group.consumer.assignors.uniform import assign_uniform
+from ottla.coordinator.group.consumer.assignors.assignor import (
+    Assignor,
+    assign_range,
+    assign_uniform,
+)
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
 """By the names that `group.consumer.assignors` and members use."""

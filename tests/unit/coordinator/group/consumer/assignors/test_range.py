@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.coordinator.group.consumer.assignors.assignor import GroupSpec, MemberSpec
-from ottla.coordinator.group.consumer.assignors.range import assign_range
-from ottla.coordinator.group.consumer.member import NO_PARTITIONS
+from ottla.coordinator.group.consumer.assignors.assignor import GroupSpec, MemberSpec, assign_range
+from ottla.coordinator.group.consumer.consumer_group_records import NO_PARTITIONS
 
 A, B = UUID(int=1), UUID(int=2)
 BOTH = MemberSpec(frozenset({A, B}), NO_PARTITIONS)
