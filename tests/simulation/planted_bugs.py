@@ -13,7 +13,7 @@ import pytest
 
 from ottla.controller.controller import Controller
 from ottla.controller.fenced_registry import FencedRegistry
-from ottla.controller.stored_states import StoredStates
+from ottla.controller.partition_state_machine import StoredStates
 from ottla.coordinator.group import offset_commits
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.transaction.marker_sender import TxnMarker

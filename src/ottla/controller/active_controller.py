@@ -8,26 +8,22 @@ from functools import partial
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.broker_changes import BrokerChanges
-from ottla.controller.broker_channel import BrokerChannel
-from ottla.controller.broker_request_batch import BrokerRequestBatch
+from ottla.controller.broker_changes import BrokerChanges, IsrChanges
+from ottla.controller.broker_request_batch import BrokerChannel, BrokerRequestBatch
 from ottla.controller.controller_context import ControllerContext
 from ottla.controller.controller_core import ControllerCore
-from ottla.controller.controller_election import ControllerEpoch
-from ottla.controller.entity_configs import EntityConfigs
-from ottla.controller.event_queue import EventQueue
-from ottla.controller.fenced_registry import FencedRegistry
-from ottla.controller.isr_changes import IsrChanges
+from ottla.controller.fenced_registry import ControllerEpoch, EventQueue, FencedRegistry
 from ottla.controller.leader_balance import LeaderBalance
-from ottla.controller.leader_election import elect_offline
-from ottla.controller.partition_state_machine import PartitionStateMachine
+from ottla.controller.partition_state_machine import (
+    PartitionStateMachine,
+    ReplicaStateMachine,
+    StoredStates,
+    elect_offline,
+)
 from ottla.controller.reassignment import PartitionReassignment
-from ottla.controller.replica_state_machine import ReplicaStateMachine
-from ottla.controller.stored_states import StoredStates
-from ottla.controller.topic_administration import TopicAdministration
-from ottla.controller.topic_changes import TopicChanges
+from ottla.controller.topic_changes import TopicAdministration, TopicChanges
 from ottla.controller.topic_deletion import TopicDeletion
-from ottla.controller.topic_store import TopicStore
+from ottla.controller.topic_store import EntityConfigs, TopicStore
 from ottla.errors import ErrorCode
 from ottla.registry import paths
 from ottla.registry.tree import Registry, Watch

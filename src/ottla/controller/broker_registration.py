@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.chance import Chance
+from ottla.controller.topic_assignment import Chance
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import (

@@ -14,18 +14,18 @@ from typing import Final, TypeVar
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.active_controller import ActiveController
-from ottla.controller.broker_channel import BrokerChannel
+from ottla.controller.broker_request_batch import BrokerChannel
 from ottla.controller.controller_context import ControllerContext, ReplicaAssignment
-from ottla.controller.controller_election import (
+from ottla.controller.fenced_registry import (
     ControllerEpoch,
     ControllerMovedError,
+    EventQueue,
     current_controller,
     elect_controller,
     give_up_control,
 )
-from ottla.controller.event_queue import EventQueue
 from ottla.controller.leader_balance import ElectionType
-from ottla.controller.new_topic import CreatedTopic, MorePartitions, NewTopic
+from ottla.controller.topic_assignment import CreatedTopic, MorePartitions, NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import Registry, RegistryError, SessionEndedError, Watch

@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.broker_channel import BrokerChannel
-from ottla.controller.broker_request_batch import BrokerRequestBatch
+from ottla.controller.broker_request_batch import BrokerChannel, BrokerRequestBatch
 from ottla.controller.controller_context import ControllerContext
-from ottla.controller.entity_configs import EntityConfigs
 from ottla.controller.fenced_registry import FencedRegistry
-from ottla.controller.partition_state_machine import PartitionStateMachine
-from ottla.controller.replica_state_machine import ReplicaStateMachine
-from ottla.controller.stored_states import StoredStates
+from ottla.controller.partition_state_machine import (
+    PartitionStateMachine,
+    ReplicaStateMachine,
+    StoredStates,
+)
 from ottla.controller.topic_deletion import TopicDeletion
-from ottla.controller.topic_store import TopicStore
+from ottla.controller.topic_store import EntityConfigs, TopicStore
 from ottla.runtime import Runtime
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from ottla.controller.controller_context import PartitionReplica, ReplicaAssignment
 from ottla.controller.controller_core import ControllerCore
-from ottla.controller.leader_election import (
+from ottla.controller.partition_state_machine import (
     Candidates,
     elect_offline,
     elect_reassigned,

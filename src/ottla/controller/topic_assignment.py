@@ -12,12 +12,129 @@ Where every broker says in which rack it is, replicas are spread over racks firs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
 
-from ottla.controller.chance import Chance
-from ottla.controller.rack_assignment import Assignment, alternate_racks, assign_over_racks
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+# Replicas on different racks, as long as there are racks: a lost rack takes one replica at most.
+#
+# Brokers go round in an order in which neighbours are of different racks, so that leaders are
+# spread over racks as well as over brokers.
+
+
+Assignment = dict[int, tuple[int, ...]]
+
+
+def alternate_racks(racks: Mapping[int, str]) -> list[int]:
+    """The brokers: the first of each rack, then the second of each, and so on."""
+    by_rack: dict[str, list[int]] = {}
+    for broker_id in sorted(racks):
+        by_rack.setdefault(racks[broker_id], []).append(broker_id)
+    rows = [by_rack[rack] for rack in sorted(by_rack)]
+    longest = max(map(len, rows))
+    return [row[place] for place in range(longest) for row in rows if place < len(row)]
+
+
+def assign_over_racks(
+    racks: Mapping[int, str],
+    partitions: range,
+    replication_factor: int,
+    start_index: int,
+    shift: int,
+) -> Assignment:
+    """Replicas for the partitions, the preferred leader first."""
+    brokers = alternate_racks(racks)
+    assignment = {}
+    for partition in partitions:
+        if partition > 0 and partition % len(brokers) == 0:
+            shift += 1
+        first = (partition + start_index) % len(brokers)
+        assignment[partition] = _replicas(brokers, racks, first, shift, replication_factor)
+    return assignment
+
+
+def _replicas(
+    brokers: Sequence[int], racks: Mapping[int, str], first: int, shift: int, count: int
+) -> tuple[int, ...]:
+    """The broker at `first`, then others: of new racks before those of racks that have one."""
+    rack_count = len(set(racks.values()))
+    others = len(brokers) - 1
+    distances = [1 + (shift * rack_count + step) % others for step in range(others)]
+    candidates = [brokers[(first + distance) % len(brokers)] for distance in distances]
+    chosen = [brokers[first]]
+    while len(chosen) < count:
+        used = {racks[broker_id] for broker_id in chosen}
+        free = [broker_id for broker_id in candidates if broker_id not in chosen]
+        fresh = [broker_id for broker_id in free if racks[broker_id] not in used]
+        chosen.append((fresh or free)[0])
+    return tuple(chosen)
+
+
+# Where the controller's random numbers come from.
+
+
+class Chance(Protocol):
+    """As much of `Runtime.random` as the controller needs."""
+
+    def randrange(self, stop: int, /) -> int: ...
+
+    def getrandbits(self, count: int, /) -> int: ...
+
+
+# Which names a topic may have.
+
+
+MAX_NAME_LENGTH: Final = 249
+"""A directory name of 255 holds the name, a dash, and the digits of a partition."""
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_SHOWN_LENGTH: Final = 64
+
+
+def validate_topic_name(name: str) -> None:
+    """INVALID_TOPIC_EXCEPTION for what cannot be the name of a topic."""
+    if len(name) > MAX_NAME_LENGTH:
+        reason = f"it has {len(name)} characters, {MAX_NAME_LENGTH} are allowed"
+    elif name in (".", ".."):
+        reason = "it would be a directory of its own"
+    elif _NAME.fullmatch(name) is None:
+        reason = "it must be made of ASCII letters, digits, '.', '_' and '-'"
+    else:
+        return
+    shown = name if len(name) <= _SHOWN_LENGTH else name[:_SHOWN_LENGTH] + "..."
+    raise KafkaError(
+        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{shown!r} cannot be a topic's name: {reason}"
+    )
+
+
+def refuse_internal(name: str, verb: str) -> None:
+    """INVALID_TOPIC_EXCEPTION where a client wants to do to an internal topic what it may not."""
+    if name in INTERNAL_TOPICS:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal and cannot be {verb} by clients"
+        )
+
+
+def refuse_collision(name: str, existing: Iterable[str]) -> None:
+    """'.' and '_' are the same in names of metrics, so two topics may not differ in them alone."""
+    if "." not in name and "_" not in name:
+        return
+    metric_name = name.replace(".", "_")
+    for other in existing:
+        if other.replace(".", "_") == metric_name and other != name:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{name!r} differs from the topic {other!r} only in '.' and '_', "
+                "which names of metrics cannot tell apart",
+            )
+
 
 Racks = Mapping[int, str | None]
 """The rack of each broker that replicas may be put on; None where it has not said."""
@@ -152,3 +269,131 @@ def _shown(ids: Sequence[int]) -> str:
     """The first few of a list that a peer made as long as it liked."""
     more = ", ..." if len(ids) > 10 else ""
     return ", ".join(map(str, ids[:10])) + more
+
+
+# A topic that is to be created: what was asked for, and what becomes of it.
+
+
+BROKER_DEFAULT: Final = -1
+"""As a number of partitions or replicas: what the broker is configured with (KIP-464)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A wish: counts, or replicas by partition, and overrides of the topic's settings."""
+
+    name: str
+    num_partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    config: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class CreatedTopic(NamedTuple):
+    """A topic as it was created, or would be."""
+
+    topic_id: UUID
+    num_partitions: int
+    replication_factor: int
+    config: dict[str, str]
+
+
+class MorePartitions(NamedTuple):
+    """A wish for a topic that exists: how many partitions, and the replicas of the new ones."""
+
+    name: str
+    total: int
+    assignment: Sequence[tuple[int, ...]] | None = None
+
+
+def internal_replication_factor(
+    config: BrokerConfig, key: str, wanted: int, live_brokers: Collection[int]
+) -> int:
+    """As many replicas as an operator asks for, or no topic; left to itself, as many as can be.
+
+    In a cluster the first brokers must not make a topic that is lost with one of them, where
+    somebody has said that it shall not be (KIP-115).
+    """
+    if config.zookeeper_connect is not None and config.is_given(key):
+        return wanted
+    return min(wanted, len(live_brokers))
+
+
+def offsets_topic(config: BrokerConfig, live_brokers: Collection[int]) -> NewTopic:
+    """`__consumer_offsets` as the broker makes it; a small cluster gets fewer replicas."""
+    return NewTopic(
+        OFFSETS_TOPIC,
+        config.offsets_topic_num_partitions,
+        internal_replication_factor(
+            config,
+            "offsets.topic.replication.factor",
+            config.offsets_topic_replication_factor,
+            live_brokers,
+        ),
+        config={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        },
+    )
+
+
+def transactions_topic(config: BrokerConfig, live_brokers: Collection[int]) -> NewTopic:
+    """`__transaction_state` as the broker makes it; a small cluster gets fewer replicas."""
+    replication_factor = internal_replication_factor(
+        config,
+        "transaction.state.log.replication.factor",
+        config.transaction_state_log_replication_factor,
+        live_brokers,
+    )
+    return NewTopic(
+        TRANSACTIONS_TOPIC,
+        config.transaction_state_log_num_partitions,
+        replication_factor,
+        config={
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(
+                min(config.transaction_state_log_min_isr, replication_factor)
+            ),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+INTERNAL_TOPIC_PLANS: Final = {
+    OFFSETS_TOPIC: offsets_topic,
+    TRANSACTIONS_TOPIC: transactions_topic,
+}
+"""How each of the brokers' own topics is made."""
+
+
+def check_new_topic(topic: NewTopic, existing: Collection[str]) -> None:
+    """The rules that need no broker: name, settings, and one way of saying how many."""
+    validate_topic_name(topic.name)
+    if topic.name in existing:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} already exists")
+    refuse_collision(topic.name, existing)
+    counted = (topic.num_partitions, topic.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT)
+    if topic.assignment and counted:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"topic {topic.name!r}: either replicas are assigned or numbers are given, not both",
+        )
+    TopicConfig.validate(topic.config)
+
+
+def plan_assignment(
+    topic: NewTopic, config: BrokerConfig, brokers: Racks, chance: Chance
+) -> Assignment:
+    """The replicas of each partition: those that were asked for, or a round of the brokers."""
+    if topic.assignment:
+        check_assignment(topic.assignment, range(len(topic.assignment)), brokers)
+        return dict(sorted(topic.assignment.items()))
+    num_partitions, replication_factor = topic.num_partitions, topic.replication_factor
+    if num_partitions == BROKER_DEFAULT:
+        num_partitions = config.num_partitions
+    if replication_factor == BROKER_DEFAULT:
+        replication_factor = config.default_replication_factor
+    return assign_new_topic(brokers, num_partitions, replication_factor, chance)

@@ -23,7 +23,7 @@ from ottla.controller.broker_registration import (
     generate_broker_id,
 )
 from ottla.controller.controller import Controller
-from ottla.controller.topic_names import validate_topic_name
+from ottla.controller.topic_assignment import validate_topic_name
 from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ConfigError

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from ottla.controller.broker_channel import OnAnswer
+from ottla.controller.broker_request_batch import OnAnswer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import NodeConnection
 from ottla.network.timing import Backoff, Deadline, pause

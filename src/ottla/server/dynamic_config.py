@@ -19,7 +19,7 @@ from ottla.config.config_type import INT
 from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.known_keys import family_of
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.entity_configs import BROKERS, GROUPS, TOPICS, EntityConfigs
+from ottla.controller.topic_store import BROKERS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.network.timing import pause
 from ottla.registry import paths

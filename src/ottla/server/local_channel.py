@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from ottla.controller.broker_channel import OnAnswer
+from ottla.controller.broker_request_batch import OnAnswer
 from ottla.coordinator.transaction.marker_sender import MarkerWriter, OnWritten, TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import (
     TransactionCoordinator,

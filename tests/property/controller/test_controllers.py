@@ -6,7 +6,7 @@ import pytest
 from controllers_world import SESSION_MS, ControllersWorld, Member
 
 from ottla.controller.leader_balance import ElectionType
-from ottla.controller.new_topic import MorePartitions, NewTopic
+from ottla.controller.topic_assignment import MorePartitions, NewTopic
 from ottla.registry import paths
 from ottla.registry.embedded import WriteKind
 from ottla.registry.tree import Create, NodeExistsError

@@ -10,8 +10,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.adoption import Adoption, check_adoption
 from ottla.controller.broker_registration import ensure_persistent_paths
-from ottla.controller.entity_configs import TOPICS, EntityConfigs
-from ottla.controller.topic_store import TopicReader
+from ottla.controller.topic_store import TOPICS, EntityConfigs, TopicReader
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import register_broker
-from ottla.controller.new_topic import NewTopic
+from ottla.controller.topic_assignment import NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.znodes import encode_log_dir_event

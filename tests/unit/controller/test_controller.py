@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from ottla.controller.new_topic import MorePartitions, NewTopic
+from ottla.controller.topic_assignment import MorePartitions, NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.znodes import TopicNode
 from ottla.structs import NO_UUID, LeaderAndIsr, TopicPartition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.controller.entity_configs import TOPICS, EntityConfigs
+from ottla.controller.topic_store import TOPICS, EntityConfigs
 
 
 def carry_out(world, config):

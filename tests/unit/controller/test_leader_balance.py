@@ -6,7 +6,7 @@ import pytest
 
 from ottla.controller.active_controller import FIRST_REBALANCE_MS
 from ottla.controller.leader_balance import ElectionType
-from ottla.controller.new_topic import NewTopic
+from ottla.controller.topic_assignment import NewTopic
 from ottla.errors import ErrorCode
 from ottla.registry import paths
 from ottla.registry.znodes import encode_preferred_elections

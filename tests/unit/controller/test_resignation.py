@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ottla.controller.controller import RETRY_MS
-from ottla.controller.new_topic import NewTopic
+from ottla.controller.topic_assignment import NewTopic
 from ottla.registry import paths
 from ottla.registry.tree import RegistryFailedError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.new_topic import NewTopic
+from ottla.controller.topic_assignment import NewTopic
 from ottla.errors import ErrorCode
 from ottla.registry import paths
 from ottla.registry.znodes import encode_reassignments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.topic_names import refuse_collision, refuse_internal, validate_topic_name
+from ottla.controller.topic_assignment import refuse_collision, refuse_internal, validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
 
 

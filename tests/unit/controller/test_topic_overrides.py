@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.controller.controller import RETRY_MS
-from ottla.controller.entity_configs import TOPICS
-from ottla.controller.new_topic import NewTopic
+from ottla.controller.topic_assignment import NewTopic
+from ottla.controller.topic_store import TOPICS
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import RegistryFailedError

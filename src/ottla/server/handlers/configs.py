@@ -23,8 +23,8 @@ from ottla.config.config_def import ConfigTableType
 from ottla.config.config_type import ConfigType
 from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.entity_configs import BROKERS, GROUPS, TOPICS, EntityConfigs
-from ottla.controller.topic_names import validate_topic_name
+from ottla.controller.topic_assignment import validate_topic_name
+from ottla.controller.topic_store import BROKERS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey

@@ -16,8 +16,13 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from ottla.controller.controller import Controller
-from ottla.controller.new_topic import CreatedTopic, MorePartitions, NewTopic
-from ottla.controller.topic_names import refuse_internal, validate_topic_name
+from ottla.controller.topic_assignment import (
+    CreatedTopic,
+    MorePartitions,
+    NewTopic,
+    refuse_internal,
+    validate_topic_name,
+)
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey

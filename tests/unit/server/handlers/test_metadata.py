@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller.topic_names import validate_topic_name
+from ottla.controller.topic_assignment import validate_topic_name
 from ottla.errors import ErrorCode
 from ottla.protocol.message import encode
 from ottla.protocol.metadata import (
