@@ -1,12 +1,7 @@
 """The log of one partition: a sequence of segments, appended to at the end and read anywhere.
 
-Every subject has a file of its own:
-
-    reading, look-up   log_reading: the half of a log that readers see
-    appending          here, as a leader; follower_append
-    rolling            log_rolling
-    getting to disk    log_flusher; after a crash recovery
-    shortening         log_retention and log_truncation; cleaner/ compacts
+In this order: rolling, flushing, appending as a follower, reading, and `Log`, which appends as a
+leader. Recovery, retention and the cleaner have files of their own.
 
 All methods run on the loop's thread; fsync does not.
 """

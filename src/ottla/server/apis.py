@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
 from ottla.network.connection import Connection, RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.header import (
     RequestHeader,
     decode_request,
@@ -24,6 +25,7 @@ from ottla.protocol.message import Request, Response, request_class
 from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
+
 
 Answer = Response | None | Coroutine[Any, Any, Response | None]
 Handler = Callable[[RequestContext, Any], Answer]
@@ -155,3 +157,51 @@ def refuse(connection: Connection, reason: str) -> None:
     """Hang up on a client that does not follow the protocol, and say so: it cannot be told."""
     logger.info("closing %s: %s", connection.id, reason)
     connection.close(reason)
+
+
+# What only brokers ask of each other: refused on every listener but the brokers' own.
+#
+# Kafka asks for ClusterAction on the cluster (CVE-2018-1288 is what happens without). A listener
+# that clients cannot reach keeps them from it as well; where brokers and clients share one, a
+# client that knows the ids of the replicas and the epochs of the cluster can pose as a broker.
+
+
+BROKERS_ONLY: Final = (
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.WRITE_TXN_MARKERS,
+)
+
+
+def keep_to_brokers(apis: Apis, listener_name: str) -> None:
+    """From now on these APIs, and Fetch as a follower, are answered on this listener only."""
+
+    def guard(is_reserved: Callable[[Any], bool]) -> Callable[[Handler], Handler]:
+        def guarded(handler: Handler) -> Handler:
+            def handle(context: RequestContext, body: Any) -> Answer:
+                if context.listener_name != listener_name and is_reserved(body):
+                    name = type(body).__name__
+                    logger.info("%s of a client at %s is refused", name, context.client_host)
+                    raise KafkaError.of(
+                        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                        f"{name} on listener {context.listener_name}: brokers talk "
+                        f"to each other on {listener_name}",
+                    )
+                return handler(context, body)
+
+            return handle
+
+        return guarded
+
+    for key in BROKERS_ONLY:
+        apis.wrap(key, guard(lambda body: True))
+    apis.wrap(ApiKey.FETCH, guard(is_follower))
+
+
+def is_follower(body: FetchRequest) -> bool:
+    """Whether the fetch is one of a replica, which commits what it has read."""
+    replica_id = body.replica_id if body.replica_state is None else body.replica_state.replica_id
+    return replica_id >= 0 or body.replica_id >= 0

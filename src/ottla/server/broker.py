@@ -33,30 +33,25 @@ from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
 from ottla.runtime.network import canonical_host_name
-from ottla.server.apis import ApiFamily, Apis
-from ottla.server.broker_requests import keep_to_brokers
+from ottla.server.apis import ApiFamily, Apis, keep_to_brokers
 from ottla.server.controller_orders import ControllerOrders
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.features import Features
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.acls import AclsHandler
-from ottla.server.handlers.api_versions import ApiVersionsHandler
+from ottla.server.handlers.api_versions import ApiVersionsHandler, FeaturesHandler
 from ottla.server.handlers.configs import ConfigsHandler
-from ottla.server.handlers.features import FeaturesHandler
 from ottla.server.handlers.fetch import FetchHandler
-from ottla.server.handlers.leader_epoch import LeaderEpochHandler
-from ottla.server.handlers.list_offsets import ListOffsetsHandler
 from ottla.server.handlers.log_dirs import LogDirsHandler
 from ottla.server.handlers.metadata import MetadataHandler
-from ottla.server.handlers.produce import ProduceHandler
+from ottla.server.handlers.offsets import LeaderEpochHandler, ListOffsetsHandler
+from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
 from ottla.server.handlers.reassignments import ReassignmentsHandler
 from ottla.server.handlers.topics import TopicsHandler
-from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.server.listeners import connection_limits, inter_broker_tls, network_config
 from ottla.server.local_channel import LocalBrokerChannel
-from ottla.server.log_dir_failure import LogDirFailureHandler
-from ottla.server.membership import Membership, cluster_registry
+from ottla.server.membership import LogDirFailureHandler, Membership, cluster_registry
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import EndPoint
 from ottla.version import __version__

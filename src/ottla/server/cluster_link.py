@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Final, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, cast
+from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.controller.broker_registration import broker_end_points
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Deadline, pause
+from ottla.network.timing import Backoff, Deadline, pause, within
 from ottla.protocol.controller_requests import (
+    AlterPartitionPartitionData,
+    AlterPartitionPartitionResult,
     AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionTopicData,
+    BrokerState,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )
@@ -21,29 +29,317 @@ from ottla.protocol.group import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from ottla.protocol.message import Response
+from ottla.protocol.message import Request, Response
 from ottla.protocol.topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ottla.registry.tree import Registry
-from ottla.replication.partition_leader import Cluster
+from ottla.registry import paths
+from ottla.registry.tree import NoNodeError, Registry, Watch
+from ottla.registry.znodes import decode_controller
+from ottla.replication.partition_leader import Cluster, OnIsrChanged
 from ottla.runtime import Runtime
 from ottla.server.apis import ApiFamily
-from ottla.server.broker_connections import BrokerConnections
+from ottla.server.broker_connections import BrokerConnections, Purpose
 from ottla.server.cluster_channel import ClusterBrokerChannel
-from ottla.server.controller_channel import ControllerChannel
 from ottla.server.controller_orders import ControllerOrders
-from ottla.server.handlers.controller_orders import ControllerOrdersHandler
-from ottla.server.handlers.controller_requests import ControllerRequestsHandler
-from ottla.server.isr_requests import IsrRequests
+from ottla.server.handlers.controller_orders import (
+    ControllerOrdersHandler,
+    ControllerRequestsHandler,
+)
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import INTERNAL_TOPICS, OFFSETS_TOPIC, Node
+from ottla.structs import (
+    INTERNAL_TOPICS,
+    NO_EPOCH,
+    OFFSETS_TOPIC,
+    LeaderAndIsr,
+    Node,
+    TopicPartition,
+)
 
 logger = logging.getLogger(__name__)
+
+
+# The way from any broker to the controller, whichever broker that is.
+
+
+FIRST_BACKOFF_MS: Final = 20
+MAX_BACKOFF_MS: Final = 500
+
+OwnAnswer = Callable[[Any], Awaitable[Response]]
+
+
+def error_code_of(response: Response) -> int:
+    """The error for the whole of a response, where it has a place for one."""
+    return int(getattr(response, "error_code", ErrorCode.NONE))
+
+
+class ControllerChannel:
+    """Asks the controller, and asks again while there is none or it is another one.
+
+    One that hangs is waited for until its session has expired: then there is another one to ask.
+    `own` has the answers that this broker gives itself when it is the controller, by request.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        registry: Registry,
+        connections: BrokerConnections,
+    ) -> None:
+        self._runtime = runtime
+        self._registry = registry
+        self._connections = connections
+        self.own: dict[type[Request], OwnAnswer] = {}
+        self._node: Node | None = None
+        self._watch: Watch | None = None
+
+    async def ask(
+        self,
+        request: Request,
+        timeout_ms: int,
+        *,
+        low: int = 0,
+        error_of: Callable[[Response], int] = error_code_of,
+    ) -> Response:
+        """The controller's answer; KafkaError where there is none in time."""
+        if self._watch is None:
+            self._watch = self._registry.watch_data(paths.CONTROLLER, self._on_election)
+        scheduler = self._runtime.scheduler
+        deadline = Deadline(self._runtime.clock, timeout_ms)
+        backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, self._runtime.random.random)
+        failures = 0
+        name = type(request).__name__
+        while True:
+            try:
+                answer = self._ask(request, low)
+                response = await within(scheduler, deadline.left_ms, answer, f"no answer to {name}")
+                error = ErrorCode.of(error_of(response))
+                if error is not ErrorCode.NOT_CONTROLLER:
+                    if error:  # of a controller, maybe, that was followed by one who knows better
+                        self._node = None
+                    return response
+                reason: Exception = KafkaError(error, f"{name} was refused")
+            except (KafkaError, OSError) as failure:
+                if isinstance(failure, KafkaError) and not _may_pass(failure):
+                    raise
+                reason = failure
+            self._node = None
+            failures += 1
+            logger.debug("%s: %s", name, reason)
+            if deadline.has_passed:
+                raise KafkaError(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    f"{name}: the controller did not answer within {timeout_ms} ms ({reason})",
+                )
+            await pause(scheduler, min(backoff.delay_ms(failures), deadline.left_ms))
+
+    def close(self) -> None:
+        """Follow the elections no more."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _on_election(self) -> None:
+        self._node = None
+        self._connections.drop(Purpose.CONTROLLER, "another broker may be the controller now")
+
+    async def _ask(self, request: Request, low: int) -> Response:
+        if self._node is None:
+            self._node = await self._find()
+        if self._node.id == self._connections.broker_id:
+            return await self.own[type(request)](request)
+        return await self._connections.ask(self._node, Purpose.CONTROLLER, request, low=low)
+
+    async def _find(self) -> Node:
+        """The controller, as the registry has it at this moment."""
+        try:
+            data, _ = await self._registry.get(paths.CONTROLLER)
+            broker_id = decode_controller(data)
+            if broker_id == self._connections.broker_id:
+                return Node(broker_id, "", -1)
+            data, stat = await self._registry.get(paths.broker(broker_id))
+        except NoNodeError:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller") from None
+        broker = broker_end_points(broker_id, data, stat.created_id)
+        node = broker.node(self._connections.listener_name)
+        if node is None:
+            raise KafkaError(
+                ErrorCode.LISTENER_NOT_FOUND,
+                f"the controller {broker_id} has no listener {self._connections.listener_name}",
+            )
+        return node
+
+
+def _may_pass(error: KafkaError) -> bool:
+    """Whether the controller may answer, or be another one, after a while."""
+    return error.retriable or error.error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+# AlterPartition from this broker, which leads partitions, to the controller (KIP-497).
+
+
+RETRY_MS: Final = 50
+VERSION_WITH_BROKER_EPOCHS: Final = 3
+
+
+class IsrChange(NamedTuple):
+    """What a leader asks for, and who wants to hear what came of it."""
+
+    topic_id: UUID
+    state: LeaderAndIsr
+    broker_epochs: Mapping[int, int]
+    on_done: OnIsrChanged
+
+
+class IsrRequests:
+    """One request at a time, with everything that was asked for while the last one was under way.
+
+    A change is asked for until the controller has decided. A newer one for the same partition
+    takes the place of one that has not been sent yet.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        controller: ControllerChannel,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        timeout_ms: int,
+    ) -> None:
+        self._runtime = runtime
+        self._controller = controller
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._timeout_ms = timeout_ms
+        self._waiting: dict[TopicPartition, IsrChange] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def alter_isr(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        state: LeaderAndIsr,
+        broker_epochs: Mapping[int, int],
+        on_done: OnIsrChanged,
+    ) -> None:
+        """Ask for the in-sync replicas of `state`; see `IsrChannel`."""
+        self._waiting[topic_partition] = IsrChange(topic_id, state, broker_epochs, on_done)
+        if self._task is None and not self._is_closed:
+            self._task = self._runtime.scheduler.spawn(self._run(), "alter partitions")
+
+    def close(self) -> None:
+        """Ask for nothing any more."""
+        self._is_closed = True
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                asked, self._waiting = self._waiting, {}
+                try:
+                    results = await self._ask(asked)
+                except (KafkaError, OSError) as error:
+                    logger.info("in-sync replicas of %d partitions: %s", len(asked), error)
+                    # Not over what was asked for meanwhile, which is newer.
+                    self._waiting = asked | self._waiting
+                    await pause(self._runtime.scheduler, RETRY_MS)
+                    continue
+                if not self._tell(asked, results):
+                    await pause(self._runtime.scheduler, RETRY_MS)
+        finally:
+            self._task = None
+
+    async def _ask(
+        self, asked: Mapping[TopicPartition, IsrChange]
+    ) -> dict[TopicPartition, AlterPartitionPartitionResult]:
+        request = alter_partition_request(self._broker_id, self._broker_epoch(), asked)
+        response = await self._controller.ask(
+            request, self._timeout_ms, low=VERSION_WITH_BROKER_EPOCHS, error_of=error_of
+        )
+        assert isinstance(response, AlterPartitionResponse)
+        if response.error_code:
+            raise KafkaError.of(response.error_code, "AlterPartition was refused")
+        names = {change.topic_id: tp.topic for tp, change in asked.items()}
+        return {
+            TopicPartition(names[topic.topic_id], result.partition_index): result
+            for topic in response.topics
+            for result in topic.partitions
+        }
+
+    def _tell(
+        self,
+        asked: Mapping[TopicPartition, IsrChange],
+        results: Mapping[TopicPartition, AlterPartitionPartitionResult],
+    ) -> bool:
+        """Whether all of it was decided; what was not is asked for again."""
+        undecided = 0
+        for topic_partition, change in asked.items():
+            result = results.get(topic_partition)
+            if result is None or result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
+                self._waiting.setdefault(topic_partition, change)
+                undecided += 1
+            elif result.error_code:
+                change.on_done(ErrorCode.of(result.error_code))
+            else:
+                change.on_done(state_of(result))
+        return not undecided
+
+
+def error_of(response: Response) -> int:
+    """NOT_CONTROLLER also where only some partitions are known to be newer than they are there.
+
+    Then there is a controller after the one that was asked. What this one has done already, the
+    other will find done.
+    """
+    assert isinstance(response, AlterPartitionResponse)
+    for topic in response.topics:
+        for result in topic.partitions:
+            if result.error_code == ErrorCode.NOT_CONTROLLER:
+                return result.error_code
+    return response.error_code
+
+
+def alter_partition_request(
+    broker_id: int, broker_epoch: int, changes: Mapping[TopicPartition, IsrChange]
+) -> AlterPartitionRequest:
+    """One request for all changes."""
+    topics: dict[UUID, AlterPartitionTopicData] = {}
+    for topic_partition, change in changes.items():
+        topic = topics.setdefault(
+            change.topic_id, AlterPartitionTopicData(topic_id=change.topic_id)
+        )
+        topic.partitions.append(
+            AlterPartitionPartitionData(
+                partition_index=topic_partition.partition,
+                leader_epoch=change.state.leader_epoch,
+                new_isr_with_epochs=[
+                    BrokerState(
+                        broker_id=replica, broker_epoch=change.broker_epochs.get(replica, NO_EPOCH)
+                    )
+                    for replica in change.state.isr
+                ],
+                partition_epoch=change.state.version,
+            )
+        )
+    return AlterPartitionRequest(
+        broker_id=broker_id, broker_epoch=broker_epoch, topics=list(topics.values())
+    )
+
+
+def state_of(result: AlterPartitionPartitionResult) -> LeaderAndIsr:
+    """The state that is in force."""
+    return LeaderAndIsr(
+        result.leader_id, result.leader_epoch, tuple(result.isr), result.partition_epoch
+    )
+
 
 CREATION_TIMEOUT_MS: Final = 5_000
 METADATA_PAUSE_MS: Final = 10

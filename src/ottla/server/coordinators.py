@@ -25,13 +25,18 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.server.apis import ApiFamily
 from ottla.server.coordinator_log import TopicLog
-from ottla.server.handlers.consumer_group import ConsumerGroupHandlers
-from ottla.server.handlers.find_coordinator import FindCoordinatorHandler, KeyType
-from ottla.server.handlers.group import GroupHandlers
+from ottla.server.handlers.group import (
+    ConsumerGroupHandlers,
+    FindCoordinatorHandler,
+    GroupHandlers,
+    KeyType,
+)
 from ottla.server.handlers.offsets import OffsetHandlers
-from ottla.server.handlers.producer_ids import ProducerIdHandlers
-from ottla.server.handlers.transaction_views import TransactionViewHandlers
-from ottla.server.handlers.transactions import TransactionHandlers
+from ottla.server.handlers.transactions import (
+    ProducerIdHandlers,
+    TransactionHandlers,
+    TransactionViewHandlers,
+)
 from ottla.server.local_channel import LocalMarkerChannel, LocalVerification
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC

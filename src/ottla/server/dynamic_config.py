@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.config_def import ConfigTableType
-from ottla.config.config_type import INT
+from ottla.config.config_def import ConfigKey, ConfigTableType
+from ottla.config.config_type import INT, ConfigType
 from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.known_keys import family_of
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.topic_store import BROKERS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.network.timing import pause
+from ottla.protocol.configs import ConfigSource
 from ottla.registry import paths
 from ottla.registry.tree import (
     NoNodeError,
@@ -35,6 +36,7 @@ from ottla.runtime import Runtime
 from ottla.server.listeners import network_config
 
 logger = logging.getLogger(__name__)
+
 
 DYNAMIC_BROKER_KEYS: Final = frozenset(
     row.broker_keys[0] for row in TopicConfig.keys.values() if row.broker_keys
@@ -396,3 +398,150 @@ def _without_bad_values(
         else:
             good[name] = text
     return good
+
+
+# The settings of topics, brokers and groups as DescribeConfigs shows them, with their sources.
+
+
+class Synonym(NamedTuple):
+    """A place that a value may come from, and what is set there."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One setting. Of `synonyms` the first is in force; secrets have no value."""
+
+    name: str
+    value: str | None
+    type: ConfigType | None
+    documentation: str
+    is_read_only: bool
+    synonyms: list[Synonym]
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT_CONFIG
+
+    @property
+    def is_sensitive(self) -> bool:
+        """What is not known may be a secret, as in Kafka."""
+        return self.type is None or self.type is ConfigType.PASSWORD
+
+
+def topic_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All settings of a topic with these overrides."""
+    in_force = TopicConfig.of(dynamic.broker_config, {})
+    entries = []
+    for name, row in TopicConfig.keys.items():
+        synonyms = []
+        if name in overrides:
+            source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+            synonyms.append(Synonym(name, overrides[name], source))
+        for broker_key in row.broker_keys:
+            synonyms += broker_synonyms(dynamic, broker_key)
+        coarser = row.broker_keys[1:]
+        synonyms = [each for each in synonyms if not _is_default_of(each, coarser)]
+        value = overrides.get(name, in_force.text_of(name))
+        entries.append(_entry(row, value, synonyms, is_read_only=False))
+    unused = [name for name in overrides if name not in TopicConfig.keys]
+    return entries + [_unused_override(name, overrides[name]) for name in unused]
+
+
+def group_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All settings of a consumer group with these overrides."""
+    defaults = ConsumerGroupConfig.of(dynamic.broker_config, {})
+    entries = []
+    for name, row in ConsumerGroupConfig.keys.items():
+        synonyms = [s for key in row.broker_keys for s in broker_synonyms(dynamic, key)]
+        value = overrides.get(name, defaults.text_of(name))
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, value, ConfigSource.DYNAMIC_GROUP_CONFIG))
+        entries.append(_entry(row, value, synonyms, is_read_only=False))
+    return entries
+
+
+def broker_entries(dynamic: DynamicConfig) -> list[ConfigEntry]:
+    """All settings of this broker."""
+    entries = []
+    for name, row in BrokerConfig.keys.items():
+        synonyms = broker_synonyms(dynamic, name)
+        value = synonyms[0].value if synonyms else None
+        entries.append(_entry(row, value, synonyms, not is_dynamic(name)))
+    set_for = (dynamic.broker_name, paths.DEFAULT_ENTITY)
+    others = {name for owner in set_for for name in dynamic.broker_overrides(owner)}
+    return entries + [
+        _override_without_row(name, broker_synonyms(dynamic, name))
+        for name in sorted(others - BrokerConfig.keys.keys())
+    ]
+
+
+def default_broker_entries(dynamic: DynamicConfig) -> list[ConfigEntry]:
+    """What is set for all brokers of the cluster while they run."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    overrides = dynamic.broker_overrides(paths.DEFAULT_ENTITY)
+    entries = []
+    for name, value in overrides.items():
+        synonyms = [Synonym(name, value, source)]
+        row = BrokerConfig.keys.get(name)
+        if row is not None:
+            entries.append(_entry(row, value, synonyms, is_read_only=False))
+        else:
+            entries.append(_override_without_row(name, synonyms))
+    return entries
+
+
+def broker_synonyms(dynamic: DynamicConfig, name: str) -> list[Synonym]:
+    """Where the broker has a value for this setting, what is in force first."""
+    synonyms = []
+    for broker_name, source in (
+        (dynamic.broker_name, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (paths.DEFAULT_ENTITY, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+    ):
+        overrides = dynamic.broker_overrides(broker_name)
+        if name in overrides:
+            synonyms.append(Synonym(name, overrides[name], source))
+    static, row = dynamic.static_config, BrokerConfig.keys.get(name)
+    if row is None:
+        return synonyms
+    if static.is_given(name):
+        source = ConfigSource.STATIC_BROKER_CONFIG
+        synonyms.append(Synonym(name, static.text_of(name), source))
+    if row.default is not None:
+        default = row.format(row.default)
+        synonyms.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
+    return synonyms
+
+
+def _is_default_of(synonym: Synonym, names: Collection[str]) -> bool:
+    """A default that is said in hours is none of a setting in milliseconds, as in Kafka."""
+    return synonym.source is ConfigSource.DEFAULT_CONFIG and synonym.name in names
+
+
+def _entry(
+    row: ConfigKey, value: str | None, synonyms: list[Synonym], is_read_only: bool
+) -> ConfigEntry:
+    if row.type is ConfigType.PASSWORD:
+        value = None
+        synonyms = [synonym._replace(value=None) for synonym in synonyms]
+    return ConfigEntry(row.name, value, row.type, row.doc, is_read_only, synonyms)
+
+
+def _override_without_row(name: str, synonyms: list[Synonym]) -> ConfigEntry:
+    """A setting of the broker that was made while it runs and that no file has a row for."""
+    if name in UNUSED_THREAD_KEYS:
+        kind, about = ConfigType.INT, "Ottla has no such threads: without effect."
+    elif is_key_store(name):
+        kind, about = ConfigType.STRING, "As the setting without listener.name.<name>."
+    else:  # its value is nobody's business but of the one that set it
+        hidden = [synonym._replace(value=None) for synonym in synonyms]
+        return ConfigEntry(name, None, None, "Not used by Ottla.", True, hidden)
+    return ConfigEntry(name, synonyms[0].value, kind, about, False, synonyms)
+
+
+def _unused_override(name: str, value: str) -> ConfigEntry:
+    """An override that Kafka knows and Ottla does not act on: it is kept, and shown."""
+    synonyms = [Synonym(name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG)]
+    return ConfigEntry(name, value, ConfigType.STRING, "Not used by Ottla.", False, synonyms)

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import register_broker
 from ottla.controller.controller import Controller
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.log.log_dir import LogDir
+from ottla.log.log_manager import LogManager
 from ottla.registry import paths
 from ottla.registry.embedded import REGISTRY_DIRECTORY, EmbeddedRegistry
 from ottla.registry.tree import NoNodeError, Registry, SessionEndedError, SessionState, Watch
 from ottla.registry.znodes import BrokerNode
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.structs import NO_EPOCH, EndPoint
 
 logger = logging.getLogger(__name__)
+
 
 EXPIRY_SLACK_MS: Final = 3_000
 """A server looks for expired sessions once in a tick, which is 2 seconds by default."""
@@ -155,3 +160,72 @@ class Membership:
     def _retry(self) -> None:
         if self._watch is not None:
             self.runtime.scheduler.spawn(self._rejoin(), "register the broker again")
+
+
+# What the broker does when one of its log directories fails, at start or later.
+#
+# The directory's partitions go offline, the controller is told, and the other directories live on.
+# The broker stops when none is left, and when the embedded registry was in the directory, as a
+# broker of Kafka stops that has lost its metadata log.
+
+
+class LogDirFailureHandler:
+    """Hears of failed directories from the logs, in the middle of whatever they were doing.
+
+    Nothing is done before the loop's next callback, when no append or read is under way.
+    `on_fatal` is called once when the broker cannot go on; `is_fatal` says so from then on.
+    """
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
+        self._runtime = runtime
+        self._paths = config.log_dirs
+        self._has_registry = config.zookeeper_connect is None
+        self._failed: list[LogDir] = []
+        self._replica_manager: ReplicaManager | None = None
+        self._controller: Controller | None = None
+        self.on_fatal: Callable[[], object] = lambda: None
+        self.is_fatal = False
+
+    def check_registry_dir(self, log_manager: LogManager) -> None:
+        """ConfigError if the registry would have to be in a directory that cannot be used."""
+        first = log_manager.dirs[0]
+        if self._has_registry and first.is_offline:
+            raise ConfigError(
+                f"log.dirs={first.path}: the first of them keeps the registry, and it cannot be "
+                "used: repair it; the others alone do not know the topics"
+            )
+
+    def on_failure(self, log_dir: LogDir) -> None:
+        """A directory has failed; it is offline already."""
+        self._failed.append(log_dir)
+        self._runtime.scheduler.call_soon(partial(self._handle, log_dir))
+
+    def serve(self, replica_manager: ReplicaManager, controller: Controller) -> None:
+        """From now on there are partitions and a controller to be told."""
+        self._replica_manager = replica_manager
+        self._controller = controller
+        for log_dir in self._failed:
+            self._handle(log_dir)
+
+    def _handle(self, log_dir: LogDir) -> None:
+        if self._replica_manager is None or self._controller is None or self.is_fatal:
+            return  # what is offline before the broker serves is so from the first request on
+        offline = self._replica_manager.on_log_dir_failure(log_dir)
+        reason = self._why_fatal()
+        if reason is not None:
+            self.is_fatal = True
+            logger.critical("The broker stops: %s", reason)
+            self.on_fatal()
+        elif offline:
+            names = ", ".join(map(str, offline))
+            logger.error("%s is offline, and with it %s", log_dir.path, names)
+            event = self._controller.on_log_dir_event(self._replica_manager.broker_id)
+            self._runtime.scheduler.spawn(event, f"tell the controller of {log_dir.path}")
+
+    def _why_fatal(self) -> str | None:
+        if len(self._failed) == len(self._paths):
+            return f"every log directory has failed: {', '.join(self._paths)}"
+        first = self._paths[0].rstrip("/") or "/"
+        if self._has_registry and any(log_dir.path == first for log_dir in self._failed):
+            return f"the registry was in the log directory {first}, which has failed"
+        return None

@@ -29,8 +29,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import FileRegion
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.fetch import FetchHandler
-from ottla.server.handlers.leader_epoch import LeaderEpochHandler
-from ottla.server.handlers.list_offsets import ListOffsetsHandler
+from ottla.server.handlers.offsets import LeaderEpochHandler, ListOffsetsHandler
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import LeaderAndIsr, Node, PartitionState, TopicPartition
 from ottla.testing import MemoryDisk, mock_runtime

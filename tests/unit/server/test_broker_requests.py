@@ -10,8 +10,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest, ReplicaState
 from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from ottla.server.apis import Apis
-from ottla.server.broker_requests import keep_to_brokers
+from ottla.server.apis import Apis, keep_to_brokers
 from ottla.testing import mock_runtime
 
 

@@ -19,8 +19,8 @@ from ottla.protocol.leader_and_isr import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from ottla.server.cluster_channel import ClusterBrokerChannel
-from ottla.server.controller_messages import (
+from ottla.server.cluster_channel import (
+    ClusterBrokerChannel,
     leader_nodes,
     live_brokers,
     metadata_states,

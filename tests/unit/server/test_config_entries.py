@@ -9,13 +9,13 @@ from ottla.config.config_type import LIST
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.protocol.configs import ConfigSource
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.server.config_entries import (
+from ottla.server.dynamic_config import (
+    DynamicConfig,
     Synonym,
     broker_entries,
     default_broker_entries,
     topic_entries,
 )
-from ottla.server.dynamic_config import DynamicConfig
 from ottla.testing import mock_runtime
 
 TOPIC, BROKER, ALL_BROKERS, FILE, DEFAULT = (ConfigSource(number) for number in range(1, 6))

@@ -19,8 +19,7 @@ from ottla.protocol.controller_requests import (
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.znodes import encode_controller
-from ottla.server.controller_channel import ControllerChannel
-from ottla.server.isr_requests import IsrRequests
+from ottla.server.cluster_link import ControllerChannel, IsrRequests
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 T0 = TopicPartition("t", 0)

@@ -20,7 +20,7 @@ from ottla.replication.exchange import (
     IsolationLevel,
 )
 from ottla.runtime import FileRegion
-from ottla.server.message_set_fetch import MAX_READ_BYTES, MessageSetFetch
+from ottla.server.fetch_session import MAX_READ_BYTES, MessageSetFetch
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing import MemoryDisk, mock_runtime
 
@@ -149,7 +149,7 @@ def test_conversion_that_fails_is_told(monkeypatch):
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("ottla.server.message_set_fetch.down_convert", fail)
+    monkeypatch.setattr("ottla.server.fetch_session.down_convert", fail)
     failed: list[BaseException] = []
     logs = Logs(batch(0))
     request = FetchPartition(TP, NO_UUID, 0, 100)

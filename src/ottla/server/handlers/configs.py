@@ -50,14 +50,14 @@ from ottla.protocol.configs import (
 )
 from ottla.registry import paths
 from ottla.server.apis import Handler
-from ottla.server.config_entries import (
+from ottla.server.dynamic_config import (
     ConfigEntry,
+    DynamicConfig,
     broker_entries,
     default_broker_entries,
     group_entries,
     topic_entries,
 )
-from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.metadata_cache import MetadataCache
 
 MAX_MESSAGE_LENGTH: Final = 1000

@@ -3,7 +3,7 @@
 Behaviour: the answer names regions of segment files, which the network sends with sendfile; a
 fetch that finds fewer than min_bytes waits up to max_wait_ms in the purgatory.
 
-Version notes: v0-3 read message sets (`message_set_fetch`) · v4 isolation level · v5 log start
+Version notes: v0-3 read message sets (`MessageSetFetch`) · v4 isolation level · v5 log start
 offset · v7 fetch sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd · v11 rack · v12
 flexible · v13 topic ids (KIP-516) · v15 replica state (KIP-903) · v16 current leader where another
 broker leads, or in another epoch (KIP-951) · v17 directory ids · v18 high watermark of a replica
@@ -41,14 +41,12 @@ from ottla.replication.exchange import (
 from ottla.replication.replica_manager import FetchResults, ReplicaManager
 from ottla.server.apis import Handler
 from ottla.server.fetch_session import (
+    FIRST_VERSION_WITH_BATCHES,
     FetchContext,
     FetchSessionCache,
-    unresolved_name,
-)
-from ottla.server.message_set_fetch import (
-    FIRST_VERSION_WITH_BATCHES,
     MessageSetFetch,
     MessageSets,
+    unresolved_name,
 )
 from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import NO_EPOCH, TopicPartition

@@ -49,8 +49,7 @@ from ottla.replication.exchange import UNKNOWN_OFFSET, DeleteRecordsResult
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.server.apis import Handler
-from ottla.server.config_entries import topic_entries
-from ottla.server.dynamic_config import DynamicConfig
+from ottla.server.dynamic_config import DynamicConfig, topic_entries
 from ottla.structs import NO_UUID, TopicPartition
 
 FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3

@@ -14,17 +14,24 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from ottla.coordinator.group.consumer.consumer_rebalancer import compile_regex
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.offset_commits import Committer
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.transaction.marker_sender import MarkerWriter, TxnMarker
+from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.coordinator.transaction.transaction_coordinator import (
     TransactionCoordinator,
     TxnProducer,
 )
-from ottla.coordinator.transaction.transaction_metadata import NO_SESSION
+from ottla.coordinator.transaction.transaction_metadata import (
+    NO_SESSION,
+    Transaction,
+    TransactionState,
+)
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
+from ottla.log.producers.producer_state_manager import ProducerState as KnownProducer
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (
@@ -37,8 +44,22 @@ from ottla.protocol.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTransactionState,
     EndTxnRequest,
     EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsTransactionState,
+    PartitionResponse,
+    ProducerState,
+    TopicData,
+    TopicResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -50,10 +71,201 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Clock
 from ottla.server.apis import Handler
-from ottla.server.handlers.producer_ids import session_of
-from ottla.structs import OFFSETS_TOPIC, TopicPartition
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, OFFSETS_TOPIC, TopicPartition
+
+# InitProducerId (22), v0-5: an id for a producer that writes without duplicates.
+#
+# Without a transactional id every producer gets an id of its own; nothing is bound to it. With one,
+# the transaction coordinator gives the id its next epoch, and fences all who have an older one.
+#
+# Version notes: v3 the producer may name the id and epoch that it has, to go on after an error that
+# it cannot place (KIP-360) · v4 PRODUCER_FENCED in the place of INVALID_PRODUCER_EPOCH (KIP-588).
+
+
+INIT_FENCED_VERSION: Final = 4
+
+
+class ProducerIdHandlers:
+    """Answers from the blocks of ids that this broker has claimed, and from the coordinator."""
+
+    def __init__(
+        self, producer_ids: ProducerIdManager, coordinator: TransactionCoordinator
+    ) -> None:
+        self.producer_ids = producer_ids
+        self.coordinator = coordinator
+
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {ApiKey.INIT_PRODUCER_ID: self.handle_init_producer_id}
+
+    async def handle_init_producer_id(
+        self, context: RequestContext, body: InitProducerIdRequest
+    ) -> InitProducerIdResponse | None:
+        error = check_init_producer_id(body)
+        if error:
+            return InitProducerIdResponse(
+                error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH
+            )
+        if body.transactional_id is None:
+            producer_id = await self.producer_ids.generate_producer_id()
+            return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+        def respond(error: ErrorCode, producer_id: int, producer_epoch: int) -> None:
+            if error is ErrorCode.PRODUCER_FENCED and context.api_version < INIT_FENCED_VERSION:
+                error = ErrorCode.INVALID_PRODUCER_EPOCH
+            context.respond(
+                InitProducerIdResponse(
+                    error_code=error, producer_id=producer_id, producer_epoch=producer_epoch
+                )
+            )
+
+        producer = TxnProducer(
+            body.transactional_id, body.producer_id, body.producer_epoch, session_of(context)
+        )
+        await self.coordinator.init_producer_id(producer, body.transaction_timeout_ms, respond)
+        return None
+
+
+def check_init_producer_id(body: InitProducerIdRequest) -> ErrorCode:
+    """Whether the request makes sense: id and epoch come together or not at all."""
+    if (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_EPOCH):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.INVALID_REQUEST if body.transactional_id == "" else ErrorCode.NONE
+
+
+def session_of(context: RequestContext) -> int:
+    """The number of the connection that the request came by: later ones have larger numbers."""
+    return int(context.connection.id.rpartition("-")[2])
+
+
+# What administrators ask about transactions: DescribeProducers (61) v0, DescribeTransactions (65)
+# v0 and ListTransactions (66) v0-2 (KIP-664, KIP-994, KIP-1152).
+
+
+STATES_BY_TITLE: Final = {state.title: state for state in TransactionState}
+
+
+class TransactionViewHandlers:
+    """Answers from the coordinator's memory and from the logs."""
+
+    def __init__(
+        self, coordinator: TransactionCoordinator, replica_manager: ReplicaManager, clock: Clock
+    ) -> None:
+        self.coordinator = coordinator
+        self.replica_manager = replica_manager
+        self.clock = clock
+
+    def apis(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.DESCRIBE_PRODUCERS: self.handle_describe_producers,
+            ApiKey.DESCRIBE_TRANSACTIONS: self.handle_describe_transactions,
+            ApiKey.LIST_TRANSACTIONS: self.handle_list_transactions,
+        }
+
+    def handle_describe_producers(
+        self, context: RequestContext, body: DescribeProducersRequest
+    ) -> DescribeProducersResponse:
+        return DescribeProducersResponse(
+            topics=[
+                TopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        self._producers(TopicPartition(topic.name, index))
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in body.topics
+            ]
+        )
+
+    def handle_describe_transactions(
+        self, context: RequestContext, body: DescribeTransactionsRequest
+    ) -> DescribeTransactionsResponse:
+        return DescribeTransactionsResponse(
+            transaction_states=[self._describe(name) for name in body.transactional_ids]
+        )
+
+    def handle_list_transactions(
+        self, context: RequestContext, body: ListTransactionsRequest
+    ) -> ListTransactionsResponse:
+        manager = self.coordinator.manager
+        if manager.is_loading:
+            return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        # What could look back without end is refused with INVALID_REGULAR_EXPRESSION.
+        pattern = compile_regex(body.transactional_id_pattern or ".*")
+        unknown = [title for title in body.state_filters if title not in STATES_BY_TITLE]
+        return ListTransactionsResponse(
+            unknown_state_filters=unknown,
+            transaction_states=[
+                ListTransactionsTransactionState(
+                    transactional_id=metadata.transactional_id,
+                    producer_id=metadata.current.producer_id,
+                    transaction_state=metadata.current.state.title,
+                )
+                for metadata in manager.all()
+                if self._passes(metadata.current, body)
+                and pattern.fullmatch(metadata.transactional_id)
+            ],
+        )
+
+    def _passes(self, transaction: Transaction, body: ListTransactionsRequest) -> bool:
+        now_ms = self.clock.now_ms()
+        if body.producer_id_filters and transaction.producer_id not in body.producer_id_filters:
+            return False
+        if body.state_filters and transaction.state.title not in body.state_filters:
+            return False
+        if body.duration_filter < 0:
+            return True
+        is_open = transaction.start_ms >= 0 and transaction.partitions
+        return bool(is_open) and now_ms - transaction.start_ms > body.duration_filter
+
+    def _describe(self, transactional_id: str) -> DescribeTransactionsTransactionState:
+        error = self.coordinator.availability(transactional_id)
+        metadata = None if error else self.coordinator.manager.get(transactional_id)
+        if metadata is None:
+            return DescribeTransactionsTransactionState(
+                error_code=error or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+                transactional_id=transactional_id,
+            )
+        transaction = metadata.current
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(transaction.partitions):
+            topics.setdefault(topic, []).append(partition)
+        return DescribeTransactionsTransactionState(
+            transactional_id=transactional_id,
+            transaction_state=transaction.state.title,
+            transaction_timeout_ms=transaction.timeout_ms,
+            transaction_start_time_ms=transaction.start_ms,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            topics=[TopicData(topic=name, partitions=found) for name, found in topics.items()],
+        )
+
+    def _producers(self, topic_partition: TopicPartition) -> PartitionResponse:
+        index = topic_partition.partition
+        try:
+            producers = self.replica_manager.partition(topic_partition).active_producers()
+        except KafkaError as error:
+            return PartitionResponse(
+                partition_index=index, error_code=error.error, error_message=error.message
+            )
+        return PartitionResponse(
+            partition_index=index, active_producers=[_described(known) for known in producers]
+        )
+
+
+def _described(known: KnownProducer) -> ProducerState:
+    return ProducerState(
+        producer_id=known.producer_id,
+        producer_epoch=known.producer_epoch,
+        last_sequence=known.last_sequence,
+        last_timestamp=known.last_timestamp_ms,
+        coordinator_epoch=known.coordinator_epoch,
+        current_txn_start_offset=known.current_txn_first_offset,
+    )
+
 
 BROKERS_VERSION: Final = 4
 ABORTABLE_VERSION: Final = 5

@@ -11,7 +11,7 @@ from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import SessionEndedError
 from ottla.registry.znodes import FEATURE, encode_features
 from ottla.server.features import Features
-from ottla.server.handlers.features import FeaturesHandler
+from ottla.server.handlers.api_versions import FeaturesHandler
 from ottla.testing import mock_runtime
 
 NAME = "transaction.version"

@@ -11,7 +11,7 @@ from ottla.protocol.offsets import (
     OffsetForLeaderTopic,
 )
 from ottla.record.batch_builder import build_batch
-from ottla.server.handlers.leader_epoch import LeaderEpochHandler
+from ottla.server.handlers.offsets import LeaderEpochHandler
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
 )
 from ottla.record.record_batch import batches
-from ottla.server.handlers.transactional_produce import TransactionalProduce
+from ottla.server.handlers.produce import TransactionalProduce
 
 INVALID = ErrorCode.INVALID_TXN_STATE
 

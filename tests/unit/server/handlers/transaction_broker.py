@@ -24,8 +24,7 @@ from ottla.replication.exchange import FetchParams, FetchPartition, IsolationLev
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.controller_orders import ControllerOrders
 from ottla.server.coordinators import Coordinators
-from ottla.server.handlers.produce import ProduceHandler
-from ottla.server.handlers.transactional_produce import TransactionalProduce
+from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import (
