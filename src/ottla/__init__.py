@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ottla.clients.consumer.consumer import Consumer
     from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.clients.consumer.position_validation import LogTruncationError
-    from ottla.clients.consumer.rebalance import RebalanceListener
+    from ottla.clients.consumer.subscription_state import RebalanceListener
     from ottla.clients.producer.producer import Producer
-    from ottla.clients.producer.record_metadata import RecordMetadata
+    from ottla.clients.producer.producer_batch import RecordMetadata
     from ottla.clients.topic_offsets import OffsetAndMetadata, OffsetSpec
     from ottla.errors import KafkaError
     from ottla.structs import TopicPartition
@@ -53,8 +53,8 @@ _HOMES = {
     "OffsetAndMetadata": "ottla.clients.topic_offsets",
     "OffsetSpec": "ottla.clients.topic_offsets",
     "Producer": "ottla.clients.producer.producer",
-    "RebalanceListener": "ottla.clients.consumer.rebalance",
-    "RecordMetadata": "ottla.clients.producer.record_metadata",
+    "RebalanceListener": "ottla.clients.consumer.subscription_state",
+    "RecordMetadata": "ottla.clients.producer.producer_batch",
     "TopicPartition": "ottla.structs",
 }
 

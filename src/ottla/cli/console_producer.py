@@ -23,8 +23,8 @@ from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.clients.producer.producer import Producer
-    from ottla.clients.producer.record_future import RecordFuture
-    from ottla.clients.producer.record_metadata import OnDelivery, RecordMetadata
+    from ottla.clients.producer.producer_batch import OnDelivery, RecordMetadata
+    from ottla.clients.producer.record_accumulator import RecordFuture
 
 logger = logging.getLogger(__name__)
 

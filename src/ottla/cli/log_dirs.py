@@ -23,7 +23,7 @@ from ottla.cli.table import TEXT, add_format, show_rows
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from ottla.clients.admin.log_dirs import LogDirDescription, LogDirs
+    from ottla.clients.admin.configs import LogDirDescription, LogDirs
 
 
 class LogDirsCommand(Command):

@@ -11,7 +11,7 @@ from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
-    from ottla.clients.admin.log_dirs import LogDirs
+    from ottla.clients.admin.configs import LogDirs
 
 Replica = tuple[TopicPartition, int]
 Wanted = Mapping[Replica, str]
@@ -25,7 +25,7 @@ class ReplicaDirs:
 
     def move(self, wanted: Wanted) -> list[str]:
         """Begin; the names of the replicas that move. Those that are to come are to begin there."""
-        from ottla.clients.admin.log_dirs import TopicPartitionReplica
+        from ottla.clients.admin.configs import TopicPartitionReplica
 
         targets = {
             TopicPartitionReplica(partition.topic, partition.partition, broker): path

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from types import TracebackType
+from typing import Any, Self, TypeAlias
 
 from ottla.config.config_def import dotted
 
@@ -23,3 +25,27 @@ def merge_settings(
     elif bootstrap_servers is not None:
         merged["bootstrap.servers"] = bootstrap_servers
     return merged | dotted(settings, keywords)
+
+
+# What the clients have in common as context managers: leaving the block closes them.
+
+
+class ClosedOnExit(ABC):
+    """A client that `with` closes, however the block ends; what the block raises goes on."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back that the client holds. Closing twice does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

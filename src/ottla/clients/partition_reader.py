@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from ottla.clients.client_settings import Servers, merge_settings
-from ottla.clients.closing import ClosedOnExit
+from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.consumer.completed_fetch import AbortedTransactions, split_batches
 from ottla.clients.consumer.position_validation import LogTruncationError
 from ottla.clients.epoch_ends import EpochQuestion, Parting, epoch_ends, parting_before, parting_of

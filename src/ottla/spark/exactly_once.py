@@ -17,7 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from ottla.clients.producer.prepared_transactions import PreparedTransaction, TransactionCompleter
 from ottla.clients.producer.producer import Producer
-from ottla.clients.producer.transaction_state import FENCED
+from ottla.clients.producer.transaction_manager import FENCED
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections
 from ottla.spark.decisions import DECISION_TIMEOUT_MS, Decision, DecisionLog

@@ -18,7 +18,8 @@ from fake_zookeeper import FakeZooKeeper
 from ottla.cli import zookeeper_session
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
-from ottla.clients.admin.bulk import checked
+from ottla.clients.admin.admin_client import checked
+from ottla.clients.admin.configs import LogDirs
 from ottla.clients.admin.descriptions import (
     ClusterDescription,
     ConfigEntry,
@@ -31,7 +32,6 @@ from ottla.clients.admin.descriptions import (
     TopicDescription,
     TopicPartitionInfo,
 )
-from ottla.clients.admin.log_dirs import LogDirs
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.configs import ConfigSource

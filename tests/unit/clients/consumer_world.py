@@ -8,7 +8,7 @@ from mock_kafka import Later, MockCluster
 
 from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.consumer_record import ConsumerRecord
-from ottla.clients.consumer.rebalance import RebalanceEvent
+from ottla.clients.consumer.subscription_state import RebalanceEvent
 from ottla.clients.consumer_protocol import decode_assignment, encode_assignment
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode

@@ -6,7 +6,7 @@ import pytest
 from consumer_world import ConsumerWorld
 from mock_kafka import HANG_UP, MockCluster
 
-from ottla.clients.consumer.rebalance import RebalanceListener
+from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group import (

@@ -7,7 +7,7 @@ from mock_kafka import HANG_UP, Later, MockCluster
 from transaction_world import TransactionWorld, add_answer, offsets_answer
 
 from ottla.clients.committed_offsets import ConsumerGroupMetadata, GroupMembership
-from ottla.clients.producer.transaction_state import (
+from ottla.clients.producer.transaction_manager import (
     NEXT_STATES,
     StateMachine,
     TransactionState,

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from ottla.clients.admin.admin_client import AdminClient
-from ottla.clients.admin.bulk import checked
-from ottla.clients.admin.configs import ConfigAdmin
+from ottla.clients.admin.admin_client import AdminClient, checked
+from ottla.clients.admin.configs import (
+    ConfigAdmin,
+    FeatureAdmin,
+    FeatureDescription,
+    LogDirAdmin,
+    LogDirs,
+    TopicPartitionReplica,
+)
 from ottla.clients.admin.descriptions import (
     AlterConfigOp,
     ClusterDescription,
@@ -18,10 +24,7 @@ from ottla.clients.admin.descriptions import (
     NewTopic,
     TopicDescription,
 )
-from ottla.clients.admin.features import FeatureAdmin, FeatureDescription
-from ottla.clients.admin.groups import GroupAdmin
-from ottla.clients.admin.log_dirs import LogDirAdmin, LogDirs, TopicPartitionReplica
-from ottla.clients.admin.offsets import OffsetAdmin
+from ottla.clients.admin.groups import GroupAdmin, OffsetAdmin
 from ottla.clients.admin.reassignments import (
     ElectionType,
     PartitionReassignment,
@@ -36,8 +39,7 @@ from ottla.clients.admin.transactions import (
     TransactionFilter,
     TransactionListing,
 )
-from ottla.clients.client_settings import Servers, merge_settings
-from ottla.clients.closing import ClosedOnExit
+from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.topic_offsets import IsolationLevel, ListOffsetsResult, OffsetAndMetadata
 from ottla.config.client_config import AdminConfig
 from ottla.errors import KafkaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import (
@@ -15,7 +15,16 @@ from ottla.clients.admin.descriptions import (
 )
 from ottla.clients.network_client import response_error
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.node_connection import SOFTWARE_NAME
 from ottla.network.timing import Deadline
+from ottla.protocol.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    UpgradeType,
+)
 from ottla.protocol.configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -31,7 +40,18 @@ from ottla.protocol.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from ottla.protocol.log_dirs import (
+    UNKNOWN_BYTES,
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from ottla.protocol.message import Request
+from ottla.structs import TopicPartition
+from ottla.version import __version__
 
 Entries = dict[str, ConfigEntry]
 PER_BROKER = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
@@ -197,3 +217,200 @@ def source_of(number: int) -> ConfigSource:
         return ConfigSource(number)
     except ValueError:
         return ConfigSource.UNKNOWN
+
+
+# Features: which levels are in force in the cluster, and which of them a broker can work at.
+
+
+NO_LEVEL = 0
+FIRST_VERSION_WITH_DIRECTION = 1
+
+
+class FeatureDescription(NamedTuple):
+    """The levels that a broker supports, and the one in force; 0 is none. The epoch may be -1."""
+
+    lowest: int
+    highest: int
+    level: int
+    epoch: int
+
+
+class FeatureAdmin:
+    """Requests about features; changes go to the controller."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    async def describe_features(self) -> dict[str, FeatureDescription]:
+        request = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=__version__
+        )
+
+        async def attempt(deadline: Deadline) -> ApiVersionsResponse:
+            return cast(ApiVersionsResponse, await self._admin.any_broker(request, deadline))
+
+        answer = await self._admin.until_done(attempt)
+        levels = {each.name: each.max_version_level for each in answer.finalized_features}
+        return {
+            each.name: FeatureDescription(
+                each.min_version,
+                each.max_version,
+                levels.get(each.name, NO_LEVEL),
+                answer.finalized_features_epoch,
+            )
+            for each in answer.supported_features
+        }
+
+    async def update_features(
+        self, levels: Mapping[str, int], direction: UpgradeType, validate_only: bool
+    ) -> dict[str, KafkaError | None]:
+        request = UpdateFeaturesRequest(
+            timeout_ms=self._admin.config.request_timeout_ms,
+            feature_updates=[
+                FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=direction)
+                for name, level in levels.items()
+            ],
+            validate_only=validate_only,
+        )
+
+        async def attempt(pending: list[str], deadline: Deadline) -> dict[str, KafkaError | None]:
+            answer = await self._admin.controller(
+                request, deadline, low=FIRST_VERSION_WITH_DIRECTION
+            )
+            response = cast(UpdateFeaturesResponse, answer)
+            error = response_error(response.error_code, "features", response.error_message)
+            results: dict[str, KafkaError | None] = dict.fromkeys(levels, error)
+            for each in response.results:
+                what = f"feature {each.feature}"
+                results[each.feature] = error or response_error(
+                    each.error_code, what, each.error_message
+                )
+            return results
+
+        return await self._admin.for_each(levels, attempt)
+
+
+# The log directories of brokers.
+
+
+class ReplicaInfo(NamedTuple):
+    """A replica in a log directory."""
+
+    size_in_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+class LogDirDescription(NamedTuple):
+    """A log directory; one with an error cannot be used. Sizes are of its volume, -1: unknown."""
+
+    error: ErrorCode
+    replicas: dict[TopicPartition, ReplicaInfo]
+    total_bytes: int = UNKNOWN_BYTES
+    usable_bytes: int = UNKNOWN_BYTES
+
+
+LogDirs = dict[str, LogDirDescription]
+
+
+class TopicPartitionReplica(NamedTuple):
+    """The replica of a partition that a broker has, written `topic-3-1`."""
+
+    topic: str
+    partition: int
+    broker_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}-{self.broker_id}"
+
+
+Outcomes = dict[TopicPartitionReplica, KafkaError | None]
+
+
+class LogDirAdmin:
+    """Requests about log directories; each goes to the broker that has them."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    async def describe_log_dirs(self, broker_ids: Sequence[int]) -> dict[int, LogDirs | KafkaError]:
+        admin = self._admin
+
+        async def attempt(
+            pending: list[int], deadline: Deadline
+        ) -> dict[int, LogDirs | KafkaError]:
+            if not set(pending) <= set(admin.client.node_ids):
+                await admin.metadata.update(deadline)
+            request = DescribeLogDirsRequest(topics=None)
+            return {each: described(await admin.client.send(each, request)) for each in pending}
+
+        return await admin.for_each(broker_ids, attempt)
+
+    async def alter_replica_log_dirs(
+        self, targets: Mapping[TopicPartitionReplica, str]
+    ) -> Outcomes:
+        admin = self._admin
+        brokers = {replica.broker_id for replica in targets}
+
+        async def attempt(deadline: Deadline) -> Outcomes:
+            if not brokers <= set(admin.client.node_ids):
+                await admin.metadata.update(deadline)
+            outcomes: Outcomes = {}
+            for broker_id in sorted(brokers):
+                mine = {each: path for each, path in targets.items() if each.broker_id == broker_id}
+                response = await admin.client.send(broker_id, alteration(mine))
+                outcomes |= outcomes_of(broker_id, response)
+            return outcomes
+
+        return await admin.until_done(attempt)
+
+
+def alteration(targets: Mapping[TopicPartitionReplica, str]) -> AlterReplicaLogDirsRequest:
+    """What to ask of the broker that has these replicas."""
+    dirs: dict[str, dict[str, list[int]]] = {}
+    for (topic, partition, _), path in targets.items():
+        dirs.setdefault(path, {}).setdefault(topic, []).append(partition)
+    return AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=path,
+                topics=[
+                    AlterReplicaLogDirTopic(name=name, partitions=partitions)
+                    for name, partitions in topics.items()
+                ],
+            )
+            for path, topics in dirs.items()
+        ]
+    )
+
+
+def outcomes_of(broker_id: int, response: AlterReplicaLogDirsResponse) -> Outcomes:
+    """The errors of the broker's replicas, None where it was well."""
+    return {
+        (replica := TopicPartitionReplica(topic.topic_name, row.partition_index, broker_id)): (
+            response_error(row.error_code, str(replica))
+        )
+        for topic in response.results
+        for row in topic.partitions
+    }
+
+
+def described(response: DescribeLogDirsResponse) -> LogDirs | KafkaError:
+    """The directories by their paths."""
+    if response.error_code:
+        return KafkaError(ErrorCode.of(response.error_code))
+    return {
+        result.log_dir: LogDirDescription(
+            ErrorCode.of(result.error_code),
+            {
+                TopicPartition(topic.name, replica.partition_index): ReplicaInfo(
+                    replica.partition_size, replica.offset_lag, replica.is_future_key
+                )
+                for topic in result.topics
+                for replica in topic.partitions
+            },
+            result.total_bytes,
+            result.usable_bytes,
+        )
+        for result in response.results
+    }

@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from ottla.clients.admin.bulk import checked
-from ottla.clients.client_settings import Servers, merge_settings
-from ottla.clients.closing import ClosedOnExit
+from ottla.clients.admin.admin_client import checked
+from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.cluster import PartitionInfo
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.consumer.consumer_core import ConsumerCore, WakeupError
 from ottla.clients.consumer.consumer_record import ConsumerRecord
-from ottla.clients.consumer.rebalance import RebalanceEvent, RebalanceKind, RebalanceListener
+from ottla.clients.consumer.subscription_state import (
+    RebalanceEvent,
+    RebalanceKind,
+    RebalanceListener,
+)
 from ottla.clients.topic_offsets import (
     CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,

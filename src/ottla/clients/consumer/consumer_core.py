@@ -6,19 +6,21 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from ottla.clients.admin.bulk import checked
+from ottla.clients.admin.admin_client import checked
 from ottla.clients.cluster import Cluster, PartitionInfo
 from ottla.clients.committed_offsets import NO_MEMBERSHIP, ConsumerGroupMetadata, fetch_offsets
 from ottla.clients.consumer.completed_fetch import Decoding
 from ottla.clients.consumer.consumer_coordinator import ConsumerCoordinator, Offsets
-from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.consumer.consumer_group_member import ReconcilingCoordinator
+from ottla.clients.consumer.consumer_record import ConsumerInterceptors, ConsumerRecord
 from ottla.clients.consumer.fetcher import Fetcher
 from ottla.clients.consumer.group_member import NO_GENERATION
-from ottla.clients.consumer.interceptors import ConsumerInterceptors
 from ottla.clients.consumer.positions import Positions
-from ottla.clients.consumer.rebalance import RebalanceEvent, RebalanceListener
-from ottla.clients.consumer.reconciling_coordinator import ReconcilingCoordinator
-from ottla.clients.consumer.subscription_state import SubscriptionState
+from ottla.clients.consumer.subscription_state import (
+    RebalanceEvent,
+    RebalanceListener,
+    SubscriptionState,
+)
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.retrying import Retrying

@@ -17,11 +17,11 @@ from ottla.clients.consumer.completed_fetch import (
     split_batches,
 )
 from ottla.clients.consumer.consumer_record import ConsumerRecord
-from ottla.clients.consumer.fetch_errors import FETCH_AGAIN
 from ottla.clients.consumer.position_validation import PositionValidator
-from ottla.clients.consumer.reset_strategy import RESETS
 from ottla.clients.consumer.subscription_state import (
+    FETCH_AGAIN,
     NO_REPLICA,
+    RESETS,
     PartitionState,
     SubscriptionState,
 )

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, cast
 
 from ottla.clients.committed_offsets import GroupMembership
-from ottla.clients.consumer.poll_watch import PollWatch
+from ottla.clients.consumer.membership import PollWatch
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, Purpose, connection_id, response_error
 from ottla.config.consumer_config import ConsumerConfig

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from ottla.clients.committed_offsets import GroupMembership
-from ottla.clients.consumer.poll_watch import PollWatch
 from ottla.errors import KafkaError
+from ottla.runtime import Clock
+
+logger = logging.getLogger(__name__)
+
+
+# Whether the application still polls: a member that only sends heartbeats holds up its group.
+
+
+class PollWatch:
+    """Looks at the time since the last poll, which is `max.poll.interval.ms` at most (KIP-62)."""
+
+    __slots__ = ("_clock", "_group_id", "_last_ms", "_limit_ms")
+
+    def __init__(self, clock: Clock, limit_ms: int, group_id: str) -> None:
+        self._clock = clock
+        self._limit_ms = limit_ms
+        self._group_id = group_id
+        self.note()
+
+    def note(self) -> None:
+        """The application polls, in whatever thread."""
+        self._last_ms = self._clock.monotonic_ms()
+
+    def is_over(self) -> bool:
+        """Whether it has not polled for too long, which is told in the log."""
+        if self._clock.monotonic_ms() - self._last_ms <= self._limit_ms:
+            return False
+        logger.warning(
+            "no poll for more than max.poll.interval.ms=%d: leaving group %s; poll more often, "
+            "or lower max.poll.records",
+            self._limit_ms,
+            self._group_id,
+        )
+        return True
 
 
 class Membership(Protocol):

@@ -12,9 +12,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.clients.consumer.fetch_errors import FETCH_AGAIN
-from ottla.clients.consumer.reset_strategy import RESETS
-from ottla.clients.consumer.subscription_state import PartitionState, SubscriptionState
+from ottla.clients.consumer.subscription_state import (
+    FETCH_AGAIN,
+    RESETS,
+    PartitionState,
+    SubscriptionState,
+)
 from ottla.clients.epoch_ends import EpochQuestion, Parting, epoch_ends, parting_before
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient

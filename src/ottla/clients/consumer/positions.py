@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.clients.committed_offsets import fetch_offsets
-from ottla.clients.consumer.reset_strategy import RESETS
-from ottla.clients.consumer.subscription_state import PartitionState, SubscriptionState
+from ottla.clients.consumer.subscription_state import RESETS, PartitionState, SubscriptionState
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient

@@ -3,12 +3,85 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
+from typing import NamedTuple
 
-from ottla.clients.consumer.rebalance import RebalanceListener
+from ottla.clients.topic_offsets import OffsetSpec
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import NO_EPOCH, TopicPartition
+
+# What an application is told when its share of a group changes.
+
+
+class RebalanceListener:
+    """Base class for `subscribe(listener=...)`; called inside `poll`, in the thread that polls.
+
+    `commit`, `seek` and `position` may be called from here.
+    """
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """These partitions are about to go to others: the last chance to commit."""
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """These partitions were added."""
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """These partitions belong to others already; a commit for them would be refused."""
+        self.on_partitions_revoked(partitions)
+
+
+class RebalanceKind(Enum):
+    """Which method of the listener an event is for."""
+
+    REVOKED = "on_partitions_revoked"
+    ASSIGNED = "on_partitions_assigned"
+    LOST = "on_partitions_lost"
+
+
+class RebalanceEvent(NamedTuple):
+    """A change that the application must be told of before polling goes on."""
+
+    kind: RebalanceKind
+    partitions: tuple[TopicPartition, ...]
+
+    def tell(self, listener: RebalanceListener | None) -> None:
+        """Call the listener. A partial one, without all methods, is fine."""
+        method = getattr(listener, self.kind.value, None)
+        if method is not None:
+            method(self.partitions)
+
+
+# What a consumer does about the error of one partition in a fetch response.
+
+
+FETCH_AGAIN = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+"""These pass by themselves, most of them with fresh metadata; all others are for the caller."""
+
+
+# What auto.offset.reset stands for; `none` is in no table, as the application decides then.
+
+
+RESETS = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
+
 
 NO_REPLICA = -1
 

@@ -8,20 +8,22 @@ from ottla.clients.legacy.event_handler import (
     EventHandler,
     QueueItem,
 )
+from ottla.clients.legacy.group_nodes import Blacklist, TopicFilter, Whitelist
 from ottla.clients.legacy.kafka_stream import ConsumerTimeoutError, KafkaStream
 from ottla.clients.legacy.message import (
     Decoder,
     DefaultDecoder,
     DefaultEncoder,
+    DefaultPartitioner,
     Encoder,
     Message,
     MessageAndMetadata,
     MessageAndOffset,
     MessageSet,
+    Partitioner,
     StringDecoder,
     StringEncoder,
 )
-from ottla.clients.legacy.partitioner import DefaultPartitioner, Partitioner
 from ottla.clients.legacy.produce import ProducerRequest
 from ottla.clients.legacy.producer import Producer, ProducerData
 from ottla.clients.legacy.rebalancer import ConsumerRebalanceFailedError
@@ -32,7 +34,6 @@ from ottla.clients.legacy.simple_consumer import (
     SimpleConsumer,
 )
 from ottla.clients.legacy.sync_producer import SyncProducer
-from ottla.clients.legacy.topic_filter import Blacklist, TopicFilter, Whitelist
 from ottla.config.legacy_config import LegacyProducerConfig as ProducerConfig
 from ottla.config.legacy_config import ZooKeeperConsumerConfig as ConsumerConfig
 

@@ -6,9 +6,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping
 
-from ottla.clients.legacy.assignment import ConsumerThreadId
-from ottla.clients.legacy.cluster_nodes import registry_of
-from ottla.clients.legacy.group_nodes import ConsumerNodes
+from ottla.clients.legacy.group_nodes import ConsumerNodes, ConsumerThreadId, registry_of
 from ottla.clients.legacy.kafka_stream import KafkaStream
 from ottla.clients.legacy.rebalancer import RebalanceLimits, Rebalancer
 from ottla.clients.legacy.stream_fetcher import StreamFetcher, StreamOf

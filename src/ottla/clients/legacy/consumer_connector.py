@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ottla.clients.closing import ClosedOnExit
+from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.legacy.connector_core import ConnectorCore
+from ottla.clients.legacy.group_nodes import TopicFilter
 from ottla.clients.legacy.kafka_stream import KafkaStream
 from ottla.clients.legacy.message import Decoder, DefaultDecoder
-from ottla.clients.legacy.topic_filter import TopicFilter
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.znodes import STATIC

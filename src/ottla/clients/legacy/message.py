@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from ottla.clients.consumer.completed_fetch import split_batches
+from ottla.clients.producer.record_accumulator import key_hash
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Buffer
@@ -140,3 +141,36 @@ class StringDecoder:
 
     def to_event(self, message: Message) -> str | None:
         return None if message.payload is None else message.payload.decode()
+
+
+# Which partition data go to: the setting partitioner.class.
+
+
+class Partitioner(Protocol):
+    """Chooses a partition for a key.
+
+    The result is a place in the topic's list of (broker, partition), sorted by both; the broker
+    is the one that leads the partition when all are well.
+    """
+
+    def partition(self, key: Any, num_partitions: int) -> int: ...
+
+
+class DefaultPartitioner:
+    """By a hash of the key that is the same in every process.
+
+    Numbers are their own hash. Text and bytes are hashed as Kafka's clients of today hash keys.
+    """
+
+    def partition(self, key: Any, num_partitions: int) -> int:
+        if isinstance(key, int):
+            return abs(key) % num_partitions
+        if isinstance(key, str):
+            key = key.encode()
+        if not isinstance(key, bytes):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"key {key!r} is a {type(key).__name__}; without partitioner.class it must be "
+                "a number, a text or bytes",
+            )
+        return key_hash(key) % num_partitions

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from ottla.clients.legacy.broker_link import BrokerLink
-from ottla.clients.legacy.cluster_nodes import leader_of, live_brokers, replicas_of
+from ottla.clients.legacy.group_nodes import leader_of, live_brokers, replicas_of
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.network.timing import pause
 from ottla.registry import paths

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from ottla.clients.closing import ClosedOnExit
+from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.legacy.async_producer import AsyncProducer
 from ottla.clients.legacy.event_handler import (
     CallbackHandler,
@@ -13,8 +13,7 @@ from ottla.clients.legacy.event_handler import (
     EventHandler,
     QueueItem,
 )
-from ottla.clients.legacy.message import DefaultEncoder, Encoder
-from ottla.clients.legacy.partitioner import DefaultPartitioner, Partitioner
+from ottla.clients.legacy.message import DefaultEncoder, DefaultPartitioner, Encoder, Partitioner
 from ottla.clients.legacy.producer_pool import PoolCore, ProducerPool
 from ottla.config.legacy_config import LegacyProducerConfig
 from ottla.errors import ErrorCode, KafkaError

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ottla.clients.legacy.broker_link import BrokerLink, LinkSettings
-from ottla.clients.legacy.cluster_nodes import registry_of
+from ottla.clients.legacy.group_nodes import registry_of
 from ottla.clients.legacy.message import Message
 from ottla.clients.legacy.partition_info import (
     PartitionInfo,

@@ -14,9 +14,15 @@ from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from ottla.clients.legacy.assignment import ConsumerThreadId, decide, subscribed_topics
-from ottla.clients.legacy.cluster_nodes import live_brokers, names_below, replicas_of
-from ottla.clients.legacy.group_nodes import ConsumerNodes
+from ottla.clients.legacy.group_nodes import (
+    ConsumerNodes,
+    ConsumerThreadId,
+    decide,
+    live_brokers,
+    names_below,
+    replicas_of,
+    subscribed_topics,
+)
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import within
 from ottla.registry import paths

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.clients.closing import ClosedOnExit
+from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.legacy.broker_link import BrokerLink, LinkSettings
 from ottla.clients.legacy.message import Message
 from ottla.clients.legacy.produce import (

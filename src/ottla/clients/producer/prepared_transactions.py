@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ottla.clients.client_settings import Servers, merge_settings
-from ottla.clients.closing import ClosedOnExit
+from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
-from ottla.clients.producer.transaction_requests import ProducerIdentity, TransactionRequests
+from ottla.clients.producer.transactions import ProducerIdentity, TransactionRequests
 from ottla.config.producer_config import ProducerConfig
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline

@@ -2,30 +2,229 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Self
 
-from ottla.clients.client_settings import Servers, merge_settings
-from ottla.clients.closing import ClosedOnExit
+from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.cluster import PartitionInfo
-from ottla.clients.producer.interceptors import ProducerInterceptors, ProducerRecord
-from ottla.clients.producer.partitioner import CustomPartitioner, partition_for_key
+from ottla.clients.committed_offsets import ConsumerGroupMetadata
+from ottla.clients.producer.prepared_transactions import PreparedTransaction
 from ottla.clients.producer.producer_batch import (
     RECORD_OVERHEAD,
     Headers,
+    OnDelivery,
     ProducerBatch,
+    RecordMetadata,
     headers_size,
 )
 from ottla.clients.producer.producer_core import ProducerCore
-from ottla.clients.producer.record_accumulator import PartitionQueue, TopicQueues
-from ottla.clients.producer.record_future import RecordFuture
-from ottla.clients.producer.record_metadata import OnDelivery
-from ottla.clients.producer.transactional_calls import CLOSE_MARGIN_MS, TransactionalCalls
+from ottla.clients.producer.record_accumulator import (
+    CustomPartitioner,
+    PartitionQueue,
+    RecordFuture,
+    TopicQueues,
+    partition_for_key,
+)
+from ottla.clients.producer.transactions import Transactions, group_metadata_of
 from ottla.clients.serialization import serializer_of, to_bytes
+from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.config.config_type import ConfigType
 from ottla.config.producer_config import ProducerConfig
-from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.network.timing import Deadline
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.io_thread import IoThread
+from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+# The part of `ottla.Producer` that is about transactions.
+
+
+CLOSE_MARGIN_MS = 5000
+Work = Callable[[Transactions, Deadline], Coroutine[Any, Any, None]]
+
+
+class TransactionalCalls:
+    """Transactions of a producer that has a `transactional_id`.
+
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send("pages", b"/index.html")
+
+    Each call takes at most `timeout` seconds, by default max.block.ms. After KafkaTimeoutError the
+    same call may be made again, and goes on. After any other KafkaError the transaction can only
+    be aborted; if another producer has the id by now (PRODUCER_FENCED), this one only closed.
+    """
+
+    _config: ProducerConfig
+    _io: IoThread
+    _is_closed: bool
+    _transactions: Transactions | None
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Take over the transactional id, once, before the first transaction.
+
+        What another producer of this id has open is aborted, and that producer is fenced.
+        """
+        self._run_in_transaction(lambda transactions, limit: transactions.init(limit), timeout)
+
+    def begin_transaction(self) -> None:
+        """Have all records from now on belong to one transaction, until it ends."""
+        self._run_in_transaction(lambda transactions, limit: transactions.begin(), None)
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit a group's offsets with the transaction, or not at all.
+
+        `offsets` are those of the next records to read; `group` is `consumer.group_metadata()`,
+        so that a consumer which has lost its partitions is refused, or the name of the group.
+        """
+        wanted = {
+            TopicPartition(*partition): OffsetAndMetadata(offset)
+            if isinstance(offset, int)
+            else offset
+            for partition, offset in offsets.items()
+        }
+        member = group_metadata_of(group)
+        self._run_in_transaction(
+            lambda transactions, limit: transactions.send_offsets(wanted, member, limit), timeout
+        )
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Deliver what was sent, and make all of it count.
+
+        Raises the error of a record that was not delivered. After KafkaTimeoutError only the same
+        call can tell whether the transaction was committed.
+        """
+        self._transactions_of_this()
+        self.flush(timeout)
+        self._run_in_transaction(lambda transactions, limit: transactions.commit(limit), timeout)
+
+    def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """Deliver what was sent and leave the transaction open, for a TransactionCompleter to end.
+
+        This producer is only closed after that, which does not end it. Raises the error of a record
+        that was not delivered.
+        """
+        transactions = self._transactions_of_this()
+        self.flush(timeout)
+        identity = self._io.run(transactions.prepare(), self._config.request_timeout_ms)
+        return PreparedTransaction(transactions.requests.transactional_id, *identity)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Undo the transaction; records that are not on their way yet fail."""
+        self._run_in_transaction(lambda transactions, limit: transactions.abort(limit), timeout)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction around the block: committed at its end, aborted if it raises."""
+        self.begin_transaction()
+        try:
+            yield
+            self.commit_transaction()
+        except BaseException:
+            if self._transactions_of_this().is_open and not self._is_closed:
+                self._abort_after_error()
+            raise
+
+    @abstractmethod
+    def flush(self, timeout: float | None = None) -> None:
+        """Send what is queued now and wait until all of it is delivered or has failed."""
+
+    def _abort_after_error(self) -> None:
+        try:
+            self.abort_transaction()
+        except KafkaError as error:
+            logger.warning("the transaction could not be aborted: %s", error)
+
+    def _abort_open_transaction(self, timeout: float | None) -> None:
+        """A producer that is closed leaves nothing open that readers would have to wait for."""
+        transactions = self._transactions
+        if transactions is not None and transactions.is_open:
+            limit_ms = self._config.request_timeout_ms if timeout is None else int(timeout * 1000)
+            deadline = Deadline(self._io.runtime.clock, limit_ms)
+            try:
+                self._io.run(transactions.abort(deadline), limit_ms + CLOSE_MARGIN_MS)
+            except KafkaError as error:
+                logger.warning("the broker has to abort the open transaction: %s", error)
+
+    def _transactions_of_this(self) -> Transactions:
+        if self._transactions is None:
+            raise ConfigError("transactional.id: must be set for a producer with transactions")
+        return self._transactions
+
+    def _run_in_transaction(self, work: Work, timeout: float | None) -> None:
+        transactions = self._transactions_of_this()
+        if self._is_closed:
+            raise RuntimeError("the producer is closed")
+        limit_ms = self._config.max_block_ms if timeout is None else int(timeout * 1000)
+        deadline = Deadline(self._io.runtime.clock, limit_ms)
+        # The call keeps its deadline by itself, but for the answers of what is on the wire.
+        margin_ms = self._config.request_timeout_ms + CLOSE_MARGIN_MS
+        self._io.run(work(transactions, deadline), limit_ms + margin_ms)
+
+
+# Objects of the application that see each record before it is sent, and what became of it.
+
+
+class ProducerRecord(NamedTuple):
+    """A record as `send` was given it, before serialization."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: Any = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class ProducerInterceptors:
+    """A chain: `on_send(record)` returns the record to go on with, in the order of the settings.
+
+    `on_acknowledgement(metadata, error)` is called in the I/O thread. Either method may be absent.
+    What an interceptor raises is logged: it must not stop the records.
+    """
+
+    def __init__(self, interceptors: Sequence[Any]) -> None:
+        self._interceptors = interceptors
+
+    @classmethod
+    def of(cls, setting: Sequence[Any]) -> Self | None:
+        """The chain that `interceptor.classes` names, None if it names nothing."""
+        if not setting:
+            return None
+        found = [ConfigType.CLASS.parse("interceptor.classes", item) for item in setting]
+        return cls([item() if isinstance(item, type) else item for item in found])
+
+    def on_send(
+        self, record: ProducerRecord, on_delivery: OnDelivery | None
+    ) -> tuple[ProducerRecord, OnDelivery | None]:
+        """The record after the chain, and a callback that tells the chain of its delivery."""
+        for interceptor in self._interceptors:
+            if hasattr(interceptor, "on_send"):
+                try:
+                    record = interceptor.on_send(record) or record
+                except Exception:
+                    logger.exception("on_send of %r raised", interceptor)
+
+        def acknowledge(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+            for interceptor in self._interceptors:
+                if hasattr(interceptor, "on_acknowledgement"):
+                    interceptor.on_acknowledgement(metadata, error)
+            if on_delivery is not None:
+                on_delivery(metadata, error)
+
+        return record, acknowledge
+
 
 HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | str | None]]
 MAX_TIMESTAMP_MS = 2**63 - 1

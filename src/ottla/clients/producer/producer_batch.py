@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-from ottla.clients.producer.record_metadata import (
-    NO_OFFSET,
-    NO_TIMESTAMP,
-    OnDelivery,
-)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import BatchHeader, build_batch
 from ottla.record.compression import CompressionType
 from ottla.runtime.io_thread import Event, Lock
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+# What a producer is told about a record that was written.
+
+
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record was written. `offset` is -1 where the broker does not tell it (acks=0)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    serialized_key_size: int
+    serialized_value_size: int
+
+
+OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
+"""Called in the I/O thread, in the order of sending per partition, with metadata or an error."""
+
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]

@@ -2,20 +2,313 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
 
-from ottla.clients.producer.encoded_batch import EncodedBatch
-from ottla.clients.producer.partitioner import StickyPartition
-from ottla.clients.producer.producer_batch import NewRecord, ProducerBatch
-from ottla.clients.producer.record_future import RecordFuture
-from ottla.clients.producer.record_metadata import OnDelivery
-from ottla.errors import KafkaTimeoutError
+from ottla.clients.cluster import Cluster
+from ottla.clients.producer.producer_batch import (
+    NO_TIMESTAMP,
+    BatchFormat,
+    NewRecord,
+    OnDelivery,
+    ProducerBatch,
+    RecordMetadata,
+)
+from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.record import kernel
+from ottla.record.batch_builder import build_batch_of_payload
+from ottla.record.murmur import TO_POSITIVE, murmur2
+from ottla.record.record_batch import RecordBatch
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.clock import Clock
 from ottla.runtime.io_thread import Condition, Lock
 from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+# The future of a record: what `send` returns.
+
+
+class RecordFuture:
+    """The outcome of one `send`, with the methods of a concurrent.futures.Future.
+
+    It is a place in a batch: what happens to the batch is recorded once, there, and a million of
+    these cost no more than their slots. It cannot be cancelled, as the record is already queued.
+    """
+
+    __slots__ = ("_batch", "_index", "_key_size", "_timestamp_ms", "_value_size")
+
+    def __init__(
+        self, batch: ProducerBatch, index: int, timestamp_ms: int, key_size: int, value_size: int
+    ) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+        self._key_size = key_size
+        self._value_size = value_size
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait up to `timeout` seconds; raises the record's KafkaError, or TimeoutError."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error.with_traceback(None)
+        return self._metadata()
+
+    def exception(self, timeout: float | None = None) -> KafkaError | None:
+        """Wait up to `timeout` seconds; the record's error, or None when it was written."""
+        if not self.done() and not self._batch.wait(timeout):
+            raise TimeoutError(f"no response for {self._batch} within {timeout} s")
+        self._follow()
+        return self._batch.error_of(self._index)
+
+    def done(self) -> bool:
+        self._follow()
+        return self._batch.is_done
+
+    def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
+        """Call `callback(self)` when the outcome is known: in the I/O thread, or now if it is."""
+        self.add_on_delivery(lambda metadata, error: callback(self))
+
+    def add_on_delivery(self, on_delivery: OnDelivery) -> None:
+        """The same for a callback that takes metadata and error."""
+        self._follow()
+        while not self._batch.add_callback(self, on_delivery):
+            if self.done():
+                self.call(on_delivery)
+                return
+
+    def call(self, on_delivery: OnDelivery) -> None:
+        """Tell `on_delivery` the outcome. What it raises is logged: others wait for their turn."""
+        error = self._batch.error_of(self._index)
+        try:
+            on_delivery(None if error else self._metadata(), error)
+        except Exception:
+            logger.exception("the delivery callback %r raised", on_delivery)
+
+    def cancel(self) -> bool:
+        return False
+
+    def cancelled(self) -> bool:
+        return False
+
+    def running(self) -> bool:
+        return not self.done()
+
+    def _follow(self) -> None:
+        """A batch that was split passed its records on to smaller ones."""
+        while self._batch.parts:
+            self._batch, self._index = self._batch.part_of(self._index)
+
+    def _metadata(self) -> RecordMetadata:
+        batch = self._batch
+        appended_ms = batch.log_append_time_ms
+        return RecordMetadata(
+            *batch.topic_partition,
+            batch.offset_of(self._index),
+            self._timestamp_ms if appended_ms == NO_TIMESTAMP else appended_ms,
+            self._key_size,
+            self._value_size,
+        )
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "pending"
+        return f"<RecordFuture {self._batch.topic_partition} #{self._index} {state}>"
+
+
+# A batch whose records are bytes already when it comes: see `kernel.RowEncoder`.
+
+
+class EncodedBatch(ProducerBatch):
+    """Closed from the start: no record is added to it, only a header.
+
+    Its records become tuples only where a broker finds it too large, so that it must be split.
+    """
+
+    __slots__ = ("_content", "_record_count")
+
+    def __init__(
+        self, topic_partition: TopicPartition, created_ms: int, content: EncodedRecords
+    ) -> None:
+        self._content: EncodedRecords | None = content
+        size = len(memoryview(content.payload))
+        super().__init__(topic_partition, created_ms, size)
+        self.size = size
+        self._record_count = content.record_count
+
+    @property
+    def record_count(self) -> int:
+        return self._record_count
+
+    def encode(self, form: BatchFormat) -> None:
+        assert self._content is not None, f"{self} is done"
+        _, count, payload, base_timestamp_ms, max_timestamp_ms = self._content
+        self.encoded = build_batch_of_payload(
+            payload,
+            (base_timestamp_ms, max_timestamp_ms),
+            count,
+            form.codec,
+            level=form.level,
+            **self.header(form),
+        )
+
+    def split(self, max_size: int, now_ms: int) -> list[ProducerBatch]:
+        assert self._content is not None, f"{self} is done"
+        batch = RecordBatch(
+            build_batch_of_payload(
+                self._content.payload,
+                (self._content.base_timestamp_ms, self._content.max_timestamp_ms),
+                self._content.record_count,
+            )
+        )
+        decoded = kernel.decode_records(batch, batch.payload())
+        self.records = [(r.timestamp_ms, r.key, r.value, r.headers) for r in decoded]
+        return super().split(max_size, now_ms)
+
+    def _finish(self) -> None:
+        super()._finish()
+        self._content = None
+
+
+# Which partition a record goes to: by the hash of its key, or sticky when it has none.
+
+
+KEYS_REMEMBERED = 1 << 16
+
+
+class Partitioner(Protocol):
+    """Kafka's interface, for the setting `partitioner.class`.
+
+    The class may also have `configure(settings)`, which gets the producer's settings under Kafka's
+    names before the first record, and `close()`. What `partition` returns is a partition number.
+    """
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        cluster: Cluster,
+    ) -> int: ...
+
+
+class PartitionFunction(Protocol):
+    """The short form of a partitioner: any callable of this shape.
+
+    It sees the serialized record; `partitions` are all partitions of the topic, `available` those
+    that have a leader just now. What it returns must be one of `partitions`.
+    """
+
+    def __call__(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partitions: Sequence[int],
+        available: Sequence[int],
+    ) -> int: ...
+
+
+class CustomPartitioner:
+    """What `partitioner.class` names, made, configured and checked; ConfigError if it is wrong."""
+
+    def __init__(self, setting: Any, settings: Mapping[str, Any]) -> None:
+        self._name = f"partitioner.class={getattr(setting, '__qualname__', repr(setting))}"
+        self._partitioner = self._made(setting)
+        method = getattr(self._partitioner, "partition", None)
+        if method is not None:
+            self._check(method, Partitioner.partition, "partition")
+        elif callable(self._partitioner):
+            self._check(self._partitioner, PartitionFunction.__call__, "the function")
+        else:
+            raise ConfigError(f"{self._name}: must be a callable or have partition()")
+        self._method: Callable[..., Any] | None = method
+        configure = getattr(self._partitioner, "configure", None)
+        if configure is not None:
+            configure(dict(settings))
+
+    def choose(
+        self, record: tuple[str, Any, bytes | None, Any, bytes | None], cluster: Cluster
+    ) -> int:
+        """The partition of a record: topic, key, its bytes, value, its bytes."""
+        if self._method is not None:
+            chosen = self._method(*record, cluster)
+        else:
+            topic, _, key_bytes, _, value_bytes = record
+            info = cluster.topics[topic]
+            partitions = list(info.partitions)
+            chosen = self._partitioner(topic, key_bytes, value_bytes, partitions, info.available)
+        if not isinstance(chosen, int):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"{self._name} gave {chosen!r} for a record of topic {record[0]}: "
+                "it must give the number of a partition",
+            )
+        return chosen
+
+    def close(self) -> None:
+        """Tell the partitioner that it is needed no longer, if it wants to know."""
+        close = getattr(self._partitioner, "close", None)
+        if close is not None:
+            close()
+
+    def _made(self, setting: Any) -> Any:
+        if not isinstance(setting, type):
+            return setting
+        try:
+            return setting()
+        except TypeError as error:
+            raise ConfigError(f"{self._name}: must be made without arguments: {error}") from error
+
+    def _check(self, function: Callable[..., Any], shape: Callable[..., Any], what: str) -> None:
+        wanted = list(inspect.signature(shape).parameters)[1:]
+        try:
+            inspect.signature(function).bind(*wanted)
+        except ValueError:
+            pass  # a function of C's that does not say what it takes
+        except TypeError as error:
+            raise ConfigError(
+                f"{self._name}: {what} must take ({', '.join(wanted)}): {error}"
+            ) from error
+
+
+@lru_cache(maxsize=KEYS_REMEMBERED)
+def key_hash(key: bytes) -> int:
+    """The hash of a key made positive; keys repeat, so the newest are remembered."""
+    return murmur2(key) & TO_POSITIVE
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """The partition of a key: equal keys share one as long as the count stays the same."""
+    return key_hash(key) % partition_count
+
+
+class StickyPartition:
+    """The partition that records without a key go to, until a batch's worth went there (KIP-480).
+
+    Staying makes fuller batches; moving on after each full one keeps the load even (KIP-794).
+    `randrange(n)` gives a number below n.
+    """
+
+    __slots__ = ("_randrange", "current")
+
+    def __init__(self, randrange: Callable[[int], int]) -> None:
+        self._randrange = randrange
+        self.current = -1
+
+    def move(self, partitions: Sequence[int], available: Sequence[int]) -> int:
+        """Choose the next partition, another one than now where there is another."""
+        choices = available or partitions
+        others = [partition for partition in choices if partition != self.current] or choices
+        self.current = others[self._randrange(len(others))]
+        return self.current
 
 
 class PartitionQueue:

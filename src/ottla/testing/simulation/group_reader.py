@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.consumer_record import ConsumerRecord
-from ottla.clients.consumer.rebalance import RebalanceListener
+from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import KafkaError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.clients.admin.bulk import checked
+from ottla.clients.admin.admin_client import checked
 from ottla.clients.admin.descriptions import TopicPartitionInfo
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition

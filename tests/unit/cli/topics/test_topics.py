@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from ottla.clients.admin.configs import LogDirDescription, ReplicaInfo
 from ottla.clients.admin.descriptions import NewTopic, TopicPartitionInfo
-from ottla.clients.admin.log_dirs import LogDirDescription, ReplicaInfo
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import Node, TopicPartition
 

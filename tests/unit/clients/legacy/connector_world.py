@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ottla.clients.legacy.assignment import ConsumerThreadId, decide
-from ottla.clients.legacy.group_nodes import ConsumerNodes
+from ottla.clients.legacy.group_nodes import ConsumerNodes, ConsumerThreadId, decide
 from ottla.clients.legacy.rebalancer import RebalanceLimits, Rebalancer
 from ottla.errors import KafkaError
 from ottla.registry import paths

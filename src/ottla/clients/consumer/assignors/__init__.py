@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ottla.clients.consumer.assignors.assignor import Assignor, MemberSubscription
-from ottla.clients.consumer.assignors.cooperative_sticky import CooperativeStickyAssignor
-from ottla.clients.consumer.assignors.range import RangeAssignor
-from ottla.clients.consumer.assignors.round_robin import RoundRobinAssignor
-from ottla.clients.consumer.assignors.sticky import StickyAssignor
+from ottla.clients.consumer.assignors.assignor import (
+    Assignor,
+    MemberSubscription,
+    RangeAssignor,
+    RoundRobinAssignor,
+)
+from ottla.clients.consumer.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from ottla.errors import ConfigError
 
 __all__ = [

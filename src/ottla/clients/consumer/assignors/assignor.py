@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import ClassVar
 
 from ottla.structs import TopicPartition
@@ -67,3 +68,55 @@ def wanted_partitions(
         for topic in sorted(topics)
         for partition in range(partition_counts.get(topic, 0))
     ]
+
+
+# Contiguous ranges of each topic's partitions.
+
+
+class RangeAssignor(Assignor):
+    """Topic by topic, floor(partitions / members) to each; the first members take the remainder.
+
+    Nine partitions, three members: 0-2, 3-5, 6-8. Topics with equal counts are divided alike, so
+    that partition n of one lies with partition n of the other.
+    """
+
+    name = "range"
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
+    ) -> Assignment:
+        assignment: Assignment = {member_id: [] for member_id in members}
+        ordered = sorted_members(members)
+        for topic in sorted({topic for member in members.values() for topic in member.topics}):
+            wanting = [member_id for member_id in ordered if topic in members[member_id].topics]
+            share, remainder = divmod(partition_counts.get(topic, 0), len(wanting))
+            start = 0
+            for index, member_id in enumerate(wanting):
+                end = start + share + (index < remainder)
+                assignment[member_id] += [TopicPartition(topic, p) for p in range(start, end)]
+                start = end
+        return assignment
+
+
+# Partitions dealt out one at a time.
+
+
+class RoundRobinAssignor(Assignor):
+    """All partitions in order, each to the next member that wants its topic.
+
+    Nine partitions, three members: 0 3 6, 1 4 7, 2 5 8.
+    """
+
+    name = "roundrobin"
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
+    ) -> Assignment:
+        assignment: Assignment = {member_id: [] for member_id in members}
+        turns = cycle(sorted_members(members))
+        for partition in wanted_partitions(partition_counts, members):
+            owner = next(turns)
+            while partition.topic not in members[owner].topics:
+                owner = next(turns)
+            assignment[owner].append(partition)
+        return assignment
