@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.spark.exactly_once import Prepared, batch_committer, write_prepared
+from ottla.spark.exactly_once import Prepared, TaskAttempt, batch_committer, write_prepared
 from ottla.spark.sink_options import SinkOptions, check_schema
-from ottla.spark.task_attempt import TaskAttempt
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,27 +8,139 @@ committed by whoever comes next. docs/spark-sink.md goes through the moments of 
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ottla.clients.producer.prepared_transactions import PreparedTransaction, TransactionCompleter
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transaction_manager import FENCED
+from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections
-from ottla.spark.decisions import DECISION_TIMEOUT_MS, Decision, DecisionLog
 from ottla.spark.row_writer import RowWriter
 from ottla.spark.sink_options import SinkOptions
-from ottla.spark.task_attempt import TaskAttempt
+from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
+
+
+# Which attempt of which task a worker is running, as Spark tells it.
+
+
+class TaskAttempt(NamedTuple):
+    """One run of one task of a micro-batch.
+
+    A query keeps its id over restarts; every start of it is another run.
+    """
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    task: int
+    attempt: int
+
+    @classmethod
+    def current(cls) -> TaskAttempt:
+        """The one that this worker is in."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "not in a task"
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        batch_id = context.getLocalProperty("streaming.sql.batchId")
+        assert query_id is not None, "not in a streaming query"
+        assert batch_id is not None, "not in a micro-batch"
+        # Spark groups the jobs of a query by the id of its run.
+        run_id = context.getLocalProperty("spark.jobGroup.id") or f"task{context.taskAttemptId()}"
+        return cls(query_id, run_id, int(batch_id), context.partitionId(), context.attemptNumber())
+
+
+# Which micro-batch of a query is the newest that counts: kept by Kafka, as offsets of a group.
+#
+# The offset is the id of the next batch; the metadata beside it name the transactions that make up
+# the batch. They are committed in a transaction of their own, under an id that only the newest
+# driver of the query can use: of two drivers that think the query is theirs, one alone can decide.
+
+
+# Brokers take offset.metadata.max.bytes, 4096 unless set; what is more goes on in another group.
+PIECE_SIZE = 4000
+# A driver that dies while it decides leaves a transaction open for no longer than this.
+DECISION_TIMEOUT_MS = 10_000
+
+
+class Decision(NamedTuple):
+    """A batch that counts, and the transactions that are to be committed for it."""
+
+    batch_id: int
+    transactions: list[PreparedTransaction]
+
+
+class DecisionLog:
+    """The newest decision of one sink; `topic` is any topic, which the offset needs to have."""
+
+    def __init__(self, sink_id: str, settings: Mapping[str, str]) -> None:
+        self._sink_id = sink_id
+        self._settings = settings
+
+    def newest(self) -> Decision | None:
+        """The newest decision; waits for one that is just being made, or given up."""
+        head = self._committed(self._sink_id)
+        if head is None:
+            return None
+        text = head.metadata
+        count = int(text.partition(":")[0])
+        pieces = [text.partition(":")[2]]
+        for number in range(1, count):
+            piece = self._committed(self._group(number))
+            if piece is None or piece.offset != head.offset:
+                raise ValueError(
+                    f"group {self._group(number)} does not go on group {self._sink_id}"
+                )
+            pieces.append(piece.metadata.partition(":")[2])
+        return Decision(head.offset - 1, transactions_of("".join(pieces)))
+
+    def record(self, producer: Producer, decision: Decision, topic: str) -> None:
+        """Make a decision; when this returns it will be found by whoever asks."""
+        text = text_of(decision.transactions)
+        pieces = [text[n : n + PIECE_SIZE] for n in range(0, len(text), PIECE_SIZE)]
+        where = TopicPartition(topic, 0)
+        producer.begin_transaction()
+        for number, piece in enumerate(pieces):
+            committed = OffsetAndMetadata(decision.batch_id + 1, f"{len(pieces)}:{piece}")
+            producer.send_offsets_to_transaction({where: committed}, self._group(number))
+        producer.commit_transaction()
+
+    def _group(self, number: int) -> str:
+        return f"{self._sink_id}.{number}" if number else self._sink_id
+
+    def _committed(self, group: str) -> OffsetAndMetadata | None:
+        admin = connections.admin(self._settings)
+        committed = admin.list_group_offsets(group, require_stable=True)
+        return max(committed.values(), key=lambda each: each.offset, default=None)
+
+
+def text_of(transactions: Sequence[PreparedTransaction]) -> str:
+    """Transactions as text that is short: their ids have much in common."""
+    packed = zlib.compress(json.dumps(transactions, separators=(",", ":")).encode(), 9)
+    return base64.b64encode(packed).decode()
+
+
+def transactions_of(text: str) -> list[PreparedTransaction]:
+    """What `text_of` made."""
+    return [
+        PreparedTransaction(*each) for each in json.loads(zlib.decompress(base64.b64decode(text)))
+    ]
+
 
 DECIDER = "driver"
 OPEN = "Ongoing"

@@ -28,8 +28,7 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
         """Runs in a task."""
         if not self._options.exactly_once:
             return write_rows(self._options, iterator)
-        from ottla.spark.exactly_once import write_prepared
-        from ottla.spark.task_attempt import TaskAttempt
+        from ottla.spark.exactly_once import TaskAttempt, write_prepared
 
         return write_prepared(self._options, TaskAttempt.current(), iterator)
 

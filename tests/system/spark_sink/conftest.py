@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 import ottla
-from ottla.spark.exactly_once import BatchCommitter, write_prepared
+from ottla.spark.exactly_once import BatchCommitter, TaskAttempt, write_prepared
 from ottla.spark.sink_options import SinkOptions
-from ottla.spark.task_attempt import TaskAttempt
 from ottla.testing.broker_process import BrokerProcess
 
 HERE = Path(__file__).parent

@@ -8,8 +8,7 @@ import pytest
 from sink_crash_driver import MOMENTS, main
 
 import ottla
-from ottla.spark.decisions import DecisionLog
-from ottla.spark.exactly_once import SinkError
+from ottla.spark.exactly_once import DecisionLog, SinkError
 
 ROWS = ["a", "b", "c", "d", "e", "f"]
 
@@ -150,7 +149,7 @@ def test_decision_may_name_more_transactions_than_fit_into_one_offset(sink):
     """It goes on in further groups, and is read as one."""
     from ottla.clients.producer.prepared_transactions import PreparedTransaction
     from ottla.clients.producer.producer import Producer
-    from ottla.spark.decisions import PIECE_SIZE, Decision, text_of
+    from ottla.spark.exactly_once import PIECE_SIZE, Decision, text_of
 
     log = DecisionLog(f"ottla-spark-{sink.topic}", sink.options.client)
     many = [PreparedTransaction(f"task-{n * n * 7919}", n * 104729, n % 30000) for n in range(900)]
