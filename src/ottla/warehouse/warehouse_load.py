@@ -17,8 +17,7 @@ from ottla.spark.lookup import OffsetLookup
 from ottla.spark.offsets import limited, to_json_object
 from ottla.spark.options import SourceOptions
 from ottla.warehouse.data_files import write_files
-from ottla.warehouse.layouts import Layout
-from ottla.warehouse.loads import Load, Snapshot, Table
+from ottla.warehouse.loads import Layout, Load, Snapshot, Table
 from ottla.warehouse.places import WarehouseError
 
 if TYPE_CHECKING:

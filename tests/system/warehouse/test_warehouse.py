@@ -15,7 +15,7 @@ from ottla.cli.terminal import Terminal
 from ottla.pipelines.access_log import read_lines, requests
 from ottla.pipelines.patient_query import PatientQuery
 from ottla.warehouse.delta import DeltaHome, open_delta
-from ottla.warehouse.layouts import Layout
+from ottla.warehouse.loads import Layout
 from ottla.warehouse.places import Place, WarehouseError
 from ottla.warehouse.plain_parquet import ParquetHome
 from ottla.warehouse.queries import history, read_table, sql

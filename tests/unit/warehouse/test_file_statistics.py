@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ottla.warehouse.file_statistics import MAX_TEXT, statistics_of
+from ottla.warehouse.data_files import MAX_TEXT, statistics_of
 
 
 def statistics(tmp_path, columns, row_group_size=2):

@@ -65,7 +65,7 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
 def load_options(arguments: Namespace) -> LoadOptions:
     """What is to be loaded; a mistake is told before anything is started."""
     from ottla.spark.given import OptionError
-    from ottla.warehouse.layouts import Layout
+    from ottla.warehouse.loads import Layout
     from ottla.warehouse.places import WarehouseError
     from ottla.warehouse.warehouse_load import DEFAULT_NAME, LoadOptions
 
