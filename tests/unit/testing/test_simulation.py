@@ -10,10 +10,8 @@ from ottla.registry.tree import NoNodeError, SessionState
 from ottla.replication.replica_manager import DelayedFetch
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
-from ottla.testing.simulation.copier import Copier
-from ottla.testing.simulation.group_ledger import GroupLedger
-from ottla.testing.simulation.group_reader import GROUP, GroupReader
-from ottla.testing.simulation.group_removals import count_removals
+from ottla.testing.simulation.copy_story import Copier
+from ottla.testing.simulation.group_story import GROUP, GroupLedger, GroupReader, count_removals
 from ottla.testing.simulation.invariants import check_in_the_end
 from ottla.testing.simulation.process import SimulatedProcess
 from ottla.testing.simulation.workload import History, Reader, TopicMaker, Writer

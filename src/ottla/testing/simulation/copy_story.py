@@ -5,17 +5,195 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ottla.config.consumer_config import CONSUMER_PROTOCOL
+from ottla.clients.admin.admin_client import AdminClient
+from ottla.clients.consumer.consumer_core import ConsumerCore
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.producer.producer_batch import RecordMetadata
+from ottla.clients.producer.producer_core import ProducerCore
+from ottla.clients.producer.transactions import Transactions
+from ottla.config.client_config import AdminConfig
+from ottla.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
+from ottla.config.producer_config import ProducerConfig
+from ottla.errors import ErrorCode, KafkaError
+from ottla.network.timing import Deadline
+from ottla.protocol.api_versions import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import Host
-from ottla.testing.simulation.copier import GROUP, Copier
-from ottla.testing.simulation.feature_raiser import FeatureRaiser
-from ottla.testing.simulation.group_ledger import GroupLedger
-from ottla.testing.simulation.group_removals import count_removals
+from ottla.testing.simulation.group_story import GroupLedger, count_removals, group_settings
 from ottla.testing.simulation.story import PARTITIONS, PEACE_LIMIT_MS, START_LIMIT_MS, TOPIC, Story
-from ottla.testing.simulation.workload import History, Reader
+from ottla.testing.simulation.workload import (
+    METADATA_TIMEOUT_MS,
+    POLL_MS,
+    History,
+    Reader,
+    SimulatedClient,
+)
+
+if TYPE_CHECKING:
+    from ottla.testing.simulation.cluster import SimulatedCluster
+
+
+# Copiers in a group: what one topic gets, another gets once, in transactions with the offsets.
+
+
+GROUP: Final = "copiers"
+CALL_TIMEOUT_MS: Final = 15_000
+CLOSE_TIMEOUT_MS: Final = 1_000
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+RESTART_MS: Final = 300
+
+
+class Copier(SimulatedClient):
+    """One life of a copier: after any error it begins anew from what the group has committed."""
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        name: str,
+        ledger: GroupLedger,
+        source: str,
+        target: str,
+        protocol: str = "classic",
+    ) -> None:
+        super().__init__(cluster, name, ledger.history)
+        self.name = name
+        self._ledger = ledger
+        self._protocol = protocol
+        self.source = source
+        self.target = target
+        self.committed_count = 0
+
+    async def run(self) -> None:
+        while not self.is_told_to_stop:
+            producer, consumer = self._producer(), self._consumer()
+            try:
+                await self._copy(producer, consumer)
+            except KafkaError:
+                await self.pause(RESTART_MS)
+            finally:
+                await producer.close()
+                await self._leave(consumer)
+        self.is_done = True
+
+    async def _copy(self, producer: ProducerCore, consumer: ConsumerCore) -> None:
+        transactions = producer.transactions
+        assert transactions is not None
+        await transactions.init(self._deadline())
+        await producer.queues_of(self.target, METADATA_TIMEOUT_MS)
+        consumer.subscribe([self.source], None)
+        while not self.is_told_to_stop:
+            outcome = await consumer.poll(Deadline(self.process.clock, POLL_MS))
+            if not isinstance(outcome, list):
+                consumer.acknowledge()
+            elif outcome:
+                await self._copy_records(producer, transactions, consumer, outcome)
+
+    async def _copy_records(
+        self,
+        producer: ProducerCore,
+        transactions: Transactions,
+        consumer: ConsumerCore,
+        records: list[ConsumerRecord],
+    ) -> None:
+        offsets, group = consumer.positions(), await consumer.group_metadata()
+        for record in records:
+            partition = TopicPartition(record.topic, record.partition)
+            self._ledger.note_given(partition, record.offset, group.membership)
+        await transactions.begin()
+        errors: list[Exception] = []
+        unanswered = len(records)
+
+        def delivered(metadata: RecordMetadata | None, error: Exception | None) -> None:
+            nonlocal unanswered
+            unanswered -= 1
+            if error is not None:
+                errors.append(error)
+
+        queues = producer.accumulator.topics[self.target]
+        for record in records:
+            copy = (self.process.clock.now_ms(), None, record.value, ())
+            queue = queues.queues[record.partition]
+            producer.accumulator.append(queues, queue, copy, len(record.value) + 20, delivered)
+        producer.accumulator.begin_flush()
+        while unanswered:
+            await self.pause(10)
+        producer.accumulator.end_flush()
+        if errors:
+            await transactions.abort(self._deadline())
+            raise errors[0]
+        await transactions.send_offsets(offsets, group, self._deadline())
+        await transactions.commit(self._deadline())
+        self.committed_count += len(records)
+
+    async def _leave(self, consumer: ConsumerCore) -> None:
+        try:
+            await consumer.close(Deadline(self.process.clock, CLOSE_TIMEOUT_MS))
+        except KafkaError:
+            pass  # the group notices when the session ends
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.process.clock, CALL_TIMEOUT_MS)
+
+    def _producer(self) -> ProducerCore:
+        config = ProducerConfig.parse(
+            {
+                "bootstrap.servers": self.cluster.bootstrap_servers,
+                "transactional.id": self.name,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "delivery.timeout.ms": 30_000,
+                "request.timeout.ms": 5_000,
+                "linger.ms": 0,
+            }
+        )
+        return ProducerCore(self.process.runtime, config, self.process.loop.call_soon)
+
+    def _consumer(self) -> ConsumerCore:
+        config = ConsumerConfig.parse(
+            {
+                "bootstrap.servers": self.cluster.bootstrap_servers,
+                "group.id": GROUP,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                **group_settings(self._protocol),
+                "max.poll.interval.ms": 20_000,
+                "request.timeout.ms": 5_000,
+            }
+        )
+        return ConsumerCore(self.process.runtime, config)
+
+
+# Puts transaction.version 2 in force: the end of each transaction raises its epoch (KIP-890).
+
+
+TIMEOUT_MS: Final = 10_000
+FEATURE: Final = "transaction.version"
+LEVEL: Final = 2
+
+
+class FeatureRaiser(SimulatedClient):
+    """Raises transaction.version, whatever it takes."""
+
+    async def run(self) -> None:
+        config = AdminConfig.parse({"bootstrap.servers": self.cluster.bootstrap_servers})
+        admin = AdminClient(self.process.runtime, config)
+        update = FeatureUpdateKey(feature=FEATURE, max_version_level=LEVEL)
+        while True:
+            request = UpdateFeaturesRequest(timeout_ms=TIMEOUT_MS, feature_updates=[update])
+            try:
+                deadline = Deadline(self.process.runtime.clock, TIMEOUT_MS)
+                answer = await admin.controller(request, deadline, low=1)
+                if answer.error_code == ErrorCode.NONE:
+                    break
+            except KafkaError:
+                pass  # asked again, until there is a controller
+            admin.metadata.request_update(is_urgent=True)
+            await self.pause(200)
+        admin.close()
+        self.is_done = True
+
 
 COPY: Final = "copy"
 DECIDED: Final = ("PrepareCommit", "PrepareAbort")

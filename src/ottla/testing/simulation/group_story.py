@@ -5,13 +5,216 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
-from ottla.config.consumer_config import CONSUMER_PROTOCOL
-from ottla.testing.simulation.group_ledger import GroupLedger
-from ottla.testing.simulation.group_reader import GROUP, GroupReader
-from ottla.testing.simulation.group_removals import count_removals
+from ottla.clients.committed_offsets import GroupMembership
+from ottla.clients.consumer.consumer_core import ConsumerCore
+from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.consumer.subscription_state import RebalanceListener
+from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
+from ottla.errors import KafkaError
+from ottla.network.timing import Deadline
+from ottla.protocol.message import encode_versioned
+from ottla.protocol.offsets_topic import ConsumerGroupMetadataKey, GroupMetadataKey
+from ottla.replication.partition import Partition
+from ottla.structs import OFFSETS_TOPIC, TopicPartition
+from ottla.testing.simulation.cluster import SimulatedCluster
+from ottla.testing.simulation.invariants import batches_of, partitions_of
 from ottla.testing.simulation.story import PEACE_LIMIT_MS, TOPIC, Story
+from ottla.testing.simulation.workload import POLL_MS, History, SimulatedClient
+
+# How often the brokers have removed a group, as the topic of groups and offsets tells.
+
+
+def count_removals(cluster: SimulatedCluster, group_id: str) -> int:
+    """The batches that leave nothing of the group, in what is committed.
+
+    A group that goes over to the consumer protocol loses the record of one kind as well, but gets
+    one of the other kind in the same batch. One that goes back to the classic protocol is counted:
+    if its coordinator dies before it has members again, its generations begin anew.
+    """
+    kinds = GroupMetadataKey(group=group_id), ConsumerGroupMetadataKey(group=group_id)
+    keys = {encode_versioned(key, key.max_version) for key in kinds}
+    logs: dict[TopicPartition, Partition] = {}
+    for host in cluster.hosts:
+        for partition in partitions_of(host) if host.is_running else ():
+            name = partition.topic_partition
+            if name.topic == OFFSETS_TOPIC:
+                known = logs.setdefault(name, partition)
+                logs[name] = max(known, partition, key=lambda each: each.high_watermark)
+    count = 0
+    for partition in logs.values():
+        start, end = partition.log.log_start_offset, partition.high_watermark
+        for batch in batches_of(partition, start, end):
+            values = [record.value for record in batch.records() if record.key in keys]
+            count += bool(values) and not any(values)
+    return count
+
+
+# What a group was given and has committed, as its members tell it, and what cannot be so.
+
+
+class Ownership(NamedTuple):
+    """Who was given records of a partition, in which generation or member epoch."""
+
+    generation: int
+    member_id: str
+
+
+NOBODY = Ownership(-1, "")
+
+
+class GroupLedger:
+    """The book of one group, in which all of its members write.
+
+    - No partition is given to two members in one generation.
+    - No record is left out: a partition goes on, whoever reads it, from where it was or earlier.
+    - No commit of a member is taken while somebody newer has the partition already.
+
+    A group that all members have left, and that has no offsets, is removed; generations of the next
+    one with its name begin anew. `removals` tells how often that has happened.
+    """
+
+    def __init__(self, history: History, removals: Callable[[], int] = lambda: 0) -> None:
+        self.history = history
+        self._removals = removals
+        self._known_removals = 0
+        self._former_members: set[str] = set()
+        self.ends: dict[TopicPartition, int] = {}
+        self._owners: dict[tuple[TopicPartition, int], str] = {}
+        self._latest: dict[TopicPartition, Ownership] = {}
+
+    def note_given(
+        self, partition: TopicPartition, offset: int, membership: GroupMembership
+    ) -> None:
+        """A member was given a record of a partition that has no transactions in it."""
+        end = self.ends.get(partition, 0)
+        if offset > end:
+            self._complain(
+                f"{partition}: {membership.member_id} was given offset {offset}; nobody had {end}"
+            )
+        self.ends[partition] = max(end, offset + 1)
+        if membership.member_id not in self._former_members:
+            self._note_owner(partition, membership)
+
+    def _note_owner(self, partition: TopicPartition, membership: GroupMembership) -> None:
+        generation, member_id = membership.generation, membership.member_id
+        owner = self._owners.setdefault((partition, generation), member_id)
+        if owner != member_id:
+            if self._has_begun_anew():
+                self._owners[partition, generation] = member_id
+            else:
+                self._complain(
+                    f"{partition} was given to {owner} and to {member_id} in generation "
+                    f"{generation}"
+                )
+        if generation > self.owner_of(partition).generation:
+            self._latest[partition] = Ownership(generation, member_id)
+
+    def _has_begun_anew(self) -> bool:
+        """Whether the group was removed since this was asked last: what was noted is of another."""
+        count = self._removals()
+        if count == self._known_removals:
+            return False
+        self._known_removals = count
+        self._former_members.update(self._owners.values())
+        self._owners.clear()
+        self._latest.clear()
+        return True
+
+    def owner_of(self, partition: TopicPartition) -> Ownership:
+        """Who was given records of the partition in the newest generation so far."""
+        return self._latest.get(partition, NOBODY)
+
+    def note_committed(
+        self, partition: TopicPartition, owner: Ownership, membership: GroupMembership
+    ) -> None:
+        """A commit was taken from a member; `owner` had the partition when it was sent."""
+        is_stale = owner.generation > membership.generation
+        if owner.member_id != membership.member_id and is_stale and not self._has_begun_anew():
+            self._complain(
+                f"{partition}: a commit of {membership} was taken; {owner} had the partition"
+            )
+
+    def _complain(self, text: str) -> None:
+        self.history.violations.append(text)
+
+
+# A member of a group that reads, takes its time, and commits what it has done.
+
+
+GROUP: Final = "readers"
+COMMIT_TIMEOUT_MS: Final = 8_000
+CLOSE_TIMEOUT_MS: Final = 1_000
+SESSION_TIMEOUT_MS: Final = 6_000
+MAX_WORK_MS: Final = 300
+RESTART_MS: Final = 300
+
+
+def group_settings(protocol: str) -> dict[str, object]:
+    """What only members of the classic protocol are told by their own settings."""
+    if protocol == CONSUMER_PROTOCOL:
+        return {"group.protocol": protocol}
+    return {
+        "group.protocol": protocol,
+        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "heartbeat.interval.ms": 1_000,
+    }
+
+
+class GroupReader(SimulatedClient):
+    """One life of a member; what is asked of it while it works waits until it has committed."""
+
+    def __init__(
+        self, cluster: SimulatedCluster, name: str, ledger: GroupLedger, topic: str, protocol: str
+    ) -> None:
+        super().__init__(cluster, name, ledger.history)
+        self.name = name
+        self.topic = topic
+        self._ledger = ledger
+        config = ConsumerConfig.parse(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "group.id": GROUP,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "max.poll.interval.ms": 20_000,
+                "request.timeout.ms": 5_000,
+                **group_settings(protocol),
+            }
+        )
+        self.core = ConsumerCore(self.process.runtime, config)
+
+    async def run(self) -> None:
+        self.core.subscribe([self.topic], RebalanceListener())
+        while not self.is_told_to_stop:
+            try:
+                outcome = await self.core.poll(Deadline(self.process.clock, POLL_MS))
+                if not isinstance(outcome, list):
+                    self.core.acknowledge()
+                elif outcome:
+                    await self._work(outcome)
+            except KafkaError:
+                await self.pause(RESTART_MS)  # the next poll joins anew, if that is what it takes
+        await self.core.close(Deadline(self.process.clock, CLOSE_TIMEOUT_MS))
+        self.is_done = True
+
+    async def _work(self, records: list[ConsumerRecord]) -> None:
+        membership = (await self.core.group_metadata()).membership
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        for record in records:
+            partition = TopicPartition(record.topic, record.partition)
+            self._ledger.note_given(partition, record.offset, membership)
+            self.history.note_seen(partition, record.offset, record.value)
+            offsets[partition] = OffsetAndMetadata(record.offset + 1)
+        await self.pause(self.process.runtime.random.randint(1, MAX_WORK_MS))
+        owners = {partition: self._ledger.owner_of(partition) for partition in offsets}
+        await self.core.commit(offsets, Deadline(self.process.clock, COMMIT_TIMEOUT_MS))
+        assert self.core.coordinator is not None
+        for partition, owner in owners.items():
+            self._ledger.note_committed(partition, owner, self.core.coordinator.member.membership)
+
 
 MEMBERS: Final = 2
 CLASSIC: Final = "classic"

@@ -3,16 +3,130 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+from uuid import UUID
 
+from ottla.clients.admin.admin_client import AdminClient
+from ottla.clients.admin.descriptions import NewTopic
+from ottla.clients.admin.reassignments import ElectionType, ReassignmentAdmin
+from ottla.clients.admin.topics import FIRST_DELETE_BY_STATE, TopicAdmin
+from ottla.config.client_config import AdminConfig
 from ottla.config.replication_config import RACK_AWARE_SELECTOR
-from ottla.structs import TopicPartition
-from ottla.testing.simulation.administrator import Administrator
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing.simulation.invariants import check_history, records_of, replicas_of
 from ottla.testing.simulation.story import PARTITIONS, REPLICAS, TOPIC, Story
-from ottla.testing.simulation.workload import History, Reader, Writer
+from ottla.testing.simulation.workload import History, Reader, SimulatedClient, Writer
+
+if TYPE_CHECKING:
+    from ottla.testing.simulation.cluster import SimulatedCluster
+
+
+# Somebody who moves partitions, elects leaders, and deletes records and topics, through Admin.
+
+
+REQUEST_TIMEOUT_MS: Final = 5_000
+API_TIMEOUT_MS: Final = 15_000
+RETRY_MS: Final = 200
+
+T = TypeVar("T")
+
+
+class Administrator(SimulatedClient):
+    """Asks, and has to know by itself what may have become of it where no answer came."""
+
+    def __init__(self, cluster: SimulatedCluster, name: str, history: History) -> None:
+        super().__init__(cluster, name, history)
+        config = AdminConfig.parse(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "request.timeout.ms": REQUEST_TIMEOUT_MS,
+                "default.api.timeout.ms": API_TIMEOUT_MS,
+            }
+        )
+        self._admin = AdminClient(self.process.runtime, config)
+        self._topics = TopicAdmin(self._admin)
+        self._replicas = ReassignmentAdmin(self._admin)
+        self._gone_id = NO_UUID
+
+    def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> None:
+        """Give partitions other replicas; None takes back what is under way."""
+        self._begin(self._replicas.alter_partition_reassignments(targets), "reassign")
+
+    def elect_preferred_leaders(self) -> None:
+        """Of all partitions."""
+        self._begin(self._replicas.elect_leaders(ElectionType.PREFERRED, None), "elect")
+
+    def delete_records(self, partition: TopicPartition, offset: int) -> None:
+        """Delete what lies before an offset. From now on it need not be there any more."""
+        self.history.note_deleted(partition, offset)
+        self._begin(self._topics.delete_records({partition: offset}), "delete records")
+
+    def _begin(self, request: Awaitable[object], name: str) -> None:
+        async def ask() -> None:
+            try:
+                await request
+            except KafkaError:
+                pass  # it may have been done, or not
+
+        self.process.spawn(ask(), name)
+
+    async def make(self, topic: str, partitions: int, replication_factor: int) -> None:
+        """Create a topic, whatever it takes."""
+        wanted = NewTopic(topic, partitions, replication_factor)
+        await self._until(lambda: self._create(wanted))
+
+    async def delete(self, topic: str) -> UUID:
+        """Delete a topic, which may have to wait for a broker; its id.
+
+        It is deleted by its id: a request that comes late does not mean a new one of its name.
+        """
+        topic_id = await self._until(lambda: self._find(topic))
+        await self._until(lambda: self._delete(topic_id))
+        return topic_id
+
+    async def make_again(self, topic: str, partitions: int, replication_factor: int) -> None:
+        """Delete a topic, and make another of its name."""
+        self._gone_id = await self.delete(topic)
+        await self.make(topic, partitions, replication_factor)
+
+    async def _until(self, ask: Callable[[], Awaitable[T | None]]) -> T:
+        """Ask again and again, until there is something to know."""
+        while True:
+            try:
+                found = await ask()
+                if found is not None:
+                    return found
+            except KafkaError:
+                pass  # there may be no controller
+            self._admin.metadata.request_update(is_urgent=True)
+            await self.pause(RETRY_MS)
+
+    async def _find(self, topic: str) -> UUID | None:
+        """The id of the topic, unless the broker that was asked knows the older one only."""
+        found = (await self._topics.describe_topics([topic], False))[topic]
+        if isinstance(found, KafkaError) or found.topic_id == self._gone_id:
+            return None
+        return found.topic_id
+
+    async def _delete(self, topic_id: UUID) -> bool | None:
+        """Whether it is gone."""
+        wanted = DeleteTopicState(name=None, topic_id=topic_id)
+        request = DeleteTopicsRequest(topics=[wanted], timeout_ms=REQUEST_TIMEOUT_MS)
+        answer = await self._admin.controller(
+            request, self._admin.deadline(), low=FIRST_DELETE_BY_STATE
+        )
+        return answer.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID or None
+
+    async def _create(self, wanted: NewTopic) -> bool | None:
+        """Whether it is there."""
+        outcomes = await self._topics.create_topics([wanted], validate_only=False)
+        error = outcomes[wanted.name]
+        return error is None or error.error is ErrorCode.TOPIC_ALREADY_EXISTS or None
+
 
 SHORT_LIVED: Final = "short-lived"
 WEIGHT: Final = 4
