@@ -25,7 +25,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.properties import load_properties
 from ottla.cli.terminal import Terminal
-from ottla.cli.topics.topic_filter import topic_pattern
+from ottla.cli.topics.describe import topic_pattern
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 

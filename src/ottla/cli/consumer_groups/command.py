@@ -67,7 +67,7 @@ class ConsumerGroupsCommand(Command):
             settings["default.api.timeout.ms"] = str(arguments.timeout)
         with terminal.admin(servers, settings) as admin:
             if action == "--list":
-                from ottla.cli.consumer_groups.listing import list_groups
+                from ottla.cli.consumer_groups.delete import list_groups
 
                 return list_groups(admin, arguments, terminal)
             if action == "--describe":
@@ -79,7 +79,7 @@ class ConsumerGroupsCommand(Command):
 
                 return delete_groups(admin, arguments, terminal)
             if action == "--delete-offsets":
-                from ottla.cli.consumer_groups.delete_offsets import delete_offsets
+                from ottla.cli.consumer_groups.delete import delete_offsets
 
                 return delete_offsets(admin, arguments, terminal)
             from ottla.cli.consumer_groups.reset import reset_offsets

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cli.consumer_groups.listing import chosen_groups
+from ottla.cli.consumer_groups.delete import chosen_groups
 from ottla.cli.table import TEXT, Row, show_rows
 from ottla.cli.terminal import Terminal
 from ottla.structs import TopicPartition

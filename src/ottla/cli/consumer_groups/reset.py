@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
+from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.consumer_groups.listing import chosen_groups
-from ottla.cli.consumer_groups.reset_plan import ResetPlan, plan_as_csv, read_plan
+from ottla.cli.consumer_groups.delete import chosen_groups
 from ottla.cli.options import integers
 from ottla.cli.terminal import Terminal
 from ottla.cli.times import duration_ms, timestamp_ms
@@ -16,6 +18,52 @@ from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
+
+
+# A reset plan as CSV: `topic,partition,offset`, or with the group in front of each line.
+
+
+ResetPlan = dict[str, dict[TopicPartition, int]]
+
+
+def plan_as_csv(plan: ResetPlan, *, with_group: bool) -> str:
+    """The lines that --export prints."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for group, offsets in plan.items():
+        for (topic, partition), offset in sorted(offsets.items()):
+            writer.writerow([group, topic, partition, offset][0 if with_group else 1 :])
+    return text.getvalue()
+
+
+def read_plan(path: str, *, only_group: str | None) -> ResetPlan:
+    """The plan in a file; lines without a group belong to `only_group`."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}") from error
+    plan: ResetPlan = {}
+    for number, row in enumerate(csv.reader(text.splitlines()), 1):
+        if not row:
+            continue
+        try:
+            group, partition, offset = _parse_row(row, only_group)
+        except ValueError:
+            expected = "topic,partition,offset" if only_group else "group,topic,partition,offset"
+            raise CommandError(
+                f"{path}, line {number}: expected {expected}, found '{','.join(row)}'"
+            ) from None
+        plan.setdefault(group, {})[partition] = offset
+    return plan
+
+
+def _parse_row(row: Iterable[str], only_group: str | None) -> tuple[str, TopicPartition, int]:
+    *group, topic, partition, offset = (field.strip() for field in row)
+    if len(group) > 1 or not (group or only_group):
+        raise ValueError(row)
+    owner = group[0] if group else str(only_group)
+    return owner, TopicPartition(topic, int(partition)), int(offset)
+
 
 EARLIEST, LATEST = -2, -1
 RESETTABLE = ("Empty", "Dead")

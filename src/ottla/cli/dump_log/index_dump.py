@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.dump_log.segment_file import base_offset, mapped
 from ottla.cli.terminal import Terminal
 from ottla.log.indexes.index_file import (
     CorruptIndexError,
@@ -21,6 +22,31 @@ from ottla.log.indexes.index_file import (
 )
 from ottla.record.record_batch import CorruptRecordError, RecordBatch, batch_at, batches
 from ottla.runtime.local_disk import LocalDisk
+
+# A segment's file, mapped for reading, and what its name says.
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[memoryview]:
+    """The bytes of the file without reading them all; an empty file cannot be mapped."""
+    with path.open("rb") as file:
+        if not path.stat().st_size:
+            yield memoryview(b"")
+            return
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with memoryview(pages) as view:
+            yield view
+        # Not after an error: what is on its way may hold parts of it, and goes with the last.
+        pages.close()
+
+
+def base_offset(path: Path) -> int:
+    """The offset that a file of a segment is named after."""
+    digits = path.name.partition(".")[0]
+    if not digits.isdigit():
+        raise CommandError(f"{path} is not named after an offset, as files of a segment are")
+    return int(digits)
+
 
 if TYPE_CHECKING:
     EntryT = TypeVar("EntryT", OffsetPosition, TimestampOffset)

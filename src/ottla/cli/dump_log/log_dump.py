@@ -6,7 +6,7 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.dump_log.segment_file import base_offset, mapped
+from ottla.cli.dump_log.index_dump import base_offset, mapped
 from ottla.cli.terminal import Terminal
 from ottla.record.record_batch import CorruptRecordError, Record, RecordBatch, batches
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.cli.dump_log.segment_file import base_offset, mapped
+from ottla.cli.dump_log.index_dump import base_offset, mapped
 from ottla.cli.terminal import Terminal
 from ottla.record.legacy_positional import PositionalMessage, positional_messages
 from ottla.record.record import NO_TIMESTAMP, CorruptRecordError, Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from ottla.cli.dump_log.segment_file import base_offset
+from ottla.cli.dump_log.index_dump import base_offset
 from ottla.cli.terminal import Terminal
 from ottla.log.indexes.index_file import VERSION, CorruptIndexError, TransactionIndex
 from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache

@@ -86,7 +86,7 @@ def run_on_brokers(action: str, admin: Admin, arguments: Namespace, terminal: Te
 
         show_topics(admin, arguments, terminal)
     elif action == "--list":
-        from ottla.cli.topics.listing import list_topics
+        from ottla.cli.topics.describe import list_topics
 
         list_topics(admin, arguments, terminal)
     elif action == "--describe":
@@ -94,11 +94,11 @@ def run_on_brokers(action: str, admin: Admin, arguments: Namespace, terminal: Te
 
         describe_topics(admin, arguments, terminal)
     elif action == "--alter":
-        from ottla.cli.topics.alter import alter_topics
+        from ottla.cli.topics.create import alter_topics
 
         alter_topics(admin, arguments, terminal)
     else:
-        from ottla.cli.topics.delete import delete_topics
+        from ottla.cli.topics.create import delete_topics
 
         delete_topics(admin, arguments, terminal)
 
@@ -108,7 +108,7 @@ def run_in_zookeeper(
 ) -> None:
     """What is read from ZooKeeper where --zookeeper says so; deletions are asked of brokers."""
     if action == "--list":
-        from ottla.cli.topics.listing import list_nodes
+        from ottla.cli.topics.describe import list_nodes
 
         list_nodes(nodes, arguments, terminal)
     elif action == "--describe":
@@ -116,7 +116,7 @@ def run_in_zookeeper(
 
         describe_nodes(nodes, arguments, terminal)
     else:
-        from ottla.cli.topics.delete import delete_nodes
+        from ottla.cli.topics.create import delete_nodes
 
         settings = command_settings(arguments)
         servers = bootstrap_server_or_zookeeper(arguments, settings)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command_error import UsageError
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import key_values
 from ottla.cli.terminal import Terminal
+from ottla.cli.topics.describe import TopicNames, existing_topics
 from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla import Admin
+    from ottla.cli.zookeeper_topics import ZooKeeperTopics
+
 
 COLLISION_WARNING = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') "
@@ -78,3 +82,129 @@ def parse_assignment(text: str) -> dict[int, list[int]]:
 def _or_default(count: int | None) -> int:
     """-1 leaves the choice to the broker (KIP-464)."""
     return -1 if count is None else count
+
+
+# `ottla topics --delete`.
+
+
+def delete_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """Delete the topics that match and print each; a person confirms what a pattern matches."""
+    names = chosen_topics(admin, arguments.topic, if_exists=arguments.if_exists)
+    if not names:
+        return
+    if names != [arguments.topic]:
+        confirm(names, arguments, terminal)
+    failed: dict[str, KafkaError] = {}
+    try:
+        admin.delete_topics(names)
+    except KafkaError as error:
+        results = getattr(error, "results", {})
+        failed = {name: each for name, each in results.items() if isinstance(each, KafkaError)}
+        if len(names) == 1 or not failed:
+            raise
+    for name in names:
+        if name not in failed:
+            terminal.print(f"Deleted topic {name}.")
+    for name, refusal in failed.items():
+        terminal.note(f"Error: topic '{name}' was not deleted: {refusal.message}")
+    if failed:
+        raise CommandError(f"{len(failed)} of {len(names)} topics were not deleted")
+
+
+def chosen_topics(source: TopicNames, expression: str, *, if_exists: bool) -> list[str]:
+    """The topics to delete; an internal one only where it is named itself."""
+    matched = existing_topics(source, expression, if_exists=if_exists)
+    named = {part.strip(" \"'") for part in expression.split(",")}
+    names = [name for name in matched if name not in INTERNAL_TOPICS or name in named]
+    if matched and not names:
+        raise CommandError(
+            f"'{expression}' matches internal topics only, which a pattern does not delete: "
+            f"{', '.join(matched)}"
+        )
+    return names
+
+
+def confirm(names: list[str], arguments: Namespace, terminal: Terminal) -> None:
+    """List what goes; on a terminal the number of topics has to be typed, unless with --force."""
+    terminal.note(f"Topics that '{arguments.topic}' matches, to be deleted with their records:")
+    for name in names:
+        terminal.note(f"  {name}")
+    if arguments.force or not terminal.can_ask:
+        return
+    answer = terminal.ask(f"Type their number, {len(names)}, to delete them: ")
+    if answer != str(len(names)):
+        raise CommandError(f"nothing was deleted: '{answer}' is not {len(names)}")
+
+
+def delete_nodes(
+    admin: Admin, nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal
+) -> None:
+    """The same in the words of the tool that marked topics in ZooKeeper; the brokers do it."""
+    marked = nodes.marked_for_deletion()
+    names = chosen_topics(nodes, arguments.topic, if_exists=arguments.if_exists)
+    if names and names != [arguments.topic]:
+        confirm(names, arguments, terminal)
+    for name in names:
+        if name in marked:
+            terminal.print(f"Topic {name} is already marked for deletion.")
+            continue
+        admin.delete_topics([name])
+        terminal.print(
+            f"Topic {name} is marked for deletion.\n"
+            "Note: This will have no impact if delete.topic.enable is not set to true."
+        )
+
+
+# `ottla topics --alter`.
+
+
+CONFIGS_WARNING: Final = (
+    "WARNING: Altering topic configuration from this script has been deprecated and may be "
+    "removed in future releases.\n"
+    "         Going forward, please use 'ottla configs' for this functionality"
+)
+KEYS_WARNING: Final = (
+    "WARNING: If partitions are increased for a topic that has a key, the partition logic or "
+    "ordering of the messages will be affected"
+)
+"""Kafka's tool says so where it changes the nodes itself, with --zookeeper."""
+
+
+def alter_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """Add partitions to the topics that match, and change their settings."""
+    if not (arguments.partitions or arguments.config or arguments.delete_config):
+        raise UsageError("--alter needs --partitions, --config or --delete-config")
+    names = existing_topics(admin, arguments.topic, if_exists=arguments.if_exists)
+    if arguments.config or arguments.delete_config:
+        _change_settings(admin, names, arguments, terminal)
+    if arguments.partitions:
+        for name in names:
+            _add_partitions(admin, name, arguments, terminal)
+
+
+def _change_settings(
+    admin: Admin, names: list[str], arguments: Namespace, terminal: Terminal
+) -> None:
+    from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
+
+    settings = topic_settings(arguments.config)
+    operations = [AlterConfigOp(key, value, "SET") for key, value in settings.items()]
+    operations += [AlterConfigOp(key, None, "DELETE") for key in arguments.delete_config]
+    for name in names:
+        terminal.print(CONFIGS_WARNING)
+        admin.incremental_alter_configs({ConfigResource.topic(name): operations})
+        terminal.print(f"Updated config for topic {name}.")
+
+
+def _add_partitions(admin: Admin, name: str, arguments: Namespace, terminal: Terminal) -> None:
+    assignments = None
+    if arguments.zookeeper:
+        terminal.print(KEYS_WARNING)
+    if arguments.replica_assignment:
+        replicas = parse_assignment(arguments.replica_assignment)
+        # The list covers all partitions, also those that exist; the broker wants the new ones.
+        existing = len(admin.describe_topics([name])[name].partitions)
+        assignments = {name: [replicas[p] for p in sorted(replicas)][existing:]}
+    admin.create_partitions({name: arguments.partitions}, assignments)
+    if arguments.zookeeper:
+        terminal.print("Adding partitions succeeded!")

@@ -2,12 +2,66 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.options import did_you_mean
 from ottla.cli.terminal import Terminal
-from ottla.cli.topics.topic_filter import TopicNames, existing_topics, matching_topics
+from ottla.structs import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from ottla import Admin
+    from ottla.cli.zookeeper_topics import ZooKeeperTopics
+
+
+# Which topics an expression of the user names.
+
+
+class TopicNames(Protocol):
+    """Whoever knows which topics there are: the brokers, or ZooKeeper."""
+
+    def list_topics(self) -> set[str]: ...
+
+
+def topic_pattern(expression: str) -> re.Pattern[str]:
+    """The regular expression of a topic list: quotes and blanks drop out, a comma means 'or'."""
+    text = expression.strip().replace(",", "|").replace(" ", "").strip("\"'")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"'{expression}' is not a regular expression: {error}") from None
+
+
+def matching_topics(
+    source: TopicNames, expression: str | None, *, exclude_internal: bool = False
+) -> list[str]:
+    """The names, in order, of the topics that the expression matches as a whole."""
+    names = sorted(source.list_topics())
+    if exclude_internal:
+        names = [name for name in names if name not in INTERNAL_TOPICS]
+    if expression is None:
+        return names
+    pattern = topic_pattern(expression)
+    return [name for name in names if pattern.fullmatch(name)]
+
+
+def existing_topics(
+    source: TopicNames,
+    expression: str,
+    *,
+    if_exists: bool = False,
+    exclude_internal: bool = False,
+) -> list[str]:
+    """`matching_topics`, and an error where there are none, unless that is allowed."""
+    names = matching_topics(source, expression, exclude_internal=exclude_internal)
+    if not names and not if_exists:
+        near = did_you_mean(expression, source.list_topics())
+        raise CommandError(f"topic '{expression}' does not exist{near}")
+    return names
+
 
 if TYPE_CHECKING:
     from ottla import Admin
@@ -137,3 +191,23 @@ def partition_line(topic: str, partition: TopicPartitionInfo, no_leader: str = N
 
 def _ids(brokers: Sequence[int]) -> str:
     return ",".join(map(str, brokers))
+
+
+# `ottla topics --list`.
+
+
+def list_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """Print a topic name per line."""
+    for name in matching_topics(
+        admin, arguments.topic, exclude_internal=arguments.exclude_internal
+    ):
+        terminal.print(name)
+
+
+def list_nodes(nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal) -> None:
+    """The same as ZooKeeper has it, where topics are that wait for their deletion, too."""
+    marked = nodes.marked_for_deletion()
+    for name in matching_topics(
+        nodes, arguments.topic, exclude_internal=arguments.exclude_internal
+    ):
+        terminal.print(f"{name} - marked for deletion" if name in marked else name)

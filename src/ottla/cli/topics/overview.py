@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cli.table import show_rows
 from ottla.cli.terminal import Terminal
-from ottla.cli.topics.topic_filter import existing_topics, matching_topics
+from ottla.cli.topics.describe import existing_topics, matching_topics
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.consumer_groups.reset_plan import plan_as_csv, read_plan
+from ottla.cli.consumer_groups.reset import plan_as_csv, read_plan
 from ottla.structs import TopicPartition
 
 PLAN = {"g": {TopicPartition("t", 1): 7, TopicPartition("t", 0): 5}}
