@@ -1,4 +1,4 @@
-"""Imports point one way, and calls to the outside world stay in their rooms (design.md 2, 3)."""
+"""Imports point one way, and calls to the outside world stay in their rooms (ARCHITECTURE.md)."""
 
 from __future__ import annotations
 
