@@ -6,7 +6,7 @@
 
 Invariant: epochs and start offsets both grow. The entries are also in the file
 `leader-epoch-checkpoint`, which is written with the next flush of the log: until then they can be
-had again from the batches, each of which carries its epoch.
+restored from the batches, since each one carries its epoch.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class OffsetCheckpoint:
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the file; nothing is written when it holds just these offsets already.
 
-        Then it is looked at, so that OSError tells of a directory that nobody writes to otherwise.
+        In that case its size is asked for: OSError then shows a failure of an idle directory.
         """
         data = format_lines(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
         if data != self._last or not self._is_there():
@@ -109,7 +109,7 @@ class OffsetCheckpoint:
         return self._written.get(topic_partition, -1)
 
     def forget(self) -> None:
-        """Write the file anew the next time, whatever it holds: only that proves that it can be."""
+        """Write the file the next time even if unchanged: only that proves that it works."""
         self._last = None
 
     def _is_there(self) -> bool:
@@ -198,7 +198,7 @@ class LeaderEpochCache:
             self._set([current, *self.entries[index:]])
 
     def relocate(self, path: str) -> None:
-        """Have the file elsewhere, from the next flush on."""
+        """Keep the file elsewhere, from the next flush on."""
         self.path = path
         self.is_dirty = True
 

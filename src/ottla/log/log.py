@@ -1,6 +1,6 @@
 """The log of one partition: a sequence of segments, appended to at the end and read anywhere.
 
-In this order: rolling, flushing, appending as a follower, reading, and `Log`, which appends as a
+In this order: rolling, reading, flushing, appending as a follower, and `Log`, which appends as a
 leader. Recovery, retention and the cleaner have files of their own.
 
 All methods run on the loop's thread; fsync does not.
@@ -39,7 +39,7 @@ from ottla.structs import NO_EPOCH, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-# When the active segment of a log ends, and the beginning of the next one.
+# Rolling: when the active segment of a log ends and the next one begins.
 #
 # A new segment is begun before a batch that would make the active one larger than segment.bytes,
 # that comes later than segment.ms after its first batch (max.compaction.lag.ms on a compacted
@@ -67,7 +67,7 @@ class LogRoller:
     def segment_for(
         self, added_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int
     ) -> LogSegment:
-        """The active segment, a new one if the batch is too large, late or far off for it."""
+        """The active segment, or a new one if the batch is too large, late or far off for it."""
         segment = self._log.segments.active
         size = segment.size
         if size and (
@@ -83,7 +83,7 @@ class LogRoller:
     def has_room(
         self, segment: LogSegment, added_bytes: int, batch: RecordBatch, now_ms: int
     ) -> bool:
-        """Whether a segment takes so many bytes, of which `batch` is the last, without a roll."""
+        """Whether a segment has room for so many bytes, which end with `batch`, without a roll."""
         return (
             segment.size <= self._segment_bytes - added_bytes
             and segment.fits(batch.last_offset)
@@ -118,14 +118,14 @@ class LogRoller:
         return segment
 
     def _undo(self, segment: LogSegment) -> None:
-        """The next append goes into the old segment: a newer one would hide it after a restart."""
+        """Remove the new segment: it would hide what the old one gets next, after a restart."""
         try:
             segment.remove()
         except OSError as error:
             self._log.log_dir.fail(error)
 
 
-# The half of a log that readers see: where it begins and ends, what is stable, what lies between.
+# The half of a log that readers see: where it begins and ends, what is stable, and its records.
 #
 #     log start offset          high watermark   log end offset
 #           v                         v                v
@@ -139,8 +139,8 @@ class LogRoller:
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
 MAX_TIMESTAMP: Final = -3
-# So many batches without records are passed over in one read, and a file that has to be opened for
-# it counts for some: the loop must not be held for long.
+# At most so many batches without records are skipped in one read, so that the loop is not held for
+# long. Each segment counts as BATCHES_PER_SEGMENT more, because its file may have to be opened.
 MAX_SKIPPED_BATCHES: Final = 16_384
 BATCHES_PER_SEGMENT: Final = 16
 
@@ -196,7 +196,7 @@ class ReadableLog:
         unstable = producers.first_unstable_offset
         if unstable is None:
             return self.high_watermark
-        # Of a transaction whose beginning was deleted nothing is left before the log's start.
+        # A transaction whose beginning was deleted has no records before the log's start.
         return min(max(unstable, self.log_start_offset), self.high_watermark)
 
     @property
@@ -225,9 +225,10 @@ class ReadableLog:
         They come from one segment and are whole. OFFSET_OUT_OF_RANGE before the log's start or
         behind its end; nothing is read at the end itself.
 
-        With `skips_empty`, as consumers read, what would be nothing but batches without records is
-        passed over: librdkafka takes such an answer for a record that did not fit. Where no records
-        follow, the last of these batches comes alone, from which the reader gets to the end.
+        With `skips_empty`, as for consumers, batches without records are skipped where the answer
+        would hold nothing else: librdkafka takes such an answer for a record that did not fit.
+        Where no records follow, the last of these batches comes alone and takes the reader to the
+        end.
         """
         if self.is_deleted or self.log_dir.is_offline:
             self.check_available()
@@ -275,7 +276,7 @@ class ReadableLog:
                 continue
             if records is None or not skips_empty or records.size % BATCH_OVERHEAD:
                 return FetchDataInfo(start_offset, records, is_incomplete)
-            # Batches without records are headers and no more: only here may there be nothing else.
+            # The size is that of bare headers: maybe none of these batches has records.
             position, batch = segment.skip_empty(records.position, end_position, room)
             if position == records.position and batch.record_count:
                 return FetchDataInfo(start_offset, records)
@@ -297,10 +298,10 @@ class ReadableLog:
             raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error
 
     def fetch_offset_by_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """Timestamp, offset and epoch of the first record as late as a time; None if none is.
+        """Timestamp, offset and epoch of the first record at or after a time; None if none is.
 
-        -1 asks for the log's end, -2 for its start (timestamp -1 both), -3 for the first of the
-        records with the largest timestamp.
+        -1 asks for the log's end, -2 for its start (both with timestamp -1), -3 for the first of
+        the records with the largest timestamp.
         """
         self.check_available()
         epochs = self.leader_epoch_cache
@@ -327,9 +328,9 @@ class FsyncError(Exception):
 
 @dataclass(slots=True)
 class FlushJob:
-    """What is to be forced to disk, as values for a background thread.
+    """What must be forced to disk, as values for a background thread.
 
-    FsyncError if that failed; OSError if it could not be tried.
+    The call raises FsyncError if that failed, OSError if it could not be tried.
     """
 
     disk: Disk
@@ -377,7 +378,7 @@ def _unless_gone(action: Callable[..., object], *arguments: object) -> None:
 
 
 class LogFlusher:
-    """Flushes one log, one job at a time; what is asked meanwhile goes into the next one.
+    """Flushes one log, one job at a time; what is asked for meanwhile goes into the next one.
 
     `recovery_point` is the offset before which all batches are on disk for sure: it moves when an
     fsync has succeeded and not before. An fsync that fails takes the log directory offline.
@@ -417,7 +418,7 @@ class LogFlusher:
         self._has_new_names = True
 
     def flush_if_due(self) -> None:
-        """After an append: flush.messages, which its acknowledgement waits for, and flush.ms."""
+        """After an append: apply flush.messages, which its answer waits for, and flush.ms."""
         log = self._log
         config = log.config
         if log.log_end_offset - self.recovery_point >= config.flush_messages:
@@ -426,7 +427,7 @@ class LogFlusher:
             self._timer = self._runtime.scheduler.call_later(config.flush_ms, self._on_timer)
 
     def flush(self, up_to: int) -> None:
-        """See to it that everything before `up_to` gets to disk soon."""
+        """Bring everything before `up_to` to disk soon."""
         self._wanted = max(self._wanted, up_to)
         if not self._is_busy and self._is_wanted and self._log.is_available:
             self._begin()
@@ -457,7 +458,7 @@ class LogFlusher:
         self.closed_point = min(self.closed_point, offset)
 
     def relocate(self, offset: int) -> None:
-        """The log has other files now, of which those before an offset are on disk."""
+        """The log has other files now, and what they hold before an offset is on disk."""
         self._generation += 1
         self.recovery_point = min(self.recovery_point, offset)
         self.closed_point = min(self.closed_point, offset)
@@ -477,10 +478,10 @@ class LogFlusher:
         )
 
     def job(self, up_to: int, *, is_last: bool = False) -> FlushJob:
-        """What has to be done for everything before an offset to be on disk.
+        """The work that brings everything before an offset to disk.
 
         The indexes of the active segment are left out unless this is the last flush of a clean
-        stop: after a crash they are made anew.
+        stop: after a crash they are rebuilt.
         """
         log = self._log
         epochs = log.leader_epoch_cache
@@ -531,7 +532,7 @@ class LogFlusher:
         self._runtime.background.submit(job, on_done, on_error)
 
     def _fail(self, error: BaseException, job: FlushJob | None, log_dir: LogDir) -> None:
-        """Nothing is believed to be on disk; a full disk may have room again at the next flush."""
+        """Count nothing of the job as on disk; a full disk may have room at the next flush."""
         log = self._log
         if isinstance(error, OSError):
             logger.warning("%s", log_dir.failed(error, f"flush of {log.topic_partition}"))
@@ -547,8 +548,8 @@ class LogFlusher:
 
 # Appending what a follower has fetched: batches that a leader has given offsets and epochs.
 #
-# They are written as they came, as many as fit into the segment by one call, and taken into the
-# books by their headers: indexes, leader epochs, producers, and aborted transactions.
+# They are written as they came, as many in one call as fit into the segment. Their headers then
+# update the indexes, leader epochs, producers and aborted transactions.
 
 
 class UnexpectedAppendOffsetError(KafkaError):
@@ -623,7 +624,7 @@ def _append_run(log: Log, found: Sequence[RecordBatch], now_ms: int) -> tuple[in
 
 
 def _take(log: Log, segment: LogSegment, batch: RecordBatch) -> None:
-    """Take a batch that has been written into the books."""
+    """Update the indexes, epochs and producers with a batch that has been written."""
     base_offset = batch.base_offset
     segment.add_batch(batch.size_in_bytes, base_offset, batch.last_offset, batch.max_timestamp)
     log.log_end_offset = batch.next_offset
@@ -666,7 +667,7 @@ class Log(ReadableLog):
     ) -> None:
         super().__init__(log_dir, loaded, topic_id)
         self._runtime = runtime
-        # What lies before has been compacted.
+        # Everything before this offset has been compacted.
         self.cleaned_offset = min(loaded.source.cleaned_offset, loaded.log_end_offset)
         self._flusher = LogFlusher(runtime, self, loaded.recovery_point, loaded.has_new_names)
         self.on_flushed: Callable[[], object] = lambda: None
@@ -697,7 +698,7 @@ class Log(ReadableLog):
 
     @property
     def safe_end_offset(self) -> int:
-        """The end of what no flush is waited for: replicas say that they have nothing beyond it."""
+        """The end of the records that await no flush: a replica claims to have no more."""
         return self._flusher.safe_end_offset
 
     # -- appending
@@ -713,10 +714,10 @@ class Log(ReadableLog):
     ) -> LogAppendInfo:
         """Append one batch: check it, stamp offset and epoch in place, and write it in one call.
 
-        `refused_end` says where the log ended when batches were refused a short while ago.
-        Raises KafkaError with the code for the producer, and LargeBatchError for what takes too
-        long to be checked here; nothing was appended then. What `LargeBatches` has checked may be
-        given in place of the bytes.
+        `refused_end` is where the log ended when batches were refused a short while ago.
+        Raises KafkaError with the code for the producer, and LargeBatchError for a batch that takes
+        too long to check here; nothing was appended then. A batch that `LargeBatches` has checked
+        may be given in place of the bytes.
         """
         if self.is_deleted or self.log_dir.is_offline:
             self.check_available()
@@ -773,7 +774,7 @@ class Log(ReadableLog):
             self.note_aborted(segment, aborted)
 
     def note_aborted(self, segment: LogSegment, aborted: AbortedTxn) -> None:
-        """Let readers of committed records know of a transaction whose marker is in a segment."""
+        """Index an aborted transaction, for readers of committed records, where its marker is."""
         try:
             segment.txn_index.append(aborted)
         except OSError as error:  # readers would be shown an aborted transaction
@@ -784,7 +785,7 @@ class Log(ReadableLog):
         self._flusher.flush_if_due()
 
     def write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
-        """Cut off what a write that failed has left behind; if that fails too, the disk is gone."""
+        """Cut off what a failed write left behind; if that fails, take the directory offline."""
         try:
             segment.file.truncate(segment.size)
         except OSError as second_error:
@@ -809,7 +810,7 @@ class Log(ReadableLog):
         self.leader_epoch_cache.truncate_from_start(offset)
 
     def remove_segments(self, gone: Sequence[LogSegment]) -> None:
-        """Take segments, but not all, out of the log; the log starts at what is left."""
+        """Delete some segments, but not all, from the log; it then starts at the first one left."""
         kept, _ = self.segments.split(lambda segment: segment not in gone)
         self.segments = Segments(kept)
         try:
@@ -822,11 +823,11 @@ class Log(ReadableLog):
             self._start_at(self.segments.first.base_offset)
 
     def lower_recovery_point(self, offset: int) -> None:
-        """Take back that what lies behind an offset is on disk."""
+        """Lower the recovery point to an offset."""
         self._flusher.truncate(offset)
 
     def relocate(self, log_dir: LogDir, directory: str, synced_offset: int) -> list[File]:
-        """Go on with equal files elsewhere; returns the old ones, which may still be read from."""
+        """Continue with equal files elsewhere; returns the old ones, which may still be read."""
         self.log_dir.log_count -= 1
         log_dir.log_count += 1
         self.dir, self.log_dir = directory, log_dir
@@ -837,13 +838,13 @@ class Log(ReadableLog):
         return [file for file in files if file is not None]
 
     def sync_directory(self) -> None:
-        """Have the names of the files that are there now on disk."""
+        """Force the names of the present files to disk."""
         self._runtime.disk.fsync_dir(self.dir)
 
     # -- getting to disk, and ending
 
     def flush(self, up_to: int | None = None) -> None:
-        """Have everything before an offset, or all there is, forced to disk in the background."""
+        """Force everything before an offset, or all there is, to disk in the background."""
         self._flusher.flush(self.log_end_offset if up_to is None else up_to)
 
     def take_snapshot(self) -> None:
@@ -860,12 +861,12 @@ class Log(ReadableLog):
         self.topic_id = topic_id
 
     def release_memory(self) -> None:
-        """Give back the indexes of closed segments; they are read again when needed."""
+        """Free the indexes of closed segments; they are read again when needed."""
         for segment in self.segments.items[:-1]:
             segment.release_indexes()
 
     def prepare_close(self) -> FlushJob | None:
-        """Write all state for a clean stop; the job brings it to disk. None if it is there."""
+        """Write all state for a clean stop; the job brings it to disk. None if it is on disk."""
         self.segments.active.become_inactive()
         if (self.producer_state_manager.latest_snapshot_offset or 0) != self.log_end_offset:
             self.take_snapshot()
@@ -880,12 +881,12 @@ class Log(ReadableLog):
         self._flusher.recovery_point = self._flusher.closed_point = self.log_end_offset
 
     def close(self) -> None:
-        """Close the files; the log is not used any more."""
+        """Close the files; the log is no longer used."""
         for segment in self.segments:
             segment.close()
 
     def delete(self, deleted_dir: str, *, is_kept: bool = False) -> None:
-        """Give the directory another name; its files are closed later, and go if not kept."""
+        """Rename the directory; its files are closed later, and removed unless `is_kept`."""
         self.is_deleted = True
         delay_ms, runtime = self.config.file_delete_delay_ms, self._runtime
         try:

@@ -1,4 +1,4 @@
-"""One of the broker's log directories: who may use it, what it remembers, whether it works.
+"""One of the broker's log directories: its owner, its checkpoints, and whether it works.
 
 .lock                             held while a broker runs on the directory
 .kafka_cleanshutdown              there if the last broker stopped as it should
@@ -43,7 +43,7 @@ PASSING_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, err
 
 
 class MetaProperties(NamedTuple):
-    """Whom a log directory belongs to."""
+    """The broker and the cluster that a log directory belongs to."""
 
     broker_id: int
     cluster_id: str
@@ -53,7 +53,7 @@ class LogDir:
     """A log directory. Once it is offline it stays so until the broker is started again.
 
     `log_count` is how many partitions have their log in it, as the log manager counts them.
-    A failed fsync is never tried again and believed: the kernel may have dropped the data.
+    A failed fsync is never repeated: the kernel may have dropped the data, and yet report success.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class LogDir:
                 self._on_failure(self)
 
     def failed(self, error: OSError, what: str) -> KafkaError:
-        """What to tell the caller whose call met an OSError, which may be the directory's end."""
+        """The error for a caller; the directory goes offline unless the OSError may pass."""
         if error.errno not in PASSING_ERRORS:
             self.fail(error)
         return KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}: {error}")
@@ -139,7 +139,7 @@ class LogDir:
         return self.disk.exists(self.file(CLEAN_SHUTDOWN_FILE))
 
     def mark_in_use(self) -> None:
-        """From now on the directory is only clean after `mark_clean`."""
+        """Count the directory as clean only after `mark_clean` from now on."""
         if self.is_clean:
             self.disk.unlink(self.file(CLEAN_SHUTDOWN_FILE))
             self.disk.fsync_dir(self.path)
@@ -148,7 +148,7 @@ class LogDir:
         self.disk.replace(self.file(CLEAN_SHUTDOWN_FILE), b"")
 
     def read_offsets(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
-        """A checkpoint's offsets; a damaged one is as good as none, since logs can be scanned."""
+        """A checkpoint's offsets; a damaged one counts as empty, since logs can be scanned."""
         try:
             return checkpoint.read()
         except CorruptCheckpointError as error:
@@ -158,7 +158,7 @@ class LogDir:
     # -- meta.properties
 
     def read_meta_properties(self) -> MetaProperties | None:
-        """Whom the directory belongs to; None if it is new. ConfigError if it does not say."""
+        """The owner of the directory; None if it is new. ConfigError if it does not say."""
         path = self.file(META_PROPERTIES_FILE)
         if not self.disk.exists(path):
             return None
@@ -211,7 +211,7 @@ STRAY_DIR_SUFFIX: Final = "-stray"
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 MOVE_MARK: Final = "replica-move"
-"""In a directory that was copied from another log directory, until the original is gone."""
+"""Marks a directory that was copied from another log directory, until the original is gone."""
 
 CLUSTER_METADATA_DIR: Final = "__cluster_metadata-0"
 """Where a KRaft broker keeps its metadata log: no partition, though it looks like one."""
@@ -267,13 +267,13 @@ def parse_future_dir(name: str) -> TopicPartition | None:
 
 
 def _passing_name(topic_partition: TopicPartition, ending: str) -> str:
-    """A long topic is cut so that the name stays one that a file system takes."""
+    """A long topic is cut so that a file system takes the name."""
     ending = f"-{topic_partition.partition}.{ending}"
     return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending
 
 
 def check_topic_name(topic: str) -> None:
-    """Refuse a name that is not legal, whatever was checked before: it becomes a directory."""
+    """Refuse a name that is not legal, as the last check before it becomes a directory."""
     if topic in (".", "..") or not _LEGAL_TOPIC.fullmatch(topic):
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,

@@ -1,10 +1,10 @@
-"""All logs of a broker: finding and recovering them, making and deleting them, keeping them tidy.
+"""All logs of a broker: finding and recovering, making and deleting, and periodic work.
 
 A broker has one or more log directories, and a partition lives wholly in one of them. The order of
 a start is
 
     log_manager = LogManager(runtime, broker_config, topic_configs)
-    log_manager.acquire()                      lock them, and see whom they belong to
+    log_manager.acquire()                      lock the directories, and read their owner
     log_manager.claim(broker_id, cluster_id)   once the cluster id is known
     await log_manager.startup()                load the logs, begin the periodic work
     await log_manager.shutdown()               flush, checkpoint, and say that all is well
@@ -58,9 +58,9 @@ MEGABYTE: Final = 1_000_000
 
 
 class LoadingProgress:
-    """Tells how many logs of a directory are loaded, every few seconds and at the end.
+    """Reports how many logs of a directory are loaded, every few seconds and at the end.
 
-    The background threads count in their `LogSource`; the loop only looks.
+    The background threads count in their `LogSource`; the loop only reads the counts.
     """
 
     def __init__(self, runtime: Runtime, path: str, sources: Sequence[LogSource]) -> None:
@@ -82,7 +82,7 @@ class LoadingProgress:
         )
 
     def end(self) -> None:
-        """Loading has ended, well or not; say what it took if there was anything to load."""
+        """End the reports; say what loading took if there was anything to load."""
         self._timer.cancel()
         if self._sources:
             logger.info(
@@ -232,7 +232,7 @@ class LogLoader:
 
 
 def _load_logs(sources: list[LogSource]) -> list[Loaded]:
-    """Load some logs, in the background; one that cannot be read does not keep the others back."""
+    """Load some logs, in the background; one that cannot be read does not stop the others."""
     loaded: list[Loaded] = []
     for source in sources:
         try:
@@ -276,7 +276,7 @@ class LogManager:
     # -- starting
 
     def acquire(self) -> MetaProperties | None:
-        """Lock the directories; whom they belong to, or None if all are new.
+        """Lock the directories; returns their owner, or None if all are new.
 
         ConfigError if another broker uses one, if they do not agree, or if none can be used.
         """
@@ -308,7 +308,7 @@ class LogManager:
                 raise ConfigError(f"log.dirs={log_dir.path}: it belongs to {found}, not to {owner}")
 
     async def startup(self) -> None:
-        """Load every log, and begin to look after them."""
+        """Load every log, and start the periodic work."""
         loaded = await asyncio.gather(*map(self._loader.load, self.live_dirs))
         for contents in loaded:
             self._take_loaded(contents)
@@ -351,10 +351,10 @@ class LogManager:
             self._put_in(log)
 
     def _choose(self, one: Log, other: Log) -> Log:
-        """Of two logs of a partition, the one that goes further; the other one is deleted.
+        """Of two logs of a partition, the one that reaches further; the other one is deleted.
 
         There are two if the broker ended between the two renames that end a move from one
-        directory to another: then one was copied from the other, and says so.
+        directory to another: then one is a copy of the other, and has a mark.
         """
         disk = self.runtime.disk
         both = sorted((one, other), key=lambda log: disk.exists(f"{log.dir}/{MOVE_MARK}"))
@@ -383,7 +383,7 @@ class LogManager:
     def get_or_create_log(
         self, topic_partition: TopicPartition, topic_id: UUID, *, is_new: bool = True
     ) -> Log:
-        """The log of a partition of this topic, made in the directory with the fewest.
+        """The log of a partition of this topic; a new one goes where the fewest logs are.
 
         KAFKA_STORAGE_ERROR if the partition is not new and its log may be in a failed directory.
         INCONSISTENT_TOPIC_ID if the directory on disk is of another topic of the same name.
@@ -447,9 +447,9 @@ class LogManager:
         logger.info("Deleted %s", log.dir)
 
     def put_stray_away(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Rename the directory of a topic that was deleted, and made again, while we were away.
+        """Rename the directory of a topic that was deleted and made again while we were down.
 
-        Its contents stay, as Kafka leaves them: they are somebody's records, and nobody's log.
+        Its records are kept, as in Kafka, but they belong to no log of the broker.
         """
         log = self._logs.get(topic_partition)
         if log is None or NO_UUID in (topic_id, log.topic_id) or log.topic_id == topic_id:
@@ -481,7 +481,7 @@ class LogManager:
             self.runtime.scheduler.call_soon(self._forget_deleted)
 
     def _forget_deleted(self) -> None:
-        """Take deleted logs out of the checkpoints: they would be believed of new ones."""
+        """Take deleted logs out of the checkpoints, which would be applied to new ones."""
         self._has_deleted = False
         self.checkpoint_all()
         waiting, self._wait_for_notes = self._wait_for_notes, []
@@ -494,14 +494,14 @@ class LogManager:
             go_on()
 
     def when_deletions_are_noted(self, go_on: Callable[[], object]) -> None:
-        """Go on once the checkpoints say nothing of what was deleted in this turn of the loop."""
+        """Call `go_on` once the checkpoints no longer hold the logs that were just deleted."""
         if self._has_deleted:
             self._wait_for_notes.append(go_on)
         else:
             go_on()
 
     def checkpoint_all(self) -> None:
-        """Write down all that is kept of each log beside it."""
+        """Write the checkpoints of all directories."""
         self.checkpoint_recovery_points()
         self.checkpoint_log_start_offsets()
         self.checkpoint_high_watermarks()
@@ -512,9 +512,9 @@ class LogManager:
     ) -> None:
         """Drop everything of a log from an offset on.
 
-        The recovery point goes first, on disk: after a loss of power a later one would vouch for
-        what had meanwhile been written in the place of what was dropped. Nothing is dropped if it
-        is not wanted any more by then, because the log has meanwhile come to lead.
+        First the recovery point is lowered on disk: after a loss of power, a later one would cover
+        unflushed batches that were written in the place of the dropped ones. Nothing is dropped if
+        `is_wanted` is false by then, because this replica has meanwhile become the leader.
         """
         if offset < log.log_end_offset:
             await self._take_back(log, offset)
@@ -524,7 +524,7 @@ class LogManager:
     async def truncate_fully_and_start_at(
         self, log: Log, offset: int, is_wanted: Callable[[], bool] = lambda: True
     ) -> None:
-        """Drop a log's whole contents, as `truncate` does, and have it begin at an offset."""
+        """Drop a log's whole contents, in the way of `truncate`, and let it begin at an offset."""
         await self._take_back(log, min(offset, log.log_start_offset))
         if is_wanted():
             truncate_fully_and_start_at(log, offset)
@@ -535,12 +535,12 @@ class LogManager:
             scheduler = self.runtime.scheduler
             self._taking_back = scheduler.spawn(self._write_taken_back(), "take back")
         self._taken_back.append((log, offset))
-        # Shielded: whoever gives the truncation up must not end a write that others wait for.
+        # Shielded: cancelling one truncation must not end a write that others wait for.
         await asyncio.shield(self._taking_back)
         log.check_available()
 
     async def _write_taken_back(self) -> None:
-        """One checkpoint for all logs that are to be cut in this turn of the loop."""
+        """Write one checkpoint for all logs that will be cut in this turn of the loop."""
         taken_back, self._taken_back = self._taken_back, []
         for log, offset in taken_back:
             log.lower_recovery_point(offset)
@@ -572,7 +572,7 @@ class LogManager:
     # -- periodic work
 
     def delete_old_segments(self) -> int:
-        """Apply retention to every log, and give back memory that nobody has asked for lately."""
+        """Apply retention to every log, and free the indexes of closed segments."""
         now_ms = self.runtime.clock.now_ms()
         count = 0
         for log in self._logs.values():
@@ -590,19 +590,19 @@ class LogManager:
             log.producer_state_manager.remove_expired(now_ms)
 
     def checkpoint_recovery_points(self) -> None:
-        """Write down from where on each log is to be checked after a crash."""
+        """Write down where in each log recovery must begin after a crash."""
         for log_dir, logs in self._logs_by_dir():
             offsets = {log.topic_partition: log.scan_point for log in logs}
             self._write_later(log_dir, log_dir.recovery_points, offsets)
 
     def _probe_dirs(self) -> None:
-        """Checkpoint the recovery points, changed or not: so a broken disk is noticed if idle."""
+        """Checkpoint the recovery points even if unchanged, to notice a broken idle disk."""
         for log_dir in self.live_dirs:
             log_dir.recovery_points.forget()
         self.checkpoint_recovery_points()
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write down where the logs begin that do not begin with their first segment."""
+        """Write down the start of each log that does not begin with its first segment."""
         for log_dir, logs in self._logs_by_dir():
             offsets = {
                 log.topic_partition: log.log_start_offset
@@ -641,7 +641,7 @@ class LogManager:
     def _write_later(
         self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int]
     ) -> None:
-        """Write a checkpoint in the background; what is under way is left to end first."""
+        """Write a checkpoint in the background, after a write of it that is under way."""
         previous = self._writes.get(checkpoint.path)
 
         async def write() -> None:
@@ -658,7 +658,7 @@ class LogManager:
     # -- stopping
 
     async def shutdown(self) -> None:
-        """Flush every log and mark the directories as clean; they can be used by another then."""
+        """Flush every log, mark the directories as clean, and release them."""
         for timer in self._timers:
             timer.cancel()
         self.is_stopping = True
@@ -682,7 +682,7 @@ class LogManager:
             if job is not None:
                 await self.runtime.background.run(job)
                 log.note_flushed()
-        except Exception as error:  # whatever it was: the directory must not count as clean
+        except Exception as error:  # of any kind: the directory must not count as clean
             log.log_dir.fail(error)
 
     def _release(self, log_dir: LogDir) -> None:
@@ -695,5 +695,5 @@ class LogManager:
 
 
 def _reach(log: Log) -> tuple[int, int]:
-    """How far a log goes: the last epoch, and the end."""
+    """How far a log reaches: its last epoch, and its end."""
     return log.leader_epoch_cache.latest_epoch, log.log_end_offset

@@ -63,7 +63,7 @@ def info_of_duplicate(
 
 
 def older_epoch(topic_partition: TopicPartition, leader_epoch: int, latest: int) -> KafkaError:
-    """The error for a leader that is not the latest; recovery counts on epochs that never fall."""
+    """The error for a leader that is not the latest; recovery needs epochs that never fall."""
     return KafkaError.of(
         ErrorCode.FENCED_LEADER_EPOCH,
         f"{topic_partition}: the log has batches of leader epoch {latest}, and none of epoch "

@@ -69,7 +69,7 @@ def _older_than(limit_ms: int) -> Predicate:
 
 
 def _within(excess: int) -> Predicate:
-    """Segments as long as the log stays at least as large as retention.bytes without them."""
+    """Accept segments while the log keeps at least retention.bytes without them."""
     left = excess
 
     def may_go(segment: LogSegment, _: int) -> bool:
@@ -81,7 +81,7 @@ def _within(excess: int) -> Predicate:
 
 
 def _oldest(log: Log, may_go: Predicate) -> list[LogSegment]:
-    """Those that may go, with what compaction has emptied before them: that has no time."""
+    """The oldest segments that may go; those emptied by compaction go with the one behind."""
     found: list[LogSegment] = []
     emptied: list[LogSegment] = []
     segments = log.segments
@@ -100,14 +100,14 @@ def _oldest(log: Log, may_go: Predicate) -> list[LogSegment]:
     return found
 
 
-# Cutting a log back, as a follower does where it parts from its leader, and beginning it anew.
+# Cutting a log back, as a follower does where it diverges from its leader, or emptying it.
 
 
 def truncate_to(log: Log, offset: int) -> None:
     """Drop everything from an offset on; a batch that holds it goes as a whole."""
     log.check_available()
     if offset >= log.log_end_offset:
-        # An epoch in which nothing was written goes all the same: its leader may be of the past.
+        # An epoch without records is dropped all the same: its leader may be of the past.
         log.leader_epoch_cache.truncate_from_end(offset)
         return
     logger.info("%s: truncating to offset %d", log.topic_partition, offset)
@@ -124,7 +124,7 @@ def truncate_to(log: Log, offset: int) -> None:
 
 
 def truncate_fully_and_start_at(log: Log, offset: int) -> None:
-    """Have nothing but an empty segment at an offset: the leader has nothing older any more."""
+    """Leave only an empty segment at an offset: the leader no longer has anything older."""
     log.check_available()
     logger.info("%s: dropping all to start at offset %d", log.topic_partition, offset)
     with _all_or_offline(log):
@@ -177,7 +177,7 @@ def _replace_all(log: Log, offset: int) -> None:
 
 # The offsets where segments begin, by time: what ListOffsets v0 asks for.
 #
-# Before logs had timestamps (KIP-33) a segment was the smallest thing that a time could be told of.
+# Before records had timestamps (KIP-33), only a segment as a whole had a time.
 
 
 LATEST_TIMESTAMP = -1
@@ -185,10 +185,10 @@ EARLIEST_TIMESTAMP = -2
 
 
 def segment_offsets_before(log: Log, timestamp_ms: int, max_count: int, now_ms: int) -> list[int]:
-    """Where the segments last written to at a time or before begin, newest first, and no more.
+    """Base offsets of at most `max_count` segments last written by a time, newest first.
 
     -1 asks for all of them and the log's end, -2 for its start. A segment's time is that of its
-    newest record. Nothing above the high watermark is given away.
+    newest record. No offset above the high watermark is returned.
     """
     starts = [
         (max(segment.base_offset, log.log_start_offset), segment.largest_timestamp_ms())

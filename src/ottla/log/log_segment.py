@@ -123,9 +123,9 @@ def read_headers(
 ) -> Iterator[tuple[int, RecordBatch]]:
     """Position and header of each batch from `position`, where one begins, to `end`.
 
-    The bytes of a `RecordBatch` from here end with what was read: it has its header and no more.
-    A message of an older format is a batch of its own, and whole. Raises CorruptRecordError where
-    no batch can be.
+    These batches may be cut off behind their headers: only the header can be relied on. A message
+    of an older format is a batch of its own, and whole. Raises CorruptRecordError where no batch
+    can be.
     """
     chunk, start = b"", position
     while position < end:
@@ -168,16 +168,16 @@ def read_batches(
 
 
 def read_batch(file: File, position: int, header: RecordBatch) -> RecordBatch:
-    """The whole batch of which only the header was read; its CRC is checked."""
+    """The whole batch of a header that was read; its CRC is checked."""
     batch = batch_at(file.pread(header.size_in_bytes, position))
     batch.verify()
     return batch
 
 
 def _old_message(file: File, position: int, end: int, chunk: bytes, index: int) -> RecordBatch:
-    """The message of an older format at a position, of which at least the header is in `chunk`.
+    """The message of an older format at a position; at least its header is in `chunk`.
 
-    It is small, and what it holds is known only from all of it.
+    It is read as a whole: it is small, and its header does not say what it holds.
     """
     size = LOG_OVERHEAD + int(_LENGTH.unpack_from(chunk, index)[0])
     if index + size <= len(chunk):
@@ -243,7 +243,7 @@ def _check_offset_index(segment: LogSegment) -> None:
             if position > segment.index_interval_bytes:
                 raise CorruptIndexError(f"{index.path} is empty, but the segment is not")
     except CorruptRecordError:
-        pass  # it is the log that is damaged; whoever reads it, or recovers it, will see
+        pass  # the log itself is damaged, which a read or recovery will find
 
 
 def _check_time_index(segment: LogSegment) -> None:
@@ -280,7 +280,7 @@ class LogSegment:
     """A file of batches with its indexes. Invariant: `size` ends with the last whole batch.
 
     `max_timestamp_ms` and `offset_of_max_timestamp` are of the batch with the largest timestamp.
-    `revision` grows when the files are changed otherwise than at their ends.
+    `revision` grows when the files are changed other than by appending.
     """
 
     __slots__ = (
@@ -358,7 +358,7 @@ class LogSegment:
         return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def largest_timestamp_ms(self) -> int:
-        """The largest timestamp; where the records have none, when we first saw the segment."""
+        """The largest timestamp; if the records have none, when the segment was first seen."""
         return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.created_ms
 
     def is_due(self, timestamp_ms: int, now_ms: int, segment_ms: int) -> bool:
@@ -390,7 +390,7 @@ class LogSegment:
     def add_batch(
         self, size: int, base_offset: int, last_offset: int, max_timestamp_ms: int
     ) -> None:
-        """Take a batch that lies at the end of the file into the books and the indexes."""
+        """Count and index a batch that lies at the end of the file."""
         position = self.size
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
@@ -445,7 +445,7 @@ class LogSegment:
         self.max_timestamp_ms, self.offset_of_max_timestamp = self.time_index.last_entry()
 
     def load_tail(self) -> None:
-        """Find out what the books say of the end: largest timestamp, bytes without an entry."""
+        """Work out the state of the end: timestamps, and bytes since the last index entry."""
         entry = self.offset_index.last_entry()
         latest = self.time_index.last_entry()
         self.bytes_since_last_index_entry = self.size - entry.position
@@ -455,7 +455,7 @@ class LogSegment:
         self.first_timestamp_ms = self._read_first_timestamp()
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the headers of the batches."""
+        """Rebuild both indexes from the headers of the batches."""
         end = self.size
         self.reset()
         try:
@@ -464,7 +464,7 @@ class LogSegment:
                     batch.size_in_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp
                 )
         finally:
-            if self.size != end:  # the log itself is damaged: only what lies before is known
+            if self.size != end:  # the log itself is damaged: only what lies before that is known
                 self.recent.truncate(0)
                 self.size = end
 
@@ -500,9 +500,10 @@ class LogSegment:
         return self._search(offset) if position is None else position
 
     def _search(self, offset: int) -> int | None:
-        """`position_of` by the index; who reads on does not wait for the disk to show what follows.
+        """`position_of` by the index.
 
-        What he has read is in the page cache, and its end is where the wanted batch begins.
+        A sequential reader waits for no disk read: the batch that it has just read is in the page
+        cache, and the wanted batch begins where that one ends.
         """
         for position, batch in self.headers_from(offset):
             if batch.last_offset >= offset:
@@ -522,7 +523,7 @@ class LogSegment:
     def headers_from(self, offset: int) -> Iterator[tuple[int, RecordBatch]]:
         """The headers from the last index entry at or before `offset` to the end.
 
-        An index that proves wrong is made anew. If the log is as wrong, CorruptRecordError.
+        An index that proves wrong is rebuilt. If it still is then, CorruptRecordError.
         """
         entry = self.offset_index.lookup(offset)
         if entry.position and not is_right(entry, self):
@@ -556,7 +557,7 @@ class LogSegment:
     ) -> tuple[int, RecordBatch]:
         """Position and header of the first batch with records, from the one at `position` on.
 
-        If none of the next `max_count` batches has any, those of the last of them.
+        If none of the next `max_count` batches has any, position and header of the last of them.
         """
         headers = islice(read_headers(self.file, position, end_position), max_count)
         found = next(headers)
@@ -575,7 +576,7 @@ class LogSegment:
     def find_offset_by_timestamp(
         self, timestamp_ms: int, start_offset: int
     ) -> tuple[Record, RecordBatch] | None:
-        """The first record at or behind `start_offset` that is as late as `timestamp_ms`."""
+        """The first record at or behind `start_offset` with `timestamp_ms` or a later time."""
         try:
             self.time_index.check_order()
         except CorruptIndexError as error:
@@ -592,7 +593,7 @@ class LogSegment:
         """Timestamp, offset and epoch of the first of the latest records from an offset on.
 
         The largest timestamp may be that of a batch that compaction has emptied, or of a record
-        before the offset: then every header is looked at.
+        before the offset: then every header from the offset on is looked at.
         """
         found = self.find_offset_by_timestamp(max(0, self.max_timestamp_ms), offset)
         if found is not None:
@@ -634,7 +635,7 @@ class LogSegment:
         return position + batch.size_in_bytes
 
     def _hint(self, offset: int, position: int) -> None:
-        """Note where a reader will go on, so that reading in sequence needs no search."""
+        """Note where a reader will continue, so that reading in sequence needs no search."""
         if len(self._hints) >= MAX_READ_HINTS:
             self._hints.clear()
         self._hints[offset] = position
@@ -650,7 +651,7 @@ class LogSegment:
     # -- leaving
 
     def move_to(self, directory: str) -> File | None:
-        """Have the same files in another directory from now on; the file that was open, if any."""
+        """Use the same files in another directory from now on; returns the open file, if any."""
         self.directory = directory
         for index, kind in (
             (self.offset_index, INDEX_SUFFIX),
@@ -668,33 +669,33 @@ class LogSegment:
         return [path for path in paths if self._disk.exists(path)]
 
     def release_indexes(self) -> None:
-        """Give back the memory of what can be read again; not for the active segment."""
+        """Free the memory of what can be read again; not for the active segment."""
         self.recent.truncate(0)
         self.offset_index.release()
         self.time_index.release()
         self.txn_index.release()
 
     def close(self) -> None:
-        """Close the file; the segment is not used any more."""
+        """Close the file; the segment is no longer used."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def remove(self) -> None:
-        """Close the segment and remove its files at once: nobody has read them."""
+        """Close the segment and remove its files at once: they have had no readers."""
         self.close()
         for path in self.files():
             self._disk.unlink(path)
 
 
-# Taking files away in two steps: their names now, and the rest when nobody reads them any more.
+# Deleting files in two steps: they are renamed now, and removed when no read can be under way.
 
 
 def delete_segments(runtime: Runtime, segments: Sequence[LogSegment], delay_ms: int) -> None:
     """Rename the files to `.deleted` now, and close and remove them after a delay.
 
-    A read may be on its way to the network. The file of the batches goes first: if the broker
-    stops in between, the next start sweeps away what has no batches.
+    An answer that is being sent may still read from them. The file of the batches is renamed
+    first: if the broker stops in between, the next start removes the files without batches.
     """
     disk = runtime.disk
     deleted: list[str] = []
@@ -725,7 +726,7 @@ def delete_directory(
     *,
     is_kept: bool = False,
 ) -> None:
-    """Give a log's directory another name now, and after a delay close it and remove it."""
+    """Rename a log's directory now; close it after a delay, and remove it unless `is_kept`."""
     runtime.disk.rename(directory, deleted_dir)
 
     def finish() -> None:
@@ -737,7 +738,7 @@ def delete_directory(
     runtime.scheduler.call_later(delay_ms, finish)
 
 
-# The files of a segment as a whole: forcing them to disk, and giving them other names.
+# The files of a segment as a whole: forcing them to disk, and renaming them.
 
 
 def sync_files(disk: Disk, segment: LogSegment) -> None:
@@ -752,14 +753,14 @@ def sync_files(disk: Disk, segment: LogSegment) -> None:
 
 
 def set_suffix(segment: LogSegment, suffix: str) -> None:
-    """Have the files named with a suffix, which tells recovery what they are."""
+    """Expect the files under names with this suffix, which tells recovery what they are."""
     previous, segment.suffix = segment.suffix, suffix
     for index in (segment.offset_index, segment.time_index, segment.txn_index):
         index.path = index.path.removesuffix(previous) + suffix
 
 
 def rename_files(disk: Disk, segment: LogSegment, suffix: str) -> None:
-    """Give the files another suffix, that of the batches first."""
+    """Give the files another suffix, the file of the batches first."""
     for path in segment.files():
         disk.rename(path, path.removesuffix(segment.suffix) + suffix)
     set_suffix(segment, suffix)
@@ -771,7 +772,7 @@ def rename_files(disk: Disk, segment: LogSegment, suffix: str) -> None:
 class Segments:
     """The segments in the order of their base offsets. Invariant: there is at least one.
 
-    Whoever reads keeps the value that it began with; deleting and rolling make a new one.
+    A read keeps the value that it began with; deleting and rolling make a new one.
     """
 
     __slots__ = ("active", "base_offsets", "items")
@@ -793,11 +794,11 @@ class Segments:
         return self.items[0]
 
     def index_of(self, offset: int) -> int:
-        """The place of the segment that an offset belongs to; the first one for those before."""
+        """The index of the segment that an offset belongs to; 0 for an offset before all."""
         return max(0, bisect_right(self.base_offsets, offset) - 1)
 
     def end_offset(self, index: int, log_end_offset: int) -> int:
-        """The first offset behind the segment at a place."""
+        """The first offset behind the segment at an index."""
         following = index + 1
         return self.base_offsets[following] if following < len(self.items) else log_end_offset
 
@@ -821,7 +822,7 @@ class Segments:
         return best
 
     def search_time(self, timestamp_ms: int, start_offset: int) -> tuple[int, int, int] | None:
-        """Timestamp, offset and epoch of the first record from an offset on that is as late."""
+        """Timestamp, offset and epoch of the first record at or after a time, from an offset on."""
         for segment in self.since(start_offset):
             if segment.max_timestamp_ms >= timestamp_ms:
                 found = segment.find_offset_by_timestamp(timestamp_ms, start_offset)
@@ -835,8 +836,8 @@ class Segments:
     ) -> list[AbortedTxn]:
         """The aborted transactions with records between an offset and the end of what was read.
 
-        Their markers may be in any segment behind. An entry that was made when everything before
-        that end was stable is the last one to heed.
+        Their markers may be in any later segment. The search stops at an entry that was made when
+        everything before that end was stable: no later transaction can have records there.
         """
         if records is None:
             return []

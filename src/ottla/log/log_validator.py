@@ -1,11 +1,11 @@
-"""What a leader makes sure of before a produced batch goes into its log.
+"""What a leader checks before a produced batch goes into its log.
 
-Of a client's batch all records are looked through, unpacked if need be: count, offsets, sizes, and
-what the topic asks for, which is keys, bounds of the timestamps, or another codec. Message sets of
-old producers become batches. A coordinator of this broker is believed: its records are not read.
+All records of a client's batch are checked, unpacked if need be: count, offsets, sizes, and what
+the topic asks for, which is keys, bounds of the timestamps, or another codec. Message sets of old
+producers become batches. A coordinator of this broker is trusted: its records are not read.
 
 Rule: what would hold the loop for long is not done on the loop. `validate` raises LargeBatchError
-instead, and `LargeBatches` does the same on a background worker.
+instead, and `LargeBatches` does the same checks on a background worker.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ logger = logging.getLogger(__name__)
 #
 # `validate_batch` reads the header, and the bytes once for the CRC. `validate_records` goes through
 # all records, decompressed if need be. A flaw in the bytes on their way (length, magic, CRC) is
-# CORRUPT_MESSAGE, which a producer tries again; what the producer itself has made wrong is
-# INVALID_RECORD, which it does not.
+# CORRUPT_MESSAGE, which makes a producer try again; a fault of the producer itself is
+# INVALID_RECORD, which does not.
 
 
-# Of a batch with more records than this, those at fault are counted and not named one by one.
+# In a batch with more records than this, bad ones are counted and not named one by one.
 MAX_NAMED_RECORDS = 100_000
 _BROKER_FLAGS = CONTROL_FLAG | DELETE_HORIZON_FLAG
 
@@ -97,7 +97,7 @@ def _check_producer(batch: RecordBatch) -> None:
 def validate_records(
     batch: RecordBatch, *, require_keys: bool = False, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> RecordSurvey:
-    """Check every record, and with `require_keys` for a key; return what they sum up to.
+    """Check every record, and with `require_keys` for a key; return a survey of them.
 
     Raises KafkaError, and DecompressionLimitError for a batch that would unpack to more than
     `max_bytes`.
@@ -136,7 +136,7 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 PRODUCER: Final = "producer"
 UNCOMPRESSED: Final = "uncompressed"
 
-# What is looked through on the loop: a few milliseconds' work at most. A batch is large beyond one
+# What is checked on the loop: a few milliseconds' work at most. A batch is large beyond one
 # of these: its size, its unpacked size (which is less where it is stored in another codec), the
 # count of its records, the size of a message set.
 INLINE_BYTES: Final = 1024 * 1024
@@ -147,7 +147,7 @@ INLINE_MESSAGE_SET_BYTES: Final = 64 * 1024
 
 
 class AppendOrigin(Enum):
-    """Who made a batch: a client, or this broker's own coordinators."""
+    """Where a batch comes from: a client, or this broker's own coordinators."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -159,12 +159,12 @@ _CLIENT: Final = AppendOrigin.CLIENT
 # A batch that may be appended, whose `buffer` can be stamped in place; its largest timestamp; the
 # broker's time where that was set, else -1. A plain tuple, because one is made for every append.
 ValidBatch = tuple[RecordBatch, int, int]
-# What comes of a batch: it may be appended, or why not.
+# The result for a batch: what may be appended, or the error that says why not.
 Validated = ValidBatch | KafkaError
 
 
 class LargeBatchError(Exception):
-    """A batch would hold the loop for long; `validate`, on another thread, goes through it."""
+    """A batch would hold the loop for long: `validate` must run on another thread."""
 
     def __init__(self, validate: Callable[[], ValidBatch]) -> None:
         super().__init__("a large batch is looked through in the background")
@@ -172,7 +172,7 @@ class LargeBatchError(Exception):
 
 
 class LogValidator:
-    """The rules of one topic's configuration for batches that are to be appended."""
+    """Checks the batches for one topic by the rules of its configuration."""
 
     __slots__ = (
         "codec",
@@ -238,7 +238,7 @@ class LogValidator:
     def _client_batch(self, records: memoryview, now_ms: int, is_inline: bool) -> RecordBatch:
         """A client's batch, or message set, with everything checked but the size that is stored.
 
-        Its largest timestamp is mended where the header has another: a few clients write none.
+        Its largest timestamp is corrected where the header is wrong: a few clients write none.
         """
         if len(records) > MAGIC_POSITION and 0 <= records[MAGIC_POSITION] < MAGIC:
             records = self._converted(records, now_ms, is_inline)
@@ -273,13 +273,13 @@ class LogValidator:
         return batch
 
     def _inline_limit(self, batch: RecordBatch, size: int) -> int:
-        """How many bytes the batch may have, or unpack to, so that it is looked through here."""
+        """How many bytes the batch may have, or unpack to, to be checked on this thread."""
         codec = batch.attributes & COMPRESSION_MASK
         if self.codec is not None and codec != self.codec:
             return INLINE_RECOMPRESSED_BYTES
         if codec:
             return INLINE_UNPACKED_BYTES
-        # A count that these bytes cannot hold is a lie, and is seen at once.
+        # A count that these bytes cannot hold is wrong, and is seen at once.
         is_dense = INLINE_RECORDS < batch.record_count <= size // MIN_RECORD_BYTES
         return 0 if is_dense else INLINE_BYTES
 
@@ -292,7 +292,7 @@ class LogValidator:
         return memoryview(to_batch(message_set, max_bytes=limit))
 
     def _large(self, records: memoryview, now_ms: int) -> LargeBatchError:
-        """The bytes are copied: those of a request are the network's again after its call."""
+        """Copy the bytes: those of a request are reused by the network after its call."""
         copied = memoryview(bytearray(records))
         return LargeBatchError(partial(self.validate, copied, now_ms, _CLIENT, is_inline=False))
 
@@ -335,7 +335,7 @@ def _stored_codec(compression_type: str) -> CompressionType | None:
 
 
 def _level(config: TopicConfig, codec: CompressionType | None) -> int | None:
-    """How hard a codec works (KIP-390); None leaves it to the library."""
+    """The compression level of a codec (KIP-390); None leaves it to the library."""
     match codec:
         case CompressionType.GZIP:
             return config.compression_gzip_level if config.compression_gzip_level > 0 else None
@@ -347,9 +347,9 @@ def _level(config: TopicConfig, codec: CompressionType | None) -> int | None:
 
 
 class LargeBatches:
-    """Goes through large batches on a background worker: one at a time, in the order they came.
+    """Checks large batches on a background worker: one at a time, in the order they came.
 
-    So they take one worker from others at most, and the memory of one unpacked batch.
+    So they occupy at most one worker, and the memory of one unpacked batch.
     """
 
     __slots__ = ("_background", "_is_busy", "_is_closed", "_waiting")
@@ -360,7 +360,7 @@ class LargeBatches:
         self._is_busy = self._is_closed = False
 
     def submit(self, batch: LargeBatchError, on_done: Callable[[Validated], object]) -> None:
-        """Have a batch looked through; `on_done` is called on the loop with what comes of it."""
+        """Have a batch checked; `on_done` is called on the loop with the result."""
         self._waiting.append((batch, on_done))
         if self._is_closed:
             self.close()
@@ -368,7 +368,7 @@ class LargeBatches:
             self._start_next()
 
     def close(self) -> None:
-        """Refuse those that wait, and the one under way once it is done; and all to come."""
+        """Refuse the waiting batches, all later ones, and the one under way once it is done."""
         self._is_closed = True
         while self._waiting:
             self._waiting.popleft()[1](self._stopping())

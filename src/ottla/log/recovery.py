@@ -6,9 +6,9 @@ the indexes against the batches that they point at, and the end of the newest se
     1. leftovers are put away: deleted and half-cleaned files, swaps that were not finished,
     2. from the segment of the recovery point on every batch is read and its CRC checked,
     3. at the first batch that is not whole the segment is cut off, and those behind it are dropped,
-    4. indexes, leader epochs and producer state are made anew from the batches.
+    4. indexes, leader epochs and producer state are rebuilt from the batches.
 
-Segments before the recovery point were flushed and are never cut: a bit that fell over in them
+Segments before the recovery point were flushed and are never cut: a bit that has flipped in them
 spoils one batch for its readers, and no other.
 """
 
@@ -64,7 +64,7 @@ WINDOW_INDEX_ENTRIES: Final = 128
 
 
 def restore_producers(manager: ProducerStateManager, segments: Segments, end_offset: int) -> None:
-    """Make the state that of all batches before `end_offset`."""
+    """Bring the state to that of all batches before `end_offset`."""
     manager.load_snapshot(segments.first.base_offset, end_offset)
     _remember_older_batches(manager, segments)
     for segment in segments.since(manager.end_offset):
@@ -117,7 +117,7 @@ def _remember_older_batches(manager: ProducerStateManager, segments: Segments) -
 
 
 def _last_stretch(segments: Segments, offset: int) -> list[tuple[LogSegment, int, int]]:
-    """The segments that the last index entries before `offset` are of, and from where to where."""
+    """The segments of the last index entries before `offset`, each with a start and an end."""
     stretch: list[tuple[LogSegment, int, int]] = []
     left = WINDOW_INDEX_ENTRIES
     for segment in reversed(segments.items[: segments.index_of(offset - 1) + 1]):
@@ -138,7 +138,7 @@ def _last_stretch(segments: Segments, offset: int) -> list[tuple[LogSegment, int
 class LogSource:
     """Where a log is and what the checkpoints of its log directory say of it.
 
-    `bytes_to_scan`, `scanned_bytes` and `is_loaded` tell others how far loading is.
+    `bytes_to_scan`, `scanned_bytes` and `is_loaded` show how far loading is.
     """
 
     disk: Disk
@@ -158,7 +158,7 @@ class LogSource:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """The parts of a log as they were found, or made to be; `repairs` says what was done."""
+    """The parts of a loaded log; `repairs` says what had to be mended."""
 
     source: LogSource
     segments: Segments
@@ -174,7 +174,7 @@ class LoadedLog:
 def load_log(source: LogSource) -> LoadedLog:
     """Load the log of a directory, which is made if it does not exist.
 
-    It touches nothing else, so that it can run in the background.
+    Nothing else is touched, so that this can run in the background.
     """
     return _LogLoader(source).load()
 
@@ -231,7 +231,7 @@ class _LogLoader:
         )
 
     def _mend_start(self, start_offset: int) -> int:
-        """The log ends before its start: its end was lost, or the checkpoint is wrong."""
+        """Where a log begins that ends before its start: its end or the checkpoint is wrong."""
         if not self.source.is_clean:
             self._start_over(start_offset)
             return start_offset
@@ -243,7 +243,7 @@ class _LogLoader:
     # -- leftovers
 
     def _put_leftovers_away(self) -> None:
-        """Bring the files to the names that they would have if the last operation had ended."""
+        """Give the files the names that they would have if the last operation had ended."""
         names = self.disk.list_dir(self.directory)
         cleaned = [entry[0] for _, entry in self._ending(names, CLEANED_SUFFIX)]
         for name, (base_offset, _, _) in self._ending(names, SWAP_SUFFIX):
@@ -314,7 +314,7 @@ class _LogLoader:
             self._start_over(self.source.log_start_offset)
 
     def _first_unflushed(self) -> int:
-        """The place of the first segment that is not known to be on disk as it should be."""
+        """The index of the first segment that is not known to be whole on disk."""
         if self.source.is_clean:
             return len(self.segments)
         return Segments(self.segments).index_of(self.source.recovery_point)
@@ -339,7 +339,7 @@ class _LogLoader:
         return LogSegment(self.disk, self.directory, base_offset, source.config, source.now_ms)
 
     def _start_over(self, offset: int) -> None:
-        """Have nothing but an empty segment at an offset."""
+        """Leave nothing but an empty segment at an offset."""
         for segment in self.segments:
             self.repairs.append(f"dropped segment {segment.base_offset}, before the log's start")
             segment.remove()
@@ -365,7 +365,10 @@ class _LogLoader:
         return True
 
     def _check_order(self, segment: LogSegment, batch: RecordBatch) -> None:
-        """Offsets and epochs grow. What was cut off the log long ago may show up behind its end."""
+        """Raise CorruptRecordError unless offset and epoch follow on the batch before.
+
+        Bytes that were cut off the log long ago may show up again behind its end.
+        """
         epoch, offset = batch.partition_leader_epoch, batch.base_offset
         if offset < max(self.end_offset, segment.base_offset) or not segment.fits(
             batch.last_offset
@@ -388,7 +391,7 @@ class _LogLoader:
         unflushed = self.segments[first:]
         self.end_offset = unflushed[0].base_offset
         self.last_epoch = NO_EPOCH
-        # The checkpoint may be older than what was last cut off and written anew: batches tell.
+        # The checkpoint may be older than the last truncation: the batches decide.
         self.epochs.truncate_from_end(self.end_offset)
         restore_producers(self.producers, Segments(self.segments), self.end_offset)
         size = self.source.bytes_to_scan = sum(segment.size for segment in unflushed)
@@ -414,7 +417,7 @@ class _LogLoader:
             )
 
     def _recover_segment(self, segment: LogSegment) -> str:
-        """Make the books of a segment anew; returns why it had to be cut, "" if it was whole."""
+        """Rebuild a segment's indexes; returns why it had to be cut, "" if it was whole."""
         end = segment.size
         segment.reset()
         segment.txn_index.reset()
@@ -465,12 +468,12 @@ class _LogLoader:
             return False
 
     def _mend_epochs(self, has_epochs: bool, start_offset: int) -> None:
-        """Make the epochs those of the log; they must not be lost once it counts as flushed."""
+        """Fit the epochs to the log; they must not be lost once the log counts as flushed."""
         if not has_epochs:
             self._rebuild_epochs()
         self.epochs.truncate_from_end(self.end_offset)
         self.epochs.truncate_from_start(start_offset)
-        if self.epochs.is_dirty and self.end_offset:  # those of an empty log vouch for nothing
+        if self.epochs.is_dirty and self.end_offset:  # those of an empty log do not matter
             self.disk.replace(self.epochs.path, self.epochs.contents())
             self.epochs.is_dirty = False
 
@@ -492,7 +495,7 @@ class _LogLoader:
         self.producers.delete_snapshots(lambda offset: offset not in wanted)
 
 
-# Making transaction indexes anew that a read has found damaged.
+# Rebuilding transaction indexes that a read has found damaged.
 
 
 class RepairedLog(Protocol):
@@ -506,10 +509,10 @@ class RepairedLog(Protocol):
 
 
 def rebuild_txn_indexes(log: RepairedLog, start_offset: int) -> None:
-    """Make the damaged ones anew from the batches, of the segments from an offset on.
+    """Rebuild the damaged indexes of the segments from an offset on, from their batches.
 
-    KAFKA_STORAGE_ERROR if the batches cannot be read either: nobody may be shown a transaction
-    that was aborted.
+    KAFKA_STORAGE_ERROR if the batches cannot be read either: readers of committed records must
+    not get an aborted transaction.
     """
     for segment in log.segments.since(start_offset):
         try:

@@ -18,14 +18,14 @@ class Throttler:
         self._free_ms = 0.0
 
     def delay_ms(self, byte_count: int, now_ms: int) -> int:
-        """How long whoever has just moved so many bytes has to wait before it goes on."""
+        """How long to wait after moving so many bytes before continuing."""
         cost_ms = 1000.0 * byte_count / self.bytes_per_second
         self._free_ms = max(self._free_ms, float(now_ms)) + cost_ms
         return int(self._free_ms - now_ms)
 
 
 class Pace:
-    """Has workers wait as a throttler says, until they are woken because something has changed."""
+    """Makes workers wait as long as a throttler says, or until `wake` is called."""
 
     __slots__ = ("_runtime", "_sleepers", "throttler")
 
@@ -35,7 +35,7 @@ class Pace:
         self.throttler = Throttler(bytes_per_second)
 
     async def keep(self, byte_count: int) -> None:
-        """Wait for as long as so many bytes take."""
+        """Wait for as long as moving so many bytes should take."""
         runtime = self._runtime
         delay_ms = self.throttler.delay_ms(byte_count, runtime.clock.monotonic_ms())
         if delay_ms <= 0:
@@ -50,12 +50,12 @@ class Pace:
             self._sleepers.discard(sleeper)
 
     def change(self, bytes_per_second: float) -> None:
-        """Follow another limit from now on, without a debt."""
+        """Follow another limit from now on; waits that are still owed are dropped."""
         self.throttler = Throttler(bytes_per_second)
         self.wake()
 
     def wake(self) -> None:
-        """End all waits now; what they were for is still made up for later."""
+        """End all waits now; later waits make up for the time that was cut off."""
         for sleeper in self._sleepers:
             _wake(sleeper)
 
