@@ -118,7 +118,7 @@ class LogRoller:
         return segment
 
     def _undo(self, segment: LogSegment) -> None:
-        """Remove the new segment: it would hide what the old one gets next, after a restart."""
+        """Remove the new segment: after a restart it would hide what the old one gets next."""
         try:
             segment.remove()
         except OSError as error:
@@ -698,7 +698,7 @@ class Log(ReadableLog):
 
     @property
     def safe_end_offset(self) -> int:
-        """The end of the records that await no flush: a replica claims to have no more."""
+        """The end of the records that await no flush: a replica claims nothing beyond it."""
         return self._flusher.safe_end_offset
 
     # -- appending

@@ -53,7 +53,7 @@ class LogDir:
     """A log directory. Once it is offline it stays so until the broker is started again.
 
     `log_count` is how many partitions have their log in it, as the log manager counts them.
-    A failed fsync is never repeated: the kernel may have dropped the data, and yet report success.
+    After a failed fsync no later one is believed: the kernel may have dropped the data.
     """
 
     __slots__ = (

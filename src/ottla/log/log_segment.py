@@ -523,7 +523,7 @@ class LogSegment:
     def headers_from(self, offset: int) -> Iterator[tuple[int, RecordBatch]]:
         """The headers from the last index entry at or before `offset` to the end.
 
-        An index that proves wrong is rebuilt. If it still is then, CorruptRecordError.
+        An index that proves wrong is rebuilt, once. CorruptRecordError if the log is wrong too.
         """
         entry = self.offset_index.lookup(offset)
         if entry.position and not is_right(entry, self):
@@ -859,7 +859,7 @@ class Segments:
     def split(
         self, is_wanted: Callable[[LogSegment], bool]
     ) -> tuple[list[LogSegment], list[LogSegment]]:
-        """Those that are wanted, and the others."""
+        """The segments that are wanted, and the others."""
         kept: list[LogSegment] = []
         gone: list[LogSegment] = []
         for segment in self.items:

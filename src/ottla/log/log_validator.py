@@ -164,7 +164,7 @@ Validated = ValidBatch | KafkaError
 
 
 class LargeBatchError(Exception):
-    """A batch would hold the loop for long: `validate` must run on another thread."""
+    """A batch would hold the loop for long: call its `validate` on another thread."""
 
     def __init__(self, validate: Callable[[], ValidBatch]) -> None:
         super().__init__("a large batch is looked through in the background")

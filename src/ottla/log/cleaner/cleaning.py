@@ -4,10 +4,10 @@
                                  ^ first dirty offset  ^ end offset
 
 First the dirty part is read for the last offset of each of its keys; if they do not all fit into
-the memory, the round ends where they did not. Then every segment up to there, from the first one
-on, is copied without what the map makes superfluous. Neighbours that have become small are copied
-into one segment. A log is never copied as a whole: each group of segments is handed over for the
-swap before the next one is begun.
+the memory, the round ends at the first that does not. Then every segment up to there, from the
+first one on, is copied without what the map makes superfluous. Neighbours that have become small
+are copied into one segment. A log is never copied as a whole: each group of segments is handed
+over for the swap before the next one is begun.
 
 All of this runs in the background, a step at a time, and touches nothing but its own files.
 """
@@ -121,7 +121,7 @@ class OffsetMap:
     __slots__ = ("_secret", "_table", "capacity", "count", "end_offset", "start_offset")
 
     def __init__(self, capacity: int, slots: int, secret: bytes, start_offset: int) -> None:
-        # A place must stay free: a search ends there.
+        # One slot must stay free: a search ends there.
         self._table = bytearray(ENTRY_BYTES * max(slots, capacity + 1, 2))
         self._secret = secret
         self.capacity = max(1, capacity)
@@ -146,7 +146,7 @@ class OffsetMap:
         return self.count
 
     def note(self, batch: RecordBatch) -> bool:
-        """Take in the keys of the next batch; False if there was no room for all of them."""
+        """Note the keys of the next batch; False if there was no room for all of them."""
         added, self.end_offset = kernel.note_keys(
             self._table,
             self._secret,
@@ -159,7 +159,7 @@ class OffsetMap:
         return self.end_offset == batch.next_offset
 
     def skip(self, batch: RecordBatch) -> None:
-        """Pass over a batch whose keys do not count."""
+        """Skip a batch whose keys do not count."""
         self.end_offset = max(self.end_offset, batch.next_offset)
 
     def last_offset(self, key: bytes) -> int:
@@ -175,16 +175,16 @@ class OffsetMap:
 
 # Which transactions a walk over a log is in, and how they ended.
 #
-# The walk goes from the beginning of the log, batch by batch. Data of aborted transactions go at
-# once. A marker goes when no data of its transaction are left, and not before: until then readers,
-# and the transaction index, need it.
+# The walk goes from the beginning of the log, batch by batch. Data of aborted transactions are
+# removed at once. A marker is removed when no data of its transaction are left, and not before:
+# until then readers, and the transaction index, need it.
 
 
 class CleanedTransactions:
-    """The open transactions at a place of the log, which is known to be stable up to there.
+    """The open transactions at a position of the log, which must be stable up to there.
 
-    `still_needed` collects the aborted transactions whose data were met on this walk: they belong
-    into the transaction index beside their marker.
+    `still_needed` collects the aborted transactions whose data were met on this walk: they must be
+    in the transaction index of the segment with their marker.
     """
 
     __slots__ = ("_aborted", "_coming", "_committed", "_has_data", "still_needed")
@@ -197,7 +197,7 @@ class CleanedTransactions:
         self.still_needed: list[AbortedTxn] = []
 
     def is_obsolete(self, batch: RecordBatch) -> bool:
-        """Whether the next batch is one of aborted data, or a marker that has no data any more."""
+        """Whether the next batch is aborted data, or a marker that has no data left."""
         while self._coming and self._coming[0].first_offset <= batch.last_offset:
             transaction = self._coming.popleft()
             self._aborted[transaction.producer_id] = transaction
@@ -216,7 +216,7 @@ class CleanedTransactions:
         return True
 
     def _is_obsolete_marker(self, batch: RecordBatch) -> bool:
-        """A marker that was emptied before is one; what is not a marker of a transaction stays."""
+        """Whether a marker is emptied, or its transaction has no data; other kinds stay."""
         record = next(batch.records(), None)
         if record is None:
             return True
@@ -236,17 +236,17 @@ class CleanedTransactions:
         return False
 
 
-# What of a batch goes into the compacted log.
+# What part of a batch goes into the compacted log.
 #
-# Offsets and sequence numbers never change: a batch keeps its first and its last one, whatever is
-# taken out of it. A batch without records is left out, with two exceptions, which are Kafka's. The
+# Offsets and sequence numbers never change: a batch keeps its first and its last one when records
+# are taken out of it. A batch without records is left out, with two exceptions, as in Kafka. The
 # last batch of a producer stays, because its sequence number is what makes a retry harmless. And
 # the batch that ends at the high watermark stays, because a replica that copies the log must not
 # end before it (KAFKA-17076, KAFKA-20452).
 #
-# A record without a value, a tombstone, has to stay for a while, so that whoever reads the log from
-# its beginning sees that the key is gone. The first compaction that comes past writes into the
-# batch when it may go: the delete horizon, which takes the place of the base timestamp (KIP-534).
+# A record without a value, a tombstone, has to stay for a while, so that a reader of the log from
+# its beginning sees that the key is gone. The first compaction that meets it writes into the batch
+# when it may go: the delete horizon, which takes the place of the base timestamp (KIP-534).
 # The same holds for markers of transactions without data.
 
 
@@ -261,7 +261,7 @@ class LastRecord(NamedTuple):
 
 
 class BatchFilter:
-    """Decides, batch by batch from the beginning of a log, what stays.
+    """Decides, batch by batch from the beginning of a log, which records stay.
 
     `next_horizon_ms` is the earliest time at which something that stayed may go.
     """
@@ -306,7 +306,7 @@ class BatchFilter:
         if is_obsolete and (is_due or not batch.is_control):
             kept = KeptRecords(b"", 0, NO_TIMESTAMP, False, 0)
         elif batch.is_control:
-            # What may go later is what has no value, or is a marker of nothing.
+            # Only tombstones, and markers without data, may go later.
             count = batch.record_count
             kept = KeptRecords(payload, count, batch.max_timestamp, is_obsolete, 0)
         else:
@@ -340,7 +340,7 @@ class BatchFilter:
         if not batch.is_log_append_time:
             difference_ms = batch.base_timestamp - horizon_ms
             payload = shift_timestamps(kept.payload, kept.record_count, difference_ms)
-        if payload is None:  # timestamps that are no times: the batch keeps them, and its tombstone
+        if payload is None:  # timestamps too far off to shift: they stay, with the tombstone
             return _reduced(batch, kept)
         self.next_horizon_ms = min(self.next_horizon_ms, horizon_ms)
         changed = RecordBatch(batch.buffer, batch.position)
@@ -370,7 +370,8 @@ def _emptied(batch: RecordBatch) -> Buffer:
     return with_records(changed, b"", 0, NO_TIMESTAMP, batch.max_timestamp)
 
 
-# After so much a step ends and the loop gets its turn. A batch costs time whatever its size is.
+# A step ends after so many bytes, to let the loop run. Each batch counts for some more, because
+# even a small one takes time.
 STEP_BYTES: Final = 1 << 20
 BATCH_COST_BYTES: Final = 4096
 MIN_BUFFER_BYTES: Final = 4096
@@ -413,7 +414,7 @@ class CleaningPlan:
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """A segment that is to take the place of some sources, all of them on disk."""
+    """A segment, with all its files on disk, that will take the place of some sources."""
 
     sources: Sequence[SourceSegment]
     segment: LogSegment
@@ -446,7 +447,7 @@ class Cleaning:
     _work: int = 0
 
     def steps(self) -> Steps:
-        """Do the work, as far as the caller goes on with it; closing it leaves no files behind."""
+        """Do the work for as long as the caller continues; closing it leaves no files behind."""
         plan, stats = self.plan, self.stats
         aborted = self._aborted_transactions()
         offsets = OffsetMap.within(
@@ -547,11 +548,11 @@ class Cleaning:
     # -- reading
 
     def _batches(self, source: SourceSegment) -> Iterator[RecordBatch]:
-        """The batches of a segment; messages of before Kafka 0.11 are packed into some."""
+        """The batches of a segment; messages from before Kafka 0.11 are packed into batches."""
         return modernised(self._stored_batches(source))
 
     def _stored_batches(self, source: SourceSegment) -> Iterator[RecordBatch]:
-        """They come from a file of our own: the loop may close the other one."""
+        """The batches as stored, read by a file of our own: the loop may close the other one."""
         plan = self.plan
         path = segment_path(plan.directory, source.base_offset, LOG_SUFFIX)
         file = plan.disk.open(path)

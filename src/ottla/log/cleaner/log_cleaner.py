@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 class LogToClean:
     """A log and its cleanable segments, the dirty ones from `first_dirty_offset` on.
 
-    `compaction_delay_ms` is for how long its oldest dirty record has been waiting for more than
+    `compaction_delay_ms` is by how much its oldest dirty record has exceeded
     max.compaction.lag.ms; `is_due` says that it has, or that tombstones may be removed.
     """
 
@@ -105,10 +105,10 @@ def _first_dirty_offset(log: Log) -> int:
 
 
 def _cleanable_segments(log: Log, first_dirty_offset: int, now_ms: int) -> tuple[LogSegment, ...]:
-    """Those from the first one on that may be touched."""
+    """The segments that may be cleaned, from the first one of the log on."""
     segments = log.segments
-    # A record that supersedes others must not be lost after them when the power goes. And what
-    # recovery reads again has no gaps: there they mean that records were lost.
+    # Not beyond what is on disk: a power loss must not take a record after others were removed for
+    # it. And not in what recovery will scan: it takes gaps there for lost records.
     limit = min(log.last_stable_offset, log.scan_point)
     youngest_ms = now_ms - log.config.min_compaction_lag_ms
     count = 0
@@ -125,7 +125,7 @@ def _cleanable_segments(log: Log, first_dirty_offset: int, now_ms: int) -> tuple
 
 
 def _compaction_delay_ms(log: Log, first_dirty_offset: int, now_ms: int) -> int:
-    """For how long the oldest dirty record should have been compacted; 0 if it need not yet."""
+    """By how much the compaction of the oldest dirty record is late; 0 if it is not."""
     max_lag_ms = log.config.max_compaction_lag_ms
     if max_lag_ms == LONG_MAX:
         return 0
@@ -260,7 +260,7 @@ class LogCleaner:
         task.add_done_callback(partial(self._ended, topic_partition))
 
     def _ended(self, topic_partition: TopicPartition, task: asyncio.Task[bool]) -> None:
-        """After a round that went well there may be more to do; else that waits for the timer."""
+        """Look for more to do after a round that went well; otherwise leave that to the timer."""
         del self._under_way[topic_partition]
         if not task.cancelled() and task.result():
             self.clean_filthiest()
@@ -317,7 +317,7 @@ class LogCleaner:
         _report(log, cleaning, runtime.clock.monotonic_ms() - began_ms)
 
     async def _flush(self, log: Log) -> None:
-        """Bring all that is known to disk: what ended a transaction must not be lost after it."""
+        """Flush all of the log: a marker must not be lost after its transaction was cleaned."""
         segments = log.segments.since(log.recovery_point)
         files = [segment.file for segment in segments]
         paths = [segment.txn_index.path for segment in segments]
@@ -329,7 +329,7 @@ class LogCleaner:
             raise CleaningAbortedError(f"{log.topic_partition} could not be flushed") from error
 
     async def _note_recovery_point(self, log: Log, end_offset: int) -> None:
-        """Have a recovery point on disk that is not before the end of what is to be cleaned.
+        """Have a recovery point on disk that is not before the end of the cleanable part.
 
         A cleaned segment may end long before the next one begins. Recovery takes such a gap for
         lost records, except before the recovery point.
@@ -343,7 +343,7 @@ class LogCleaner:
             raise CleaningAbortedError(f"{recovery_points.path} could not be written")
 
     async def _leave(self, steps: Steps, swap: SegmentSwap) -> None:
-        """Remove what the round has written; a log that changed meanwhile is no damaged one."""
+        """Remove what the round wrote; CleaningAbortedError if the log has changed meanwhile."""
         with suppress(OSError):
             await self._runtime.background.run(steps.close)
         swap.check()
@@ -393,7 +393,7 @@ def _sources(to_clean: LogToClean) -> list[SourceSegment]:
 
 
 def _last_records(log: Log) -> dict[int, LastRecord]:
-    """Where the producers that are known end: their state must not be lost."""
+    """The last record of each known producer, by its id: their state must not be lost."""
     producers = log.producer_state_manager.producers
     return {
         producer_id: LastRecord(

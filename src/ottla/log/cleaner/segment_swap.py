@@ -56,9 +56,9 @@ class SegmentSwap:
         await self._runtime.background.run(sync)
 
     def check(self) -> None:
-        """CleaningAbortedError unless all sources that are still to be replaced are as they were.
+        """CleaningAbortedError unless all sources that must still be replaced are as they were.
 
-        What was read out of the last of them decided on the records of the first.
+        The keys of the newest source decided which records of the oldest one survive.
         """
         if not self._log.is_available:
             raise CleaningAbortedError(f"{self._log.topic_partition} is gone")
@@ -82,7 +82,7 @@ class SegmentSwap:
         log.producer_state_manager.delete_snapshots(bases.__contains__)
 
     def _on_disk(self, renames: partial[None]) -> None:
-        """Renames that fail half-way leave a log that only a start can mend."""
+        """Run renames; if they fail half-way, only a start can mend the log."""
         try:
             renames()
         except OSError as error:

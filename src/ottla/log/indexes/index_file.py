@@ -64,7 +64,7 @@ class IndexFile:
 
     @property
     def written_bytes(self) -> int:
-        """How much of it is in the file."""
+        """How many bytes are in the file."""
         return self._written
 
     @property
@@ -99,7 +99,7 @@ class IndexFile:
             self._write_from(size)
 
     def release(self) -> None:
-        """Give the memory back; what is not in the file yet stays."""
+        """Free the memory; what is not in the file yet stays."""
         if self._entries is not None and len(self._entries) == self._written:
             self._entries = None
 
@@ -175,12 +175,12 @@ class OffsetIndex(IndexFile):
         return self._before(bisect_right(range(len(self)), position, key=self._position))
 
     def lookup_before(self, position: int, count: int) -> OffsetPosition:
-        """The entry `count` places before the one for a position, or the segment's beginning."""
+        """The entry `count` entries before the one for a position, or the segment's beginning."""
         index = bisect_right(range(len(self)), position, key=self._position)
         return self._before(max(0, index - count))
 
     def offset_behind(self, position: int) -> int:
-        """An offset that no batch before a position holds: as near as the entries tell."""
+        """An offset that no batch before a position holds, as near as the entries allow."""
         index = bisect_left(range(len(self)), position, key=self._position)
         return self._offset(index) if index < len(self) else MAX_OFFSET
 
@@ -246,7 +246,7 @@ class TimeIndex(IndexFile):
 
     @property
     def is_full(self) -> bool:
-        # One place is kept for the entry that is made when the segment is closed.
+        # Room is kept for the entry that is made when the segment is closed.
         return self._count >= self.max_entries - 1
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> None:
@@ -351,7 +351,7 @@ class TransactionIndex:
             return 0
 
     def release(self) -> None:
-        """Give back the memory of what can be read again."""
+        """Free the memory of what can be read again."""
         self._entries = None
 
     def _read(self) -> list[AbortedTxn]:

@@ -3,13 +3,13 @@
     1. its files are copied into `<topic>-<partition>.<32 digits>-future`, in the background
     2. what is there is synced, and so are the offsets that the target's checkpoints have of it
     3. what little was written meanwhile is copied on the loop's thread, the directory gets the
-       partition's name, and the log goes on in it
-    4. that is synced: from now on nothing is lost if the original is
+       partition's name, and the log continues in it
+    4. that is synced: from now on the original is not needed
     5. the original is renamed to `-delete`, and removed later
 
-A crash before 3 is at disk leaves the original as the only one of that name, and the copy is begun
-anew. Between 3 and 5 there are two, of which the copy has a mark: the one that goes further stays.
-What is acknowledged as flushed between 3 and 4 has also had the new name synced.
+A crash before step 3 is on disk leaves the original as the only one of that name, and the copy
+starts from scratch. After one between 3 and 5 there are two, and the copy has a mark: the one that
+reaches further stays. A flush that is acknowledged between 3 and 4 has also synced the new name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ottla.structs import NO_UUID, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-# Copying the files of segments while they are written to: bytes, of which nothing is read.
+# Copying the files of segments while they are written to, as bytes that are not interpreted.
 
 
 class CopyError(Exception):
@@ -61,7 +61,7 @@ class CopyError(Exception):
 
 @contextmanager
 def blaming(log_dir: LogDir, action: str) -> Iterator[None]:
-    """Say of an OSError whose it is."""
+    """Turn an OSError into a CopyError that names the log directory at fault."""
     try:
         yield
     except OSError as error:
@@ -91,7 +91,7 @@ class SegmentCopy:
     """How much of each file of a segment has been copied. Equal bytes are at equal places.
 
     A segment only grows at its end; if it changed otherwise it has another revision, and the copy
-    is worth nothing.
+    is useless.
     """
 
     __slots__ = ("copied", "is_complete", "revision", "segment")
@@ -111,7 +111,7 @@ class SegmentCopy:
         return self.copied.get(LOG_SUFFIX, 0)
 
     def missing(self) -> dict[str, int]:
-        """How many bytes of each file are to be copied still; files are made even if empty."""
+        """How many bytes of each file are not copied yet; files are made even if empty."""
         sizes = file_sizes(self.segment)
         return {
             suffix: size - self.copied.get(suffix, 0)
@@ -139,7 +139,7 @@ class Paths(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a file that is to be copied, as a value for a background thread."""
+    """A part of a file that must be copied, as a value for a background thread."""
 
     paths: Paths
     position: int
@@ -197,16 +197,16 @@ def piece_of(
 
 
 PIECE_BYTES: Final = 1024 * 1024
-# So much is copied on the loop's thread when the log changes over: a fraction of a millisecond.
+# At most so much is copied on the loop's thread in the swap: a fraction of a millisecond.
 LAST_PIECE_BYTES: Final = 128 * 1024
 
 
 class MoveGivenUpError(Exception):
-    """The partition is to be deleted or to move elsewhere, its directory failed, or all ends."""
+    """The partition was deleted or moves elsewhere, a directory failed, or the broker stops."""
 
 
 class MovedLogs(Protocol):
-    """What a move asks of whoever has the broker's logs."""
+    """What a move needs of the LogManager."""
 
     runtime: Runtime
     dirs: list[LogDir]
@@ -224,7 +224,7 @@ class MovedLogs(Protocol):
 
 
 class ReplicaMove:
-    """The way of one log into another directory.
+    """The move of one log into another directory.
 
     Invariant: until `has_swapped` the log is where it was, and what was copied can be thrown away.
     """
@@ -273,7 +273,7 @@ class ReplicaMove:
         self._pace.wake()
 
     async def run(self) -> None:
-        """Move; whatever goes wrong is logged, and blamed on the directory that it is due to."""
+        """Move; an error is logged, and counted against the directory that it came from."""
         name = f"{self.topic_partition} from {self.source.path} to {self.target.path}"
         logger.info("Moving %s", name)
         try:
@@ -312,7 +312,7 @@ class ReplicaMove:
             await self._catch_up(LAST_PIECE_BYTES)
 
     def _prepare(self) -> None:
-        """Make the directory. An older mark of the original's has no meaning any more."""
+        """Make the directory and its mark; remove the mark of an earlier move of the original."""
         disk = self.target.disk
         with blaming(self.target, f"making {self._directory}"):
             disk.make_dirs(self._directory)
@@ -345,7 +345,7 @@ class ReplicaMove:
                 await self._copy_piece(copy, missing)
 
     def _stale(self) -> list[SegmentCopy]:
-        """Forget the copies of segments that are gone, or were cut; their files are to go."""
+        """Forget, and return, the copies of segments that are gone or cut: their files must go."""
         present = {id(segment) for segment in self.log.segments}
         stale = [
             copy
@@ -366,7 +366,7 @@ class ReplicaMove:
                     self.target.disk.unlink(path)
 
     def _first_incomplete(self) -> SegmentCopy | None:
-        """The copy to go on with; one that is up to date is complete if its segment is closed."""
+        """The next copy to work on; one that is up to date is complete if its segment is closed."""
         for segment in self.log.segments:
             copy = self._copies.get(segment.base_offset)
             if copy is None:
@@ -381,7 +381,7 @@ class ReplicaMove:
         return None
 
     async def _copy_piece(self, copy: SegmentCopy, missing: dict[str, int]) -> None:
-        """Copy some of the first file that is not complete: that of the batches comes last."""
+        """Copy a piece of the first file that is not complete: the file of batches comes last."""
         suffix = min(missing, key=lambda each: each == LOG_SUFFIX)
         rate = self._pace.throttler.bytes_per_second
         length = min(missing[suffix], PIECE_BYTES, max(1, int(rate)))
@@ -413,7 +413,7 @@ class ReplicaMove:
                     Piece(paths, 0, disk.file_size(source))()
 
     async def _sync_copies(self) -> None:
-        """Have on disk what was copied, for which there is no hurry."""
+        """Sync what was copied so far, in the background."""
         epochs = self.log.leader_epoch_cache.contents()
         await self._in_background(partial(self._sync_files, epochs))
 
@@ -427,7 +427,7 @@ class ReplicaMove:
     # -- changing over
 
     def _swap(self) -> list[File]:
-        """Copy the rest and have the log go on there, within one turn of the loop."""
+        """Copy the rest and let the log continue there, within one turn of the loop."""
         log = self.log
         self._check()
         copy = self._copies[log.segments.active.base_offset]
@@ -443,7 +443,7 @@ class ReplicaMove:
         return log.relocate(self.target, directory, self._synced_offset)
 
     async def _sync_swapped(self) -> None:
-        """Have the last pieces and the new name on disk."""
+        """Sync the last pieces and the new name."""
         log = self.log
         segments = log.segments.since(log.recovery_point)
         paths = [path for segment in segments for path in segment.files()]
@@ -453,7 +453,7 @@ class ReplicaMove:
         log.flush()
 
     async def _delete_original(self, files: list[File]) -> None:
-        """Rename it now and remove it when no read can be under way any more."""
+        """Rename the original now, and remove it when no read can be under way."""
         logs, directory = self._logs, self._original
         name = deleted_dir_name(self.topic_partition, logs.unique_name())
         # Without a recovery point, gaps that compaction has left would count as lost records.
@@ -490,7 +490,7 @@ class ReplicaMove:
         await self._runtime.background.run(job)
 
     async def _throw_away(self) -> None:
-        """Remove the copy, unless only a start can tell whether it is to go on."""
+        """Remove the copy, unless the next start must decide whether the move continues."""
         if self.target.is_offline or self.source.is_offline or self._logs.is_stopping:
             return
         disk, directory = self.target.disk, self._directory

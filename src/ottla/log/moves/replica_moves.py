@@ -1,8 +1,8 @@
-"""Which replicas move to another log directory of the broker, and which are to begin in one.
+"""Which replicas move to another log directory of the broker, and which will begin in one.
 
-A move goes on after a restart, from its beginning: that its directory is there says that it was
-wanted (KIP-113). Of a partition that is not here yet the directory is remembered until the broker
-stops.
+After a restart a move starts again from its beginning: the directory of its copy shows that it was
+asked for (KIP-113). For a partition that is not on this broker yet, the directory is remembered
+until the broker stops.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ReplicaMoves:
             self._pace.change(bytes_per_second)
 
     def alter(self, topic_partition: TopicPartition, path: str) -> None:
-        """Have a replica move to a log directory, or stay in it, whatever was wanted before.
+        """Move a replica to a log directory, or let it stay there; this replaces earlier requests.
 
         REPLICA_NOT_AVAILABLE if it is not on this broker: then it will begin there.
         """
@@ -94,7 +94,7 @@ class ReplicaMoves:
     # -- what is under way
 
     def into(self, log_dir: LogDir) -> list[ReplicaMove]:
-        """The replicas that are about to be in a directory."""
+        """The moves into a directory that are under way."""
         return [
             move for move in self._moves.values() if move.target is log_dir and not move.has_swapped
         ]
@@ -103,7 +103,7 @@ class ReplicaMoves:
         return [move.log for move in self.into(log_dir)]
 
     def give_up(self, topic_partition: TopicPartition) -> None:
-        """Move a replica no further; if it is there already the move comes to its end."""
+        """Give up the move of a replica; one that has swapped already is brought to its end."""
         move = self._moves.pop(topic_partition, None)
         if move is not None:
             move.give_up()
@@ -123,7 +123,7 @@ class ReplicaMoves:
         task.add_done_callback(partial(self._ended, move))
 
     async def _run(self, move: ReplicaMove, before: list[asyncio.Task[None]]) -> None:
-        """Move once the move before has ended, wherever that one has left the log."""
+        """Move once the moves before have ended, from wherever they left the log."""
         if before:
             await asyncio.wait(before)
         async with self._turns:
@@ -145,7 +145,7 @@ class ReplicaMoves:
     # -- the broker's life
 
     def resume(self, log_dir: LogDir, futures: Mapping[str, TopicPartition]) -> None:
-        """Go on with the moves that a stop or a crash has ended, and remove what they left."""
+        """Restart the moves that a stop or a crash has ended, and remove what they left."""
         logs = self._logs
         for path, topic_partition in futures.items():
             log = logs.get_log(topic_partition)
@@ -159,7 +159,7 @@ class ReplicaMoves:
                 self._begin(log, log_dir)
 
     async def shutdown(self) -> None:
-        """Leave the moves where they are; they go on after the next start."""
+        """End the moves that are under way; the next start begins them again."""
         for move in self._tasks:
             move.give_up()
         if self._tasks:

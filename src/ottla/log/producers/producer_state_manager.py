@@ -2,7 +2,7 @@
 
 For every producer id the last five batches are remembered. A batch that repeats one of them is
 answered as the first one was; a batch that does not follow the last one is refused. The state is
-a function of the batches in the log: it is had again by reading their headers, and snapshots
+a function of the batches in the log: it can be restored by reading their headers, and snapshots
 shorten that.
 
 Which batch may come next, for a producer with epoch e and last sequence s:
@@ -13,15 +13,15 @@ Which batch may come next, for a producer with epoch e and last sequence s:
     an epoch below e       none: the producer has been fenced
 
 Another one is refused with OUT_OF_ORDER_SEQUENCE_NUMBER: a record was lost. But where this broker
-has refused batches a short while ago, because it did not lead yet or had too few in-sync replicas,
-the ones that are missing may be among those, while later ones of the same pipeline arrive. Until
-the producer has written again, they are refused with NOT_LEADER_OR_FOLLOWER, so that all are sent
-again in order. (librdkafka raises its epoch after a gap, and then sends again whatever is not
-acknowledged, in all partitions; what was appended under the old epoch would be there twice.)
+has refused batches a short while ago, because it was not the leader yet or had too few in-sync
+replicas, the missing batches may be among those, while later ones of the same pipeline arrive.
+Until the producer has written again, they are refused with NOT_LEADER_OR_FOLLOWER, so that all are
+sent again in order. (librdkafka raises its epoch after a gap, and then sends again everything that
+is not acknowledged, in all partitions; what was appended under the old epoch would be there twice.)
 
 A transactional batch of a client opens a transaction only where the coordinator has confirmed that
 the partition belongs to one (KIP-890): a batch that comes late, after its transaction has ended,
-would open one that nobody ends. While a transaction is open, and until its marker is replicated,
+would open one that never ends. While a transaction is open, and until its marker is replicated,
 the offsets from its beginning on are not stable.
 """
 
@@ -120,7 +120,7 @@ class ProducerState:
         return None
 
     def add_batch(self, producer_epoch: int, metadata: BatchMetadata) -> None:
-        """Note a batch behind all others; those of an older epoch cannot be repeated any more."""
+        """Note a batch behind all others; those of an older epoch can no longer be repeated."""
         if producer_epoch != self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.batches.clear()
@@ -146,7 +146,7 @@ NO_BATCH: Final = BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, -1)
 
 
 class CorruptSnapshotError(Exception):
-    """A snapshot that is not what its CRC says; the state can be had from the log."""
+    """A snapshot that does not match its CRC; the state can be read from the log."""
 
 
 def encode_snapshot(producers: Iterable[ProducerState]) -> bytes:
@@ -209,8 +209,8 @@ class Verification:
 class ProducerStateManager:
     """The producer states of one log.
 
-    `end_offset` is how far they were read out of a snapshot and the log; what is appended after
-    that is taken in at once.
+    `end_offset` is how far they were read from a snapshot and the log; what is appended after
+    that updates them at once.
     """
 
     __slots__ = (
@@ -253,7 +253,7 @@ class ProducerStateManager:
         return ended if ongoing is None else min(ended, ongoing)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """All replicas have what lies before the high watermark, markers included."""
+        """Count transactions as replicated whose markers lie before the high watermark."""
         for first_offset, marker_offset in list(self.unreplicated_txns.items()):
             if marker_offset < high_watermark:
                 del self.unreplicated_txns[first_offset]
@@ -270,7 +270,7 @@ class ProducerStateManager:
         )
 
     def begin_verification(self, producer_id: int, producer_epoch: int) -> Verification | None:
-        """What to confirm before the producer's next batch is appended; None if nothing is."""
+        """What must be confirmed before the producer's next batch is appended, if anything."""
         if self.has_open_txn(producer_id, producer_epoch):
             return None
         known = self.verifications.get(producer_id)
@@ -279,7 +279,7 @@ class ProducerStateManager:
         return known
 
     def _check_transaction(self, batch: RecordBatch, state: ProducerState | None) -> None:
-        """A batch either goes on with its open transaction or opens one that is confirmed."""
+        """Check that a batch continues its open transaction or opens one that is confirmed."""
         is_open = state is not None and state.current_txn_first_offset != NO_OFFSET
         if not batch.is_transactional:
             what = "sent a batch outside of its open transaction"
@@ -341,7 +341,7 @@ class ProducerStateManager:
         )
 
     def check_coordinator(self, batch: RecordBatch) -> None:
-        """Raise KafkaError if a coordinator's batch or marker comes from before a newer one.
+        """Raise KafkaError if a coordinator's batch or marker is of an older epoch than the log's.
 
         Coordinators do not number their batches: they write each once, and the epoch decides.
         """
@@ -367,7 +367,7 @@ class ProducerStateManager:
         )
 
     def append(self, batch: RecordBatch, base_offset: int, max_timestamp_ms: int) -> None:
-        """Take a batch of a producer that was appended, or is found in the log, into the state."""
+        """Update the state with a batch that was appended, or that was found in the log."""
         state = self.producers.get(batch.producer_id)
         if state is None:
             state = self.producers[batch.producer_id] = ProducerState(batch.producer_id)
@@ -379,10 +379,10 @@ class ProducerStateManager:
             self.ongoing_txns[base_offset] = batch.producer_id
             self.verifications.pop(batch.producer_id, None)
 
-    # -- reading the state out of the log
+    # -- restoring the state from the log
 
     def replay(self, batch: RecordBatch) -> AbortedTxn | None:
-        """Take a whole batch of the log into the state; returns the transaction that it aborts."""
+        """Update the state with a whole batch of the log; returns a transaction that it aborts."""
         self.end_offset = batch.next_offset
         if batch.producer_id < 0:
             return None
@@ -392,7 +392,7 @@ class ProducerStateManager:
         return None
 
     def _replay_marker(self, batch: RecordBatch) -> AbortedTxn | None:
-        """The end of a transaction: a control record that says how (KIP-98)."""
+        """End a transaction as its control record says (KIP-98)."""
         ending = _end_of_transaction(batch)
         if ending is None:
             return None
@@ -431,7 +431,7 @@ class ProducerStateManager:
         return len(expired)
 
     def clear(self, end_offset: int) -> None:
-        """Know nothing of the batches before an offset."""
+        """Forget all producers: no batch before an offset is known."""
         self.producers = {}
         self.ongoing_txns = {}
         self.unreplicated_txns = {}
@@ -460,7 +460,7 @@ class ProducerStateManager:
         return self._snapshot_offsets[-1] if self._snapshot_offsets else None
 
     def take_snapshot(self, end_offset: int) -> None:
-        """Write the state as it is before `end_offset`; the next flush of the log syncs it."""
+        """Write the state before `end_offset` to a file; the next flush of the log syncs it."""
         self.end_offset = end_offset
         data = encode_snapshot(self.producers.values())
         path = self.snapshot_path(end_offset)
