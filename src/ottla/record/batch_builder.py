@@ -60,7 +60,7 @@ class BatchBuilder:
     """Collects the records of one batch; `build` makes its bytes.
 
     The records are kept as they were given, and encoded and compressed at the end in one go, which
-    is what the kernel is fast at. The bytes handed over must not change before `build`.
+    is what the kernel is fast at. The given bytes must not change before `build`.
     """
 
     __slots__ = ("_base_timestamp", "_records", "compression", "header", "level", "size_in_bytes")
@@ -111,7 +111,7 @@ class BatchBuilder:
     def set_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
     ) -> None:
-        """Name the producer, which is done when the batch is about to go out (KIP-98)."""
+        """Set the producer's fields, just before the batch is sent (KIP-98)."""
         self.header["producer_id"] = producer_id
         self.header["producer_epoch"] = producer_epoch
         self.header["base_sequence"] = base_sequence
@@ -162,7 +162,7 @@ def build_batch_of_payload(
     level: int | None = None,
     **header: Unpack[BatchHeader],
 ) -> bytes:
-    """A batch around records that are encoded; `timestamps` are the base and the maximum."""
+    """A batch around encoded records; `timestamps` are the base and the maximum."""
     if compression is not CompressionType.NONE:
         payload = compress(compression, payload, level)
     return _seal(payload, timestamps, record_count, compression, header)
@@ -175,7 +175,7 @@ def recompress(
     level: int | None = None,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> bytes:
-    """The same batch in another codec; its records stay the bytes that they are."""
+    """The same batch in another codec; the bytes of its records do not change."""
     payload: Buffer = batch.payload(max_bytes)
     if compression is not CompressionType.NONE:
         payload = compress(compression, payload, level)
@@ -190,9 +190,9 @@ def recompress(
 def with_records(
     batch: RecordBatch, payload: Buffer, record_count: int, base_timestamp: int, max_timestamp: int
 ) -> bytes:
-    """The same batch with fewer records, given as they lie in a section that is not compressed.
+    """The same batch with fewer records, given as the bytes of an uncompressed records section.
 
-    Offsets, sequence numbers and all else stay as they are (KIP-98: producer state is read out of
+    Offsets, sequence numbers and all else stay as they are (KIP-98: producer state is read from
     the headers of batches). `batch.attributes` may have been changed.
     """
     attributes = batch.attributes
@@ -279,7 +279,7 @@ _VERSION = 0
 
 
 class ControlRecordType(IntEnum):
-    """What a control record marks. Types of newer brokers are UNKNOWN, to be passed over."""
+    """What a control record marks. Types of newer brokers are UNKNOWN, and are skipped."""
 
     ABORT = 0
     COMMIT = 1
@@ -306,7 +306,7 @@ class ControlRecordType(IntEnum):
 
 
 class EndTransactionMarker(NamedTuple):
-    """The end of a producer's transaction: everything of it in the partition lies before."""
+    """The end of a producer's transaction: all its records in the partition lie before it."""
 
     type: ControlRecordType
     coordinator_epoch: int

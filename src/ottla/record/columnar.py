@@ -2,7 +2,7 @@
 
 A wire batch usually holds some 150 records. An Arrow batch that small costs several times what its
 rows cost, so many wire batches become one Arrow batch of about `max_rows`. pyarrow is imported when
-the first one is made.
+the first Arrow batch is made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records as columns: the buffers that Arrow arrays are made of, and their builder in plain Python.
 
-A builder takes one wire batch after the other, which usually hold some 150 records each, and gives
-out all of them at once: readers of columns want thousands of rows.
+A builder takes one wire batch after the other, which usually hold some 150 records each, and
+returns all of them at once: readers of columns want thousands of rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Offsets into the data of a column are int32.
 MAX_COLUMN_BYTES = 2**31 - 1
-# Microseconds reach less far than milliseconds: what lies beyond is held at the limit.
+# Microseconds reach less far than milliseconds: later timestamps are held at the limit.
 MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 
 
@@ -85,7 +85,7 @@ class ColumnBuilder:
         self.size_in_bytes += len(memoryview(payload))
 
     def finish(self) -> Columns:
-        """All rows since the last time; the builder is empty again."""
+        """Return all rows since the last call, and empty the builder."""
         records, types = self._records, self._timestamp_types
         self._clear()
         limit = MAX_TIMESTAMP_MS

@@ -1,8 +1,8 @@
 """The codecs of record batches: compress, and decompress within a limit.
 
-Each codec's library is imported when the codec is first used. What is to be decompressed came from
-a peer, so the caller says how many bytes it may become: more raise `DecompressionLimitError` before
-memory is spent on them, however small the input and whatever size it declares.
+Each codec's library is imported when the codec is first used. Compressed data come from a peer, so
+the caller says how many bytes they may become: more raise `DecompressionLimitError` before memory
+is spent on them, even if the input is small or declares another size.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> 
 def decompress(
     codec: CompressionType, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> bytes:
-    """What was compressed into `data`.
+    """The bytes that were compressed into `data`.
 
-    CorruptRecordError if they are malformed, DecompressionLimitError above `max_bytes`.
+    CorruptRecordError if it is malformed, DecompressionLimitError above `max_bytes`.
     """
     if codec is CompressionType.NONE:
         return bytes(data)
@@ -89,7 +89,7 @@ def decompress(
 
 
 class _Output:
-    """What one call of `decompress` has made so far: never more than `max_bytes`."""
+    """The output of one call of `decompress` so far: never more than `max_bytes`."""
 
     def __init__(self, codec: CompressionType, max_bytes: int) -> None:
         self.codec = codec
@@ -253,9 +253,9 @@ def _decompress_zstd(data: memoryview, out: _Output) -> None:
 def _measure_zstd_frame(data: memoryview, position: int, out: _Output) -> tuple[int, bool, int]:
     """Where the frame ends, whether it declares its content's size, and that or an upper bound.
 
-    Java's writers stream and declare nothing. The library gives a frame that does not say its size
-    all the room that it is allowed, and does not tell where a frame ends, so the blocks are counted
-    here: each makes 128 KiB at most.
+    Java's writers stream and declare nothing. The library allocates all it is allowed for a frame
+    that does not declare its size, and does not report where a frame ends, so the blocks are
+    counted here: each holds 128 KiB at most.
     """
     import zstandard
 

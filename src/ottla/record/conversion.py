@@ -1,8 +1,9 @@
 """Between the formats: message sets up to batches, and batches down to message sets.
 
-Up, for producers before 0.11 and for old segments: nothing is lost, and what has no timestamp
-keeps none (-1). Down, for their consumers, batch by batch: headers, producer fields and leader
-epochs have no place there, markers of transactions are left out, and magic 0 has no timestamps.
+Up, for producers before 0.11 and for old segments: nothing is lost, and a message without a
+timestamp keeps none (-1). Down, for consumers before 0.11, batch by batch: headers, producer fields
+and leader epochs have no place there, markers of transactions are left out, and magic 0 has no
+timestamps.
 """
 
 from __future__ import annotations
@@ -100,15 +101,15 @@ def _field(data: bytes | None) -> tuple[bytes, bytes]:
 # Old messages are packed into batches until they have so many bytes, and offsets so far apart.
 PACKED_BYTES: Final = 64 * 1024
 MAX_OFFSET_DELTA: Final = 2**31 - 1
-# What a message is counted for beside its key and its value: a set may unpack to millions of them.
+# How much memory a message counts for beside its key and value: a set may unpack to millions.
 MESSAGE_MEMORY_BYTES: Final = 100
 
 
 class Converted(NamedTuple):
-    """What was made of the batches of a fetch, and how far it goes.
+    """What the batches of a fetch were converted to, and how far it goes.
 
-    `next_offset` is the offset behind the last batch that was looked at, also where nothing of it
-    was left. The error is why nothing could be made of the first one.
+    `next_offset` is the offset behind the last batch that was looked at, even if nothing of it
+    was left. The error says why the first one could not be converted.
     """
 
     data: bytes | memoryview
@@ -157,9 +158,9 @@ def to_batch(message_set: memoryview, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
 
 
 def up_convert(entries: Sequence[RecordBatch]) -> RecordBatch:
-    """One batch of magic 2 with the records of stored messages, one after the other, as they are.
+    """One batch of magic 2 with the records of stored messages, unchanged and in order.
 
-    All have the same attributes. Offsets stay: where one is missing, the batch has a hole as after
+    All have the same attributes. Offsets stay: where one is missing, the batch has a gap as after
     compaction.
     """
     records = [record for entry in entries for record in entry.records()]
@@ -177,7 +178,7 @@ def up_convert(entries: Sequence[RecordBatch]) -> RecordBatch:
 
 
 def _encode_record(record: Record, first: Record) -> bytes:
-    """A record as it stands in a batch that begins with `first`; the kernel's have no holes."""
+    """A record's bytes in a batch that begins with `first`; the kernel allows no gaps."""
     body = b"".join(
         (
             b"\0",
@@ -198,7 +199,7 @@ def _encode_field(data: bytes | None) -> tuple[bytes, bytes]:
 def modernised(stored: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
     """Batches of magic 2 for stored ones of any format: old messages are packed together.
 
-    Batches of today come through as they are.
+    Batches of magic 2 are passed on as they are.
     """
     waiting: list[RecordBatch] = []
     size = 0
@@ -216,7 +217,7 @@ def modernised(stored: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 
 
 def _belong_together(first: RecordBatch, batch: RecordBatch) -> bool:
-    """Whether old messages can share a batch: they do not need another codec, or another time."""
+    """Whether old messages can share a batch: same attributes, broker's time, and near."""
     return (
         batch.magic == first.magic
         and batch.attributes == first.attributes
@@ -231,8 +232,8 @@ def _belong_together(first: RecordBatch, batch: RecordBatch) -> bool:
 def down_convert(data: memoryview, magic: int, start_offset: int, max_bytes: int) -> Converted:
     """The stored batches for a reader of message sets up to `magic`, at most `max_bytes` of them.
 
-    The first message comes whole, whatever its size. What already is old enough stays as it is,
-    and a batch that cannot be converted ends the answer before it.
+    The first message comes whole even if it is larger. A batch that is old enough stays as it is,
+    and one that cannot be converted ends the answer before it.
     """
     parts: list[bytes | memoryview] = []
     size = 0
@@ -254,7 +255,7 @@ def down_convert(data: memoryview, magic: int, start_offset: int, max_bytes: int
 def _down_convert_batch(
     batch: RecordBatch, magic: int, start_offset: int
 ) -> Iterator[bytes | memoryview]:
-    """The messages of a batch, each of which may be the last one of the answer."""
+    """The messages of a batch; the answer may end after any of them."""
     if batch.magic <= magic:
         yield batch.view
         return

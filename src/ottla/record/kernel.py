@@ -1,7 +1,7 @@
 """The loops that touch every record, compiled where that is possible: import them from here.
 
-`COMPILED` tells which ones are in use. The environment variable OTTLA_PURE=1 asks for the plain
-ones, at build time (nothing is compiled) and at run time (nothing compiled is used).
+`COMPILED` says whether the compiled ones are in use. The environment variable OTTLA_PURE=1 asks for
+the plain ones, at build time (nothing is compiled) and at run time (nothing compiled is used).
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 # LZ4 frames as messages of magic 0 carry them: with a wrong checksum in the frame's header.
 #
-# The first writer computed it over the frame's magic number as well. Readers of that time know
+# The first writer computed it over the frame's magic number as well. Readers of that time accept
 # nothing else, so it is still written so for them; magic 1 and batches have the right one (KIP-57).
-# Neither knows the field for the size of the content.
+# Neither has the field for the size of the content.
 
 
 _FLAGS_POSITION: Final = 4
@@ -66,7 +66,7 @@ def compress_lz4(data: Buffer, *, wrong_checksum: bool) -> bytes:
 
 
 def mend_lz4(data: Buffer) -> bytes:
-    """The frame with the right checksum in its header, whichever it had; as it is if too short."""
+    """The frame with the right checksum in its header; unchanged if it is too short."""
     frame = bytes(data)
     if len(frame) <= _FLAGS_POSITION:
         return frame
@@ -128,13 +128,13 @@ CRC_START: Final = LOG_OVERHEAD + CRC_BYTES
 # A message without key and value, by its magic.
 MIN_SIZES: Final = (14, 22)
 NEWEST_CODEC: Final = CompressionType.LZ4
-# Only old segments of our own hold compressed sets, and one must not be taken for damaged, and cut
-# off by recovery, because it is large.
+# Only this broker's own old segments hold compressed sets. Recovery must not take one for damaged
+# and cut it off because it is large.
 MAX_EXTENT_BYTES: Final = 1 << 30
 
 
 class Message(NamedTuple):
-    """One entry of a message set, its CRC checked; the offset is as it stands there."""
+    """One entry of a message set, its CRC checked; the offset is as it is stored."""
 
     offset: int
     size_in_bytes: int
@@ -156,8 +156,8 @@ class Message(NamedTuple):
 class LegacyBatch(RecordBatch):
     """One entry of a message set in a buffer, seen as a batch: of one record, or of those inside.
 
-    All of its bytes are in the buffer. What only the messages inside can tell (base offset and
-    count of a compressed set) is found out when it is asked for, which decompresses them.
+    All of its bytes are in the buffer. Base offset and count of a compressed set are known only
+    from the messages inside: they are worked out when first used, which decompresses them.
     """
 
     __slots__ = ("_first_and_count", "_last_offset")
@@ -211,7 +211,7 @@ class LegacyBatch(RecordBatch):
             raise self._corrupt(f"codec {codec}, which messages of magic {self.magic} cannot have")
         return CompressionType(codec)
 
-    # Of the fields of a header these take reading the messages, and nobody sets them.
+    # These fields of a header need the messages to be read, and are never set.
 
     @property
     def base_offset(self) -> int:  # type: ignore[override]
@@ -234,7 +234,7 @@ class LegacyBatch(RecordBatch):
         return self._last_offset - self.base_offset
 
     def verify(self) -> None:
-        """Raise CorruptRecordError unless the CRC, the codec and the lengths of it are right.
+        """Raise CorruptRecordError unless its CRC, codec and lengths are right.
 
         Messages inside are checked when they are read.
         """
@@ -242,7 +242,7 @@ class LegacyBatch(RecordBatch):
         self._message()
 
     def payload(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
-        """The message set inside, decompressed to at most `max_bytes`; without codec the entry."""
+        """The message set inside, decompressed within `max_bytes`; the entry if it has no codec."""
         return self._decompressed(max_bytes) if self.compression else self.view
 
     def records(self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
@@ -256,7 +256,7 @@ class LegacyBatch(RecordBatch):
     def keys(
         self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
     ) -> Iterator[tuple[int, bytes | None, bool]]:
-        """Of every record the offset, the key, and whether it has a value (or is a tombstone)."""
+        """Offset and key of every record, and whether it has a value (or is a tombstone)."""
         return (
             (record.offset, record.key, record.value is not None)
             for record in self.records(max_bytes=max_bytes)
@@ -304,7 +304,7 @@ class LegacyBatch(RecordBatch):
         ]
 
     def messages(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Message]:
-        """The messages inside a compressed set, as they stand there; there is at least one."""
+        """The messages inside a compressed set, as they are stored; there is at least one."""
         data = self._decompressed(max_bytes)
         if not data:
             raise self._corrupt("a compressed message set without a message")
@@ -326,7 +326,7 @@ class LegacyBatch(RecordBatch):
 
 
 def parse_message(data: bytes | memoryview, position: int) -> Message:
-    """The entry at a position; CorruptRecordError unless all of it is there and right."""
+    """The entry at a position; CorruptRecordError unless it is complete and valid."""
     left = len(data) - position
     if left < ENTRY.size:
         raise CorruptRecordError(f"{left} bytes are too few for a message")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LENGTH: Final = Struct(">i")
 CRC: Final = Struct(">I")
-HEAD_SIZES: Final = (5, 6)  # by magic: what stands before the payload
+HEAD_SIZES: Final = (5, 6)  # by magic: how many bytes come before the payload
 CODEC_MASK: Final = 0x03
 NEWEST_CODEC: Final = CompressionType.SNAPPY
 

@@ -34,14 +34,14 @@ MAX_TIMESTAMP_MS = cython.declare(cython.longlong, columns.MAX_TIMESTAMP_MS)
 
 @cython.cfunc
 def new_buffer(size: cython.Py_ssize_t) -> bytearray:
-    """A buffer whose bytes are not set yet: the pages of it that are never used cost nothing."""
+    """A buffer whose bytes are not set yet: its pages that are never used cost nothing."""
     return PyByteArray_FromStringAndSize(cython.NULL, size)
 
 
 @cython.cfunc
 @cython.inline
 def grow(buffer: bytearray, size: cython.Py_ssize_t):
-    """Make sure of `size` bytes; what was found at an address before may have moved."""
+    """Grow a buffer to at least `size` bytes; its bytes may move to another address."""
     if len(buffer) < size:
         PyByteArray_Resize(buffer, max(size, 2 * len(buffer)))
 
@@ -89,7 +89,7 @@ class BinaryBuilder:
 
     @cython.cfunc
     def clear(self, count: cython.Py_ssize_t, size: cython.Py_ssize_t):
-        """Begin anew, with room for as much as it was the last time."""
+        """Empty the column, and make room for as much as it held the last time."""
         self.count = 0
         self.null_count = 0
         self.size = 0
@@ -163,7 +163,7 @@ class HeaderBuilder:
 
     @cython.cfunc
     def put(self, fields: cython.pointer(Fields), end: cython.p_uchar):
-        """Add the headers of a record that `read_next` has checked, and which ends at `end`."""
+        """Add the headers of a record that `read_next` has checked and that ends at `end`."""
         cursor = cython.declare(Cursor)
         at = cython.declare(cython.p_uchar)
         size: cython.longlong = 0
@@ -186,7 +186,7 @@ class HeaderBuilder:
 
     @cython.cfunc
     def put_key(self, at: cython.p_uchar, size: cython.longlong):
-        """Arrow's strings must be UTF-8, so what is not is replaced, as `decode_records` does."""
+        """Add a key; invalid UTF-8 is replaced, as in `decode_records`: Arrow requires UTF-8."""
         index: cython.longlong = 0
         while index < size and at[index] < 0x80:
             index += 1
@@ -243,7 +243,7 @@ class ColumnBuilder:
         self.timestamp_types = new_buffer(4 * count)
 
     def append(self, batch, payload, start_offset, end_offset):
-        """See `columns.ColumnBuilder.append`; after an error the builder is of no more use."""
+        """See `columns.ColumnBuilder.append`; after an error the builder is useless."""
         buffer = cython.declare(BufferView)
         reader = cython.declare(Reader)
         fields = cython.declare(Fields)

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, annotation_typing=True
 # mypy: ignore-errors
-"""The loops of `plain_compaction` for the compiler; they run without holding the interpreter.
+"""The loops of `plain_compaction` for the compiler; they run without holding the GIL.
 
 So a cleaning that is under way in a thread of its own does not keep the broker's thread waiting.
 The table is laid out as the plain one is, with SipHash-2-4 of 128 bits as the digest of keys.
@@ -115,7 +115,7 @@ def find_entry(
     size: cython.Py_ssize_t,
     digest: cython.pointer(cython.ulonglong),
 ) -> cython.pointer(cython.ulonglong):
-    """The entry of a key, or the free one that it would take; its digest goes into `digest`."""
+    """The entry of a key, or the free slot that it would take; its digest goes into `digest`."""
     entry = cython.declare(cython.pointer(cython.ulonglong))
     slot = cython.declare(cython.ulonglong)
     take_digest(table.secret, key, size, digest)
@@ -137,7 +137,7 @@ def refuse(batch, payload) -> cython.int:
 
 
 def key_digest(key: bytes, secret: bytes) -> bytes:
-    """The digest of a key as it stands in the table."""
+    """The digest of a key as it is stored in the table."""
     table = cython.declare(Table)
     digest = cython.declare(cython.ulonglong[2])
     open_table(cython.address(table), bytearray(), secret)

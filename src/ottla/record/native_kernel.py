@@ -5,8 +5,8 @@
 
 This is Cython in pure Python mode. It is imported compiled or not at all (`kernel` sees to it).
 Every byte is read through a `Cursor`, which knows where the bytes end: a read that would pass the
-end, or a value that cannot be, marks the cursor as bad, and nothing is read through it any more.
-Whatever is unusual is left to `plain_kernel`, which also finds the words for what is malformed.
+end, or a value that cannot be, marks the cursor as bad, and nothing more is read through it.
+Anything unusual is left to `plain_kernel`, which also makes the messages of errors.
 The types are C's, which Cython checks and mypy cannot.
 """
 
@@ -118,7 +118,7 @@ def start_reading(
 @cython.nogil
 @cython.exceptval(check=False)
 def is_at_end(reader: cython.pointer(Reader)) -> cython.bint:
-    """Whether all records have been read, and all bytes were theirs."""
+    """Whether all records have been read, and no bytes are left."""
     cursor = cython.declare(cython.pointer(Cursor), cython.address(reader.cursor))
     return reader.count_left == 0 and not cursor.bad and cursor.at == cursor.end
 
@@ -172,7 +172,7 @@ def read_next(reader: cython.pointer(Reader), fields: cython.pointer(Fields)) ->
 @cython.nogil
 @cython.exceptval(check=False)
 def skip_headers(cursor: cython.pointer(Cursor), count: cython.longlong) -> cython.void:
-    """Pass by so many headers, whose keys must not be null."""
+    """Skip so many headers, whose keys must not be null."""
     size = cython.declare(cython.longlong, 0)
     if count < 0:
         cursor.bad = True
@@ -225,7 +225,7 @@ def make_headers(start: cython.p_uchar, count: cython.longlong, end: cython.p_uc
 @cython.cfunc
 @cython.inline
 def make_record(fields: cython.pointer(Fields), timestamp, end: cython.p_uchar):
-    """A Record as its class would make it, without the way through its constructor."""
+    """A Record as its class would make it, without a call of its constructor."""
     record = PyType_GenericAlloc(cython.cast(cython.pointer(PyTypeObject), Record), 5)
     set_item(record, 0, fields.offset)
     set_item(record, 1, timestamp)
@@ -324,7 +324,7 @@ def survey_records(batch, payload, start: cython.Py_ssize_t = 0):
 @cython.cfunc
 @cython.inline
 def make_survey(reader: cython.pointer(Reader), survey: cython.pointer(Survey)):
-    """A RecordSurvey as its class would make it, without the way through its constructor."""
+    """A RecordSurvey as its class would make it, without a call of its constructor."""
     if survey.index == 0:
         return plain_kernel.EMPTY_SURVEY
     made = PyType_GenericAlloc(cython.cast(cython.pointer(PyTypeObject), RecordSurvey), 4)
@@ -363,7 +363,7 @@ def start_survey(
 @cython.nogil
 @cython.exceptval(check=False)
 def run_survey(reader: cython.pointer(Reader), survey: cython.pointer(Survey)) -> cython.void:
-    """Pass by all records; where one is malformed the cursor ends at its first byte, and is bad."""
+    """Skip all records; where one is malformed the cursor ends at its first byte, and is bad."""
     fields = cython.declare(Fields)
     at = cython.declare(cython.p_uchar)
     while reader.count_left > 0:
@@ -413,7 +413,7 @@ def note_timestamp(
 @cython.nogil
 @cython.exceptval(check=False)
 def short_varint(at: cython.pointer(cython.p_uchar)) -> cython.longlong:
-    """A varint as it stands there, of at most three bytes; what is longer reads as OVERLONG."""
+    """A raw varint of at most three bytes; a longer one reads as OVERLONG."""
     byte: cython.longlong = at[0][0]
     raw: cython.longlong = byte
     at[0] += 1
@@ -436,11 +436,11 @@ def short_varint(at: cython.pointer(cython.p_uchar)) -> cython.longlong:
 def skip_short_records(
     reader: cython.pointer(Reader), survey: cython.pointer(Survey)
 ) -> cython.void:
-    """Pass by records as most are, up to one that `read_next` has to look at.
+    """Skip records of the usual kind, up to one that `read_next` has to look at.
 
     These have varints of at most three bytes, the offset behind the one before, and no headers.
-    Nothing is read beyond the end: a record is left to `read_next` unless MARGIN bytes, more than
-    the fields before its key or behind it can take, are there.
+    Nothing is read beyond the end: a record is left to `read_next` unless MARGIN bytes are there,
+    more than the fields before its key or behind it can take.
     """
     start = cython.declare(cython.p_uchar, reader.cursor.at)
     end = cython.declare(cython.p_uchar, reader.cursor.end)
@@ -625,7 +625,7 @@ def put_record(
     value: bytes | None,
     headers: bytes,
 ) -> cython.Py_ssize_t:
-    """Write one record behind the `used` bytes of `out`; returns how many are used then."""
+    """Write one record behind the `used` bytes of `out`; returns the new number of used bytes."""
     key_size: cython.Py_ssize_t = size_of(key)
     value_size: cython.Py_ssize_t = size_of(value)
     headers_size: cython.Py_ssize_t = size_of(headers)

@@ -3,8 +3,8 @@
 # mypy: ignore-errors
 """The encoder of rows for the compiler: the same as in `rows`, on buffers of its own.
 
-Cython in pure Python mode like `native_kernel`, whose varints it writes. No entry of a column is
-read before its place was compared with the buffer's size.
+Cython in pure Python mode like `native_kernel`, whose `write_varint` it uses. No entry of a column
+is read before its position was compared with the buffer's size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADER_OVERHEAD = cython.declare(cython.longlong, rows.HEADER_OVERHEAD)
 @cython.final
 @cython.cclass
 class Held:
-    """The memory of a buffer, for as long as this lives."""
+    """Holds the memory of a buffer for as long as this object lives."""
 
     view: BufferView
     is_held: cython.bint

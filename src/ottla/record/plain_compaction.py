@@ -1,11 +1,11 @@
 """The loops of compaction over the records of a batch, in plain Python.
 
 They work on a table of 24 bytes an entry: a 16-byte digest of a key, and one more than the offset
-of its last record, so that zeros are a free place. A key belongs at the place that its digest
-names, or at the first free one behind it. The digests are keyed with a secret: nobody who chooses
-the keys of records can make two of them meet, and with that let one delete the other.
+of its last record, so that zeros are a free slot. A key belongs in the slot that its digest names,
+or in the first free one behind it. The digests are keyed with a secret: a client that chooses the
+keys of records cannot make two of them collide, which would let one delete the other.
 
-The table of the plain loops is not that of the compiled ones, which use another digest.
+Plain and compiled loops cannot share a table: the compiled ones use another digest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 class KeptRecords(NamedTuple):
-    """The records of a batch that stay, as bytes: the same object as before if all of them do."""
+    """The records of a batch that stay, as bytes: the given object if all of them do."""
 
     payload: Buffer
     record_count: int
@@ -138,7 +138,7 @@ def _digest(key: bytes, secret: bytes) -> bytes:
 
 
 def _place(table: bytearray, digest: bytes) -> int:
-    """Where the entry of a digest begins, or the free one that it would take."""
+    """Where the entry of a digest begins, or the free slot that it would take."""
     slots = len(table) // ENTRY_BYTES
     slot = int.from_bytes(digest[:8], "little") % slots
     while True:

@@ -1,8 +1,8 @@
 """The loops over records in plain Python: always there, and the reference for the compiled ones.
 
 They are tuned for CPython: one-byte and two-byte varints are read in place, and anything rarer goes
-to `varint`. They also own the wording of every error: the compiled loops only say that a batch is
-malformed, and `kernel` asks the plain ones what is wrong with it.
+to `varint`. They also make every error's message: the compiled loops only find that a batch is
+malformed, and leave it to the plain ones to say what is wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMPILED = False
 MIN_RECORD_BYTES = 7
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
-# What a producer hands over for one record: timestamp in ms, key, value, headers.
+# What a producer gives for one record: timestamp in ms, key, value, headers.
 NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, RecordHeaders]
 
 
@@ -44,14 +44,14 @@ _VARINTS = [
 ]
 _NULL = encode_varint(-1)
 _NO_HEADERS = encode_varint(0)
-# Raw (zig-zag) varints of at most two bytes, and timestamps too far off to add such a delta to.
+# The largest raw (zig-zag) varint of two bytes, and timestamps too far off to add such a delta to.
 _SHORT_RAW = 2 * _SMALL - 1
 _FAR = 1 << 62
 
 
 # For records that lie at equal distances: the first and the second byte of the varints of 64 to
-# 8191, which come again every 8192; how many such records are worth a try, and for how many records
-# the next try is put off where there were none.
+# 8191, which repeat every 8192; how many such records are worth a try, and for how many records the
+# next try is put off where there were none.
 _LOW_BYTES = bytes(number << 1 & 0x7F | 0x80 for number in range(_SMALL))
 _HIGH_BYTES = bytes(number >> 6 for number in range(_SMALL))
 _WITHOUT_TOP_BIT = bytes(byte & 0x7F for byte in range(256))
@@ -150,7 +150,7 @@ def decode_records(batch: RecordBatch, payload: Buffer) -> list[Record]:
 
 
 def decode_keys(batch: RecordBatch, payload: Buffer) -> list[tuple[int, bytes | None, bool]]:
-    """Offset, key, and whether there is a value, of every record: what compaction goes by."""
+    """Offset and key of every record, and whether it has a value: what compaction needs."""
     return [
         (record.offset, record.key, record.value is not None)
         for record in decode_records(batch, payload)
@@ -158,7 +158,7 @@ def decode_keys(batch: RecordBatch, payload: Buffer) -> list[tuple[int, bytes | 
 
 
 def survey_records(batch: RecordBatch, payload: Buffer, start: int = 0) -> RecordSurvey:
-    """Check every record, and sum up what a leader wants to know about all of them.
+    """Check every record, and sum up what a leader needs to know about all of them.
 
     The records section is `payload` from `start` on. No record is made, however many there are.
     """
@@ -175,9 +175,9 @@ def refuse_record(
     index: int,
     previous_delta: int,
 ) -> NoReturn:
-    """Say what is wrong with record `index`, at `position` of what begins at `start` of `payload`.
+    """Raise what is wrong with record `index`, at `position` from `start` of `payload`.
 
-    Behind the last record, what is wrong is that anything is there.
+    Behind the last record, any byte is wrong.
     """
     data = _section(payload, start)
     if index == batch.record_count:
@@ -194,7 +194,7 @@ def _section(payload: Buffer, start: int) -> bytes:
 
 
 class _Survey:
-    """What has been found out so far about the first `index` records, which end at `position`."""
+    """What is known so far about the first `index` records, which end at `position`."""
 
     __slots__ = (
         "batch",
@@ -218,7 +218,7 @@ class _Survey:
         self.min_delta, self.max_delta, self.max_offset_delta = _NEVER, -_NEVER, 0
 
     def run(self) -> RecordSurvey:
-        """Look through all records; CorruptRecordError at the first that is malformed."""
+        """Check all records; CorruptRecordError at the first that is malformed."""
         count, data = self.batch.record_count, self.data
         is_usual = not self.batch.is_log_append_time and -_FAR <= self.timestamp <= _FAR
         wait = 0
@@ -244,7 +244,7 @@ class _Survey:
         )
 
     def _skip_record(self) -> None:
-        """Any record: the others stop at one that is malformed, or has long varints."""
+        """Skip any record; the other loops stop at one that is malformed or has long varints."""
         batch = self.batch
         _check_attributes(batch, self.data, self.position, self.index)
         record, self.position = _decode_one(
@@ -262,9 +262,9 @@ class _Survey:
             self.max_delta, self.max_offset_delta = time_delta, offset_delta
 
     def _skip_short_records(self, limit: int) -> int:
-        """Pass by records up to one with a longer varint or a flaw; returns how many they are.
+        """Skip records up to one with a longer varint or a flaw; returns how many were skipped.
 
-        Like `_decode_short_records`, for records whose offsets follow one upon another.
+        Like `_decode_short_records`, for records with consecutive offsets.
         """
         first = self.index
         if self.previous_delta != first - 1:
@@ -316,10 +316,10 @@ class _Survey:
         return self.index - first
 
     def _skip_equal_records(self) -> int:
-        """Pass by records that lie at equal distances; returns how many they are.
+        """Skip records that lie at equal distances; returns how many were skipped.
 
-        Where the sizes of one record are those of the next, a field stands in the same column of
-        each, and a column is checked at once. There are no headers. The timestamps may differ.
+        In records of the same sizes a field is in the same column of each, and a column is checked
+        at once. There are no headers. The timestamps may differ.
         """
         index, data, start = self.index, self.data, self.position
         if self.previous_delta != index - 1:
@@ -334,7 +334,7 @@ class _Survey:
             _offset_limit(index) - index,
             (len(data) - start) // size,
         )
-        # One look at a record further on tells most runs that are none.
+        # One byte of a record further on rules out most that are no such run.
         if count < _EQUAL_RECORDS or data[start + _EQUAL_RECORDS * size - size] != data[start]:
             return 0
         for column in fixed:
@@ -357,7 +357,7 @@ class _Survey:
         return count
 
     def _note_times(self, columns: list[bytes], index: int) -> bool:
-        """Note the timestamps of a run from the columns of their bytes; false if they are none."""
+        """Note the timestamps of a run from the columns of their bytes; false if not varints."""
         *more, last = columns
         if len(more) >= _ROW_BYTES or not last.isascii():
             return False
@@ -414,7 +414,7 @@ def _shape(data: bytes, start: int, index: int) -> tuple[int, int, int, bool, li
 
 
 def _offset_limit(index: int) -> int:
-    """Up to which offset delta the varints have as many bytes, and only the last two differ."""
+    """Where the run of offset deltas ends whose varints differ only in their first two bytes."""
     return 64 if index < 64 else index - index % _SMALL + _SMALL
 
 
@@ -468,8 +468,8 @@ def _decode_short_records(
 ) -> int:
     """Decode records up to one with a longer varint or with a flaw, and return where that starts.
 
-    Almost all records have varints of one or two bytes. What is met here in two bytes reads as more
-    than `_SHORT_RAW` when a third one follows.
+    Almost all records have varints of one or two bytes. A varint that is read here as two bytes
+    comes out above `_SHORT_RAW` if a third one follows.
     """
     if not -_FAR <= batch.base_timestamp <= _FAR:
         return position
@@ -541,7 +541,7 @@ def _check_attributes(batch: RecordBatch, data: bytes, position: int, index: int
 def _decode_one(
     batch: RecordBatch, data: bytes, position: int, index: int, previous_delta: int
 ) -> tuple[Record, int]:
-    """Record number `index`, and where it ends; an error of it says what is malformed."""
+    """Record number `index`, and where it ends; the error says what is malformed."""
     try:
         return _decode_record(batch, data, position, previous_delta)
     except IndexError:
@@ -610,7 +610,7 @@ def _decode_headers(data: bytes, position: int, end: int) -> tuple[RecordHeaders
 
 
 def check_count(batch: RecordBatch, payload_size: int) -> None:
-    """Refuse a header whose count or last offset cannot be true, before anything is sized by it."""
+    """Refuse a header whose count or last offset cannot be true, before memory is sized by it."""
     count = batch.record_count
     if count < 0 or count * MIN_RECORD_BYTES > payload_size:
         raise CorruptRecordError(

@@ -21,7 +21,7 @@ class Record(NamedTuple):
 
 
 class CorruptRecordError(RetriableError):
-    """Bytes that are not the record batch they say they are; the text names the offset and why.
+    """Bytes that are not a valid record batch; the text names the offset and the reason.
 
     Retriable as in Kafka: another copy of the batch may be whole.
     """

@@ -74,7 +74,7 @@ _OFFSET_AND_LENGTH = struct.Struct(">qi")
 class RecordBatch:
     """One batch in a buffer at a position. It holds the header's fields, and no copy of the bytes.
 
-    Nothing is checked beyond the header being there; `verify` checks what a peer may get wrong.
+    Only the presence of the header is checked; `verify` checks what a peer may get wrong.
     """
 
     __slots__ = (
@@ -150,7 +150,7 @@ class RecordBatch:
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether the broker's clock, and not the producer's, has set the timestamps."""
+        """Whether the timestamps are the broker's and not the producer's."""
         return bool(self.attributes & LOG_APPEND_TIME_FLAG)
 
     @property
@@ -159,7 +159,7 @@ class RecordBatch:
 
     @property
     def is_control(self) -> bool:
-        """Whether its record is a marker for the protocol and not one of a producer."""
+        """Whether its record is a marker of the protocol and not a producer's record."""
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
@@ -228,7 +228,7 @@ class RecordBatch:
     def keys(
         self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
     ) -> Iterator[tuple[int, bytes | None, bool]]:
-        """Of every record the offset, the key, and whether it has a value (or is a tombstone)."""
+        """Offset and key of every record, and whether it has a value (or is a tombstone)."""
         return iter(kernel.decode_keys(self, self.payload(max_bytes)))
 
     def _corrupt(self, what: str) -> CorruptRecordError:
@@ -266,7 +266,7 @@ def batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
 
 
 def batch_at(buffer: Buffer, position: int = 0) -> RecordBatch:
-    """The batch at a position, of whichever format; of an older one, all of it must be there."""
+    """The batch at a position, in any format; one in an older format must be complete."""
     view = as_view(buffer)
     if position + MAGIC_POSITION < len(view) and view[position + MAGIC_POSITION] < MAGIC:
         return _legacy_batch(view, position)
@@ -274,7 +274,7 @@ def batch_at(buffer: Buffer, position: int = 0) -> RecordBatch:
 
 
 def _legacy_batch(view: memoryview, position: int) -> RecordBatch:
-    from ottla.record.legacy import LegacyBatch  # rare, and it is made of what stands here
+    from ottla.record.legacy import LegacyBatch  # rare, and it imports this module
 
     return LegacyBatch(view, position)
 
@@ -302,7 +302,7 @@ def set_log_append_time(buffer: Buffer, position: int, timestamp_ms: int) -> Non
 
 
 def set_max_timestamp(buffer: Buffer, position: int, timestamp_ms: int) -> None:
-    """Write the largest timestamp into the header of a batch, and the CRC that it has then."""
+    """Write the largest timestamp into the header of a batch, and its new CRC."""
     view = as_view(buffer)
     batch = RecordBatch(view, position)
     _INT64.pack_into(view, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)

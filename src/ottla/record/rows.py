@@ -1,8 +1,8 @@
 """Rows that become records: the buffers of Arrow columns, and their encoder in plain Python.
 
-An encoder shares the rows of one topic out to its partitions, by number, by key, or as they come,
-and gives out the records section of a batch whenever one is full. It reads Arrow's buffers and
-writes Kafka's bytes: no row is ever an object where the compiled encoder is at work.
+An encoder distributes the rows of one topic over its partitions, by number, by key, or as they
+come, and returns the records section of a batch whenever one is full. It reads Arrow's buffers and
+writes Kafka's bytes: the compiled encoder never makes an object of a row.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HeaderRows(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """`row_count` records to be. `partitions`: an int32 each, BY_KEY where the key decides."""
+    """`row_count` rows to encode. `partitions`: an int32 each, BY_KEY where the key decides."""
 
     row_count: int
     values: BinaryRows
@@ -61,7 +61,7 @@ class Rows(NamedTuple):
 
 
 class EncodedRecords(NamedTuple):
-    """The records section of a batch of one partition, not compressed, and what its header says."""
+    """The uncompressed records section of a batch of one partition, and its header's fields."""
 
     partition: int
     record_count: int
@@ -83,7 +83,7 @@ class Lane:
         self.max_timestamp_ms = 0
 
     def take(self) -> EncodedRecords:
-        """What is in it; it is empty again."""
+        """Return its records, and empty it."""
         records, self.records, self.size = self.records, [], 0
         return EncodedRecords(
             self.partition,
@@ -97,7 +97,7 @@ class Lane:
 class RowEncoder:
     """The plain encoder of the rows of one topic; the one in `native_rows` makes the same bytes.
 
-    A batch is given out before it would grow beyond `batch_size`. Rows without key and partition
+    A batch is returned before it would grow beyond `batch_size`. Rows without key and partition
     go where `next_partition` says, until a batch's worth has gone there (KIP-480).
     """
 
@@ -111,7 +111,7 @@ class RowEncoder:
         self._sticky_bytes = 0
 
     def append(self, rows: Rows, timestamp_ms: int) -> list[EncodedRecords]:
-        """Take in rows of that time; returns the batches that are full."""
+        """Add rows, all of one timestamp; returns the batches that are full."""
         full: list[EncodedRecords] = []
         values = _items(rows.values, rows.row_count)
         keys = [None] * rows.row_count if rows.keys is None else _items(rows.keys, rows.row_count)
@@ -130,7 +130,7 @@ class RowEncoder:
         return full
 
     def finish(self) -> list[EncodedRecords]:
-        """All that is left."""
+        """Return the batches that are not full."""
         return [lane.take() for lane in self._lanes if lane.records]
 
     def _partition(self, given: int, key: bytes | None, size: int) -> int:
@@ -213,7 +213,7 @@ def _is_valid(validity: Buffer | None, index: int) -> bool:
     return bool(memoryview(validity).cast("B")[index >> 3] >> (index & 7) & 1)
 
 
-# Columns of Arrow as the rows that `kernel.RowEncoder` makes records of; nothing is copied.
+# Arrow's columns as the rows that `kernel.RowEncoder` encodes; nothing is copied.
 
 
 def rows_of(
@@ -237,7 +237,7 @@ def rows_of(
 
 
 def _numbers(array: Any) -> Buffer | None:
-    """Plain int32s, or nothing where every row leaves it to its key."""
+    """The partitions as plain int32s; None if the key decides in every row."""
     import pyarrow as pa
 
     if array.null_count == len(array):

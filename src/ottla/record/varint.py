@@ -1,4 +1,4 @@
-"""Zig-zag variable-length integers as they stand inside records.
+"""Zig-zag variable-length integers, as used inside records.
 
 A varint holds an int32 in at most 5 bytes, a varlong an int64 in at most 10. Seven bits to a byte,
 least significant first; zig-zag puts the sign into the lowest bit, so that -1 takes one byte.
