@@ -1,7 +1,8 @@
-"""Transactions that one process has written and another one ends: two phases (KIP-939's words).
+"""Two-phase commit: one process prepares a transaction, another one ends it (terms of KIP-939).
 
-Any broker with transactions will do: a transaction is known to its coordinator by its id, producer
-id and epoch alone, whoever asks. Until it is ended its time runs (transaction.timeout.ms).
+Any broker with transactions will do: the coordinator identifies a transaction only by its
+transactional id, producer id and epoch, not by the client that asks. transaction.timeout.ms still
+applies until the transaction is ended.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MARGIN_MS = 5000
 
 
 class PreparedTransaction(NamedTuple):
-    """Everything that is to be known of a transaction to end it."""
+    """Everything that is needed to end a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -31,9 +32,9 @@ class PreparedTransaction(NamedTuple):
 
 
 class TransactionCompleter(ClosedOnExit):
-    """Ends prepared transactions; ending one as it has ended already is no error.
+    """Ends prepared transactions; repeating the same end is no error.
 
-    Make it after they are prepared: a broker may take requests of a connection that is older than
+    Create it after they are prepared: a broker may take requests on a connection that is older than
     the producer's for late ones.
     """
 

@@ -1,4 +1,4 @@
-"""`ottla.Producer`: the synchronous face of a producer, for any number of threads."""
+"""`ottla.Producer`: the synchronous API of a producer, for any number of threads."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TransactionalCalls:
             producer.send("pages", b"/index.html")
 
     Each call takes at most `timeout` seconds, by default max.block.ms. After KafkaTimeoutError the
-    same call may be made again, and goes on. After any other KafkaError the transaction can only
+    same call may be made again, and continues. After any other KafkaError the transaction can only
     be aborted; if another producer has the id by now (PRODUCER_FENCED), this one only closed.
     """
 
@@ -74,7 +74,7 @@ class TransactionalCalls:
         self._run_in_transaction(lambda transactions, limit: transactions.init(limit), timeout)
 
     def begin_transaction(self) -> None:
-        """Have all records from now on belong to one transaction, until it ends."""
+        """Begin a transaction: all records belong to it until it ends."""
         self._run_in_transaction(lambda transactions, limit: transactions.begin(), None)
 
     def send_offsets_to_transaction(
@@ -100,7 +100,7 @@ class TransactionalCalls:
         )
 
     def commit_transaction(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, and make all of it count.
+        """Deliver what was sent, and commit the transaction.
 
         Raises the error of a record that was not delivered. After KafkaTimeoutError only the same
         call can tell whether the transaction was committed.
@@ -112,8 +112,8 @@ class TransactionalCalls:
     def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
         """Deliver what was sent and leave the transaction open, for a TransactionCompleter to end.
 
-        This producer is only closed after that, which does not end it. Raises the error of a record
-        that was not delivered.
+        After that this producer can only be closed, which does not end the transaction. Raises the
+        error of a record that was not delivered.
         """
         transactions = self._transactions_of_this()
         self.flush(timeout)
@@ -121,7 +121,7 @@ class TransactionalCalls:
         return PreparedTransaction(transactions.requests.transactional_id, *identity)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
-        """Undo the transaction; records that are not on their way yet fail."""
+        """Abort the transaction; records that are still queued fail."""
         self._run_in_transaction(lambda transactions, limit: transactions.abort(limit), timeout)
 
     @contextmanager
@@ -147,7 +147,7 @@ class TransactionalCalls:
             logger.warning("the transaction could not be aborted: %s", error)
 
     def _abort_open_transaction(self, timeout: float | None) -> None:
-        """A producer that is closed leaves nothing open that readers would have to wait for."""
+        """Abort on close, so that readers need not wait for the transaction's timeout."""
         transactions = self._transactions
         if transactions is not None and transactions.is_open:
             limit_ms = self._config.request_timeout_ms if timeout is None else int(timeout * 1000)
@@ -168,12 +168,12 @@ class TransactionalCalls:
             raise RuntimeError("the producer is closed")
         limit_ms = self._config.max_block_ms if timeout is None else int(timeout * 1000)
         deadline = Deadline(self._io.runtime.clock, limit_ms)
-        # The call keeps its deadline by itself, but for the answers of what is on the wire.
+        # The call keeps its own deadline, except while it waits for batches on the wire.
         margin_ms = self._config.request_timeout_ms + CLOSE_MARGIN_MS
         self._io.run(work(transactions, deadline), limit_ms + margin_ms)
 
 
-# Objects of the application that see each record before it is sent, and what became of it.
+# Interceptors: the application's objects that see each record before it is sent, and its outcome.
 
 
 class ProducerRecord(NamedTuple):
@@ -188,10 +188,10 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptors:
-    """A chain: `on_send(record)` returns the record to go on with, in the order of the settings.
+    """A chain: `on_send(record)` returns the record for the next one, in the order of the settings.
 
     `on_acknowledgement(metadata, error)` is called in the I/O thread. Either method may be absent.
-    What an interceptor raises is logged: it must not stop the records.
+    An interceptor's exceptions are logged: they must not stop the records.
     """
 
     def __init__(self, interceptors: Sequence[Any]) -> None:
@@ -208,7 +208,7 @@ class ProducerInterceptors:
     def on_send(
         self, record: ProducerRecord, on_delivery: OnDelivery | None
     ) -> tuple[ProducerRecord, OnDelivery | None]:
-        """The record after the chain, and a callback that tells the chain of its delivery."""
+        """The record after the chain, and a callback that reports its delivery to the chain."""
         for interceptor in self._interceptors:
             if hasattr(interceptor, "on_send"):
                 try:
@@ -280,8 +280,8 @@ class Producer(TransactionalCalls, ClosedOnExit):
         """Queue a record and return the future of its RecordMetadata.
 
         Blocks, for up to max.block.ms, only for the metadata of a topic that was not used before
-        and while buffer.memory is full. Raises at once what is wrong with the record itself;
-        what happens later is told by the future, and to `on_delivery(metadata, error)`.
+        and while buffer.memory is full. Raises at once if the record itself is invalid; the future
+        and `on_delivery(metadata, error)` report what happens later.
         """
         if self._interceptors is not None:
             whole = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
@@ -327,8 +327,8 @@ class Producer(TransactionalCalls, ClosedOnExit):
     def send_encoded(self, topic: str, content: EncodedRecords) -> ProducerBatch:
         """Queue a batch of one partition whose records are encoded already.
 
-        It is sent as it is, behind what is queued, without waiting for more; blocks as `send` does.
-        After `flush`, `failure()` of what is returned tells whether it was delivered.
+        It is sent as it is, behind what is queued, without lingering; blocks as `send` does.
+        After `flush`, `failure()` of the returned batch tells whether it was delivered.
         """
         if self._is_closed:
             raise RuntimeError("the producer is closed")
@@ -397,14 +397,14 @@ class Producer(TransactionalCalls, ClosedOnExit):
             self._accumulator.end_flush()
 
     def _learn(self, topic: str) -> TopicQueues:
-        """The first record for a topic waits until the metadata are there."""
+        """Wait for the metadata of a topic that is used for the first time."""
         limit_ms = self._config.max_block_ms
         return self._io.run(self._core.queues_of(topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
 
     def _queue(
         self, queues: TopicQueues, partition: int | None, key: bytes | None
     ) -> PartitionQueue | None:
-        """Where a record goes that has a partition or a key."""
+        """The queue for a record that has a partition or a key; None for the sticky one."""
         if partition is None:
             if key is None or self._config.partitioner_ignore_keys:
                 return None
@@ -414,7 +414,7 @@ class Producer(TransactionalCalls, ClosedOnExit):
         return self._new_partition(queues, partition) if queue is None else queue
 
     def _new_partition(self, queues: TopicQueues, partition: int) -> PartitionQueue:
-        """A partition that is not known may have been added since: look once more."""
+        """The queue of an unknown partition, which may have been added: refresh the metadata."""
         limit_ms = self._config.max_block_ms
         self._io.run(self._core.refresh(queues.topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
         if partition not in queues.queues:

@@ -1,4 +1,4 @@
-"""Records of one partition on their way to its leader, and what becomes of them."""
+"""A batch of records of one partition, from queueing until its outcome is known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_TIMESTAMP = -1
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written. `offset` is -1 where the broker does not tell it (acks=0)."""
+    """Where a record was written. `offset` is -1 if the broker does not report it (acks=0)."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class BatchFormat(NamedTuple):
 
 
 class Waiter(Protocol):
-    """Whose outcome is the batch's: a RecordFuture."""
+    """What a batch needs of a RecordFuture, whose outcome is that of the batch."""
 
     def call(self, on_delivery: OnDelivery) -> None: ...
 
@@ -58,7 +58,7 @@ class Waiter(Protocol):
 
 
 class ProducerBatch:
-    """Records wait here as tuples and become bytes all at once, when they are sent.
+    """Holds records as tuples until they are sent, when all are encoded at once.
 
     It is open (growing, under the accumulator's lock), then closed (being sent, by the I/O thread
     alone), then done, once: with a base offset, or an error, or split into `parts`.
@@ -99,10 +99,10 @@ class ProducerBatch:
         self.size = 0  # estimate, before compression
         self.attempts = 0
         self.retry_at_ms = 0
-        self.order: tuple[int, ...] = ()  # its place among all that were ever sent
+        self.order: tuple[int, ...] = ()  # its position among all batches that were sent
         self.is_in_flight = False
-        self.last_error: KafkaError | None = None  # of an attempt after which it is sent again
-        self.maybe_appended = False  # whether a leader may have it without our knowing
+        self.last_error: KafkaError | None = None  # of the last attempt that failed
+        self.maybe_appended = False  # an attempt had an uncertain outcome
         self.encoded: bytes | None = None
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_EPOCH
@@ -118,14 +118,14 @@ class ProducerBatch:
         self._lock = Lock()
 
     def set_sequence(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """Give the batch its place in the producer's sequence (KIP-98); it is encoded anew."""
+        """Give the batch its sequence number (KIP-98); it must be encoded again."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.sequence = sequence
         self.encoded = None
 
     def encode(self, form: BatchFormat) -> None:
-        """Make the bytes that are sent."""
+        """Build the bytes that are sent."""
         self.encoded = build_batch(
             cast(Any, self.records), form.codec, level=form.level, **self.header(form)
         )
@@ -165,9 +165,9 @@ class ProducerBatch:
         self._finish()
 
     def split(self, max_size: int, now_ms: int) -> list[ProducerBatch]:
-        """The same records in batches half as large, or less: each at most `max_size` if it can.
+        """Split into batches of at most half the size and, if possible, at most `max_size`.
 
-        They keep the sequence numbers, so order and idempotence are as before.
+        Records keep their sequence numbers, so order and idempotence are as before.
         """
         limit = min(max_size, max(self.size // 2, 1))
         shares = _share_out(self.records, limit)
@@ -210,7 +210,7 @@ class ProducerBatch:
         return all(part.wait(timeout) for _, part in self.parts)
 
     def failure(self) -> KafkaError | None:
-        """Why it, or one of its parts, was not delivered; None while nothing is known."""
+        """Why the batch, or one of its parts, failed; None if it has not failed (yet)."""
         if self.error is not None:
             return self.error
         failures = (part.failure() for _, part in self.parts)
@@ -225,7 +225,7 @@ class ProducerBatch:
             return True
 
     def error_of(self, index: int) -> KafkaError | None:
-        """Why record number `index` failed, which may be that another one was at fault."""
+        """Why record number `index` failed, possibly because of another record of the batch."""
         if self.error is None or not self.record_errors:
             return self.error
         text = self.record_errors.get(index)
@@ -279,7 +279,7 @@ def headers_size(headers: Headers) -> int:
 
 
 def _share_out(records: list[NewRecord], limit: int) -> list[list[NewRecord]]:
-    """Runs of records of at most `limit` bytes, but of at least one record."""
+    """Divide records into runs of at most `limit` bytes, each of at least one record."""
     shares: list[list[NewRecord]] = []
     room = 0
     for record in records:

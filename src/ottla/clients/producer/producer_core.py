@@ -22,7 +22,7 @@ from ottla.runtime import Runtime
 
 
 class ProducerCore:
-    """Everything of a producer but its face: made, used and closed on one loop.
+    """A producer without its synchronous API: created, used and closed on one loop.
 
     Only `accumulator` may be used from other threads; `post` brings a callback to the loop.
     """
@@ -62,7 +62,7 @@ class ProducerCore:
         )
 
     async def queues_of(self, topic: str, timeout_ms: int) -> TopicQueues:
-        """The queues of a topic, as soon as its metadata are there."""
+        """The queues of a topic, once its metadata are known."""
         await self.metadata.topic(topic, Deadline(self.runtime.clock, timeout_ms))
         self._update_queues(self.accumulator.topic(topic), self.metadata.cluster)
         return self.accumulator.topics[topic]
@@ -72,12 +72,12 @@ class ProducerCore:
         return list(info.partitions.values())
 
     async def refresh(self, topic: str, timeout_ms: int) -> None:
-        """Fetch the metadata of a topic anew: perhaps it has more partitions by now."""
+        """Fetch the metadata of a topic again: it may have more partitions now."""
         await self.metadata.update(Deadline(self.runtime.clock, timeout_ms))
         await self.queues_of(topic, timeout_ms)
 
     async def close(self) -> None:
-        """Give up what is not delivered yet, and close the connections."""
+        """Fail what is not delivered yet, and close the connections."""
         if self.transactions is not None:
             await self.transactions.close()
         reason = "the producer was closed before the record was delivered"

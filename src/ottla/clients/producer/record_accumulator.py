@@ -76,7 +76,7 @@ class RecordFuture:
         self.add_on_delivery(lambda metadata, error: callback(self))
 
     def add_on_delivery(self, on_delivery: OnDelivery) -> None:
-        """The same for a callback that takes metadata and error."""
+        """Like `add_done_callback`, for a callback that takes metadata and error."""
         self._follow()
         while not self._batch.add_callback(self, on_delivery):
             if self.done():
@@ -84,7 +84,7 @@ class RecordFuture:
                 return
 
     def call(self, on_delivery: OnDelivery) -> None:
-        """Tell `on_delivery` the outcome. What it raises is logged: others wait for their turn."""
+        """Pass the outcome to `on_delivery`; exceptions are logged, so that others are called."""
         error = self._batch.error_of(self._index)
         try:
             on_delivery(None if error else self._metadata(), error)
@@ -101,7 +101,7 @@ class RecordFuture:
         return not self.done()
 
     def _follow(self) -> None:
-        """A batch that was split passed its records on to smaller ones."""
+        """Refer to the part that now holds the record, if its batch was split."""
         while self._batch.parts:
             self._batch, self._index = self._batch.part_of(self._index)
 
@@ -121,13 +121,13 @@ class RecordFuture:
         return f"<RecordFuture {self._batch.topic_partition} #{self._index} {state}>"
 
 
-# A batch whose records are bytes already when it comes: see `kernel.RowEncoder`.
+# A batch whose records are encoded before they are queued: see `kernel.RowEncoder`.
 
 
 class EncodedBatch(ProducerBatch):
-    """Closed from the start: no record is added to it, only a header.
+    """A batch that is closed from the start: no record is added to it, only a header.
 
-    Its records become tuples only where a broker finds it too large, so that it must be split.
+    Its records are decoded into tuples only if a broker finds it too large and it must be split.
     """
 
     __slots__ = ("_content", "_record_count")
@@ -237,7 +237,7 @@ class CustomPartitioner:
     def choose(
         self, record: tuple[str, Any, bytes | None, Any, bytes | None], cluster: Cluster
     ) -> int:
-        """The partition of a record: topic, key, its bytes, value, its bytes."""
+        """The partition of a record: (topic, key, key bytes, value, value bytes)."""
         if self._method is not None:
             chosen = self._method(*record, cluster)
         else:
@@ -254,7 +254,7 @@ class CustomPartitioner:
         return chosen
 
     def close(self) -> None:
-        """Tell the partitioner that it is needed no longer, if it wants to know."""
+        """Close the partitioner if it has a `close` method."""
         close = getattr(self._partitioner, "close", None)
         if close is not None:
             close()
@@ -272,7 +272,7 @@ class CustomPartitioner:
         try:
             inspect.signature(function).bind(*wanted)
         except ValueError:
-            pass  # a function of C's that does not say what it takes
+            pass  # a C function without a signature
         except TypeError as error:
             raise ConfigError(
                 f"{self._name}: {what} must take ({', '.join(wanted)}): {error}"
@@ -281,7 +281,7 @@ class CustomPartitioner:
 
 @lru_cache(maxsize=KEYS_REMEMBERED)
 def key_hash(key: bytes) -> int:
-    """The hash of a key made positive; keys repeat, so the newest are remembered."""
+    """The hash of a key made positive; keys repeat, so the most recent ones are cached."""
     return murmur2(key) & TO_POSITIVE
 
 
@@ -291,9 +291,9 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 class StickyPartition:
-    """The partition that records without a key go to, until a batch's worth went there (KIP-480).
+    """The current partition for records without a key, until it has got a full batch (KIP-480).
 
-    Staying makes fuller batches; moving on after each full one keeps the load even (KIP-794).
+    Staying makes fuller batches; moving after each full one keeps the load even (KIP-794).
     `randrange(n)` gives a number below n.
     """
 
@@ -304,7 +304,7 @@ class StickyPartition:
         self.current = -1
 
     def move(self, partitions: Sequence[int], available: Sequence[int]) -> int:
-        """Choose the next partition, another one than now where there is another."""
+        """Choose the next partition: a different one if there is one."""
         choices = available or partitions
         others = [partition for partition in choices if partition != self.current] or choices
         self.current = others[self._randrange(len(others))]
@@ -323,7 +323,7 @@ class PartitionQueue:
 
 
 class TopicQueues:
-    """What `send` needs to know of a topic: its partitions, their queues, and the sticky one.
+    """What `send` needs to know about a topic: its partitions, their queues, and the sticky one.
 
     Invariant: `queues` has an entry for each of `partitions`.
     """
@@ -339,7 +339,7 @@ class TopicQueues:
         self.sticky_bytes = 0
 
     def update(self, partitions: Sequence[int], available: Sequence[int]) -> None:
-        """Take over what the metadata say now."""
+        """Take over the partitions of the current metadata."""
         for partition in partitions:
             if partition not in self.queues:
                 self.queues[partition] = PartitionQueue(TopicPartition(self.topic, partition))
@@ -347,7 +347,7 @@ class TopicQueues:
         self.available = available
 
     def sticky_queue(self, size: int, batch_size: int) -> PartitionQueue:
-        """The queue for a record of `size` bytes without a key: stay until a batch went there."""
+        """The queue for a record of `size` bytes without a key; it moves after a full batch."""
         if self.sticky.current < 0 or self.sticky_bytes + size > batch_size:
             self.sticky.move(self.partitions, self.available)
             self.sticky_bytes = 0
@@ -437,7 +437,7 @@ class RecordAccumulator:
         return future
 
     def append_encoded(self, queue: PartitionQueue, content: EncodedRecords) -> EncodedBatch:
-        """Queue a batch that is complete as it comes, behind those that are there.
+        """Queue a batch that is already complete, behind those in the queue.
 
         Blocks as `append` does.
         """
@@ -451,7 +451,7 @@ class RecordAccumulator:
         return batch
 
     def _new_batch(self, queue: PartitionQueue, size: int) -> ProducerBatch:
-        """Close the open batch and begin another; under the lock, which is let go of to wait."""
+        """Close the open batch and begin another; under the lock, which is released to wait."""
         reserve = max(size, self.limits.batch_size)
         if self._used + reserve > self.limits.buffer_memory and self._used:
             self._wait_for_room(reserve)
@@ -493,12 +493,12 @@ class RecordAccumulator:
             self._is_awake = True
             self._wake()
 
-    # What follows is called by the sender, in the I/O thread.
+    # The sender calls the following methods, in the I/O thread.
 
     def ready(self, now_ms: int) -> tuple[list[PartitionQueue], int | None]:
         """The queues whose first batch may be sent now, and when the next one may (None: never).
 
-        A batch is ready when it is full, has lingered, or when someone waits for room or a flush.
+        A batch is ready when it is full, has lingered, or when a thread waits for room or a flush.
         """
         queues = []
         next_ms = None
@@ -535,9 +535,9 @@ class RecordAccumulator:
         return batch
 
     def reenqueue(self, queue: PartitionQueue, batches: Iterable[ProducerBatch]) -> None:
-        """Put batches that were sent back to the front, in the order in which they were sent.
+        """Return batches that were sent to the front of the queue, in the order of sending.
 
-        New ones, the parts of a split batch, are from now on waited for.
+        The parts of a split batch are new: they count as unfinished from here on.
         """
         with self._lock:
             for batch in batches:
@@ -548,7 +548,7 @@ class RecordAccumulator:
             self._active[queue] = None
 
     def take_expired(self, created_before_ms: int) -> list[tuple[PartitionQueue, ProducerBatch]]:
-        """Remove and return the queued batches that were begun before that time."""
+        """Remove and return the queued batches that were created before `created_before_ms`."""
         expired = []
         with self._lock:
             for queue in list(self._active):
@@ -562,12 +562,12 @@ class RecordAccumulator:
         return expired
 
     def oldest_ms(self) -> int | None:
-        """When the oldest queued batch was begun."""
+        """When the oldest queued batch was created; None if nothing is queued."""
         with self._lock:
             return min((queue.batches[0].created_ms for queue in self._active), default=None)
 
     def finished(self, batch: ProducerBatch) -> None:
-        """The batch is done, or was split: others may have its room."""
+        """Release the memory of a batch that is done or was split."""
         with self._lock:
             self._unfinished.pop(batch, None)
             self._used -= batch.reserved
@@ -578,7 +578,7 @@ class RecordAccumulator:
     # Flushing and closing, from any thread.
 
     def begin_flush(self) -> list[ProducerBatch]:
-        """Make everything ready; the batches that are to be waited for, then `end_flush`."""
+        """Make everything ready; returns the batches to wait for before `end_flush`."""
         with self._lock:
             self._flushing += 1
             self._wake_sender()
@@ -596,7 +596,7 @@ class RecordAccumulator:
             self._wake_sender()
 
     def abort_all(self) -> list[ProducerBatch]:
-        """Empty the queues; the batches that were in them or in flight, for the sender to fail."""
+        """Empty the queues; returns all unfinished batches, queued or in flight, to be failed."""
         with self._lock:
             for queue in self._active:
                 queue.batches.clear()

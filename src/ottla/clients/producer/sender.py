@@ -1,4 +1,4 @@
-"""Takes batches that are ready to the leaders of their partitions, and brings back the answers."""
+"""Sends ready batches to the leaders of their partitions and handles the responses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIRST_VERSION = 3
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_THAT_ADDS = 12  # partitions to the transaction (KIP-890)
 
-# After these a leader may have appended the batch although it did not say so.
+# After these errors a leader may have appended the batch although it did not acknowledge it.
 UNCERTAIN = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -56,9 +56,10 @@ class Parcel:
 
 
 class Sender:
-    """One turn looks at everything that is ready; turns follow events, one after the other.
+    """Sends batches: each `turn` handles everything that is ready, on the event loop.
 
-    Events are: a record was queued, an answer or a connection or metadata came, time has passed.
+    Turns are caused by events: a record was queued; a response, a connection or metadata arrived;
+    a timer expired.
     """
 
     def __init__(
@@ -91,13 +92,13 @@ class Sender:
         self._is_scheduled = False
 
     def wakeup(self) -> None:
-        """Have a turn soon; on the loop."""
+        """Schedule a turn, unless one is scheduled; must be called on the loop."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._runtime.scheduler.call_soon(self.turn)
 
     def turn(self) -> None:
-        """Send what can be sent, give up what is too old, and see when to look again."""
+        """Send what can be sent, fail batches that are too old, and set the timer."""
         self._is_scheduled = False
         now_ms = self._runtime.clock.monotonic_ms()
         self._expire(now_ms)
@@ -117,19 +118,19 @@ class Sender:
         self._arm(now_ms, next_ms)
 
     def abort(self, error: KafkaError) -> None:
-        """Fail everything that is not done."""
+        """Fail every batch that is not done."""
         for batch in self._accumulator.abort_all():
             if not batch.is_done:
                 batch.fail(error)
             self._accumulator.finished(batch)
 
     def drop_queued(self, error: KafkaError) -> None:
-        """Fail what is not on the wire."""
+        """Fail every batch that is not in flight."""
         for _, batch in self._accumulator.take_expired(NEVER_MS):
             self._fail(batch, error)
 
     async def idle(self) -> None:
-        """Wait until no batch is on the wire, which request.timeout.ms bounds."""
+        """Wait until no batch is in flight; request.timeout.ms bounds the wait."""
         while any(self._in_flight.values()):
             idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
@@ -140,7 +141,7 @@ class Sender:
             self._timer.cancel()
 
     def _arm(self, now_ms: int, next_ms: int | None) -> None:
-        """One timer, for the next batch that has lingered or is too old."""
+        """Set the one timer, for the next batch that will have lingered or be too old."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -195,11 +196,11 @@ class Sender:
             queues = [queue for queue in queues if self._is_full(queue)]
 
     def _is_full(self, queue: PartitionQueue) -> bool:
-        """Whether the next batch of the queue may follow the one just sent at once."""
+        """Whether the next batch of the queue is full and may be sent at once."""
         return len(queue.batches) > 1 and not queue.batches[0].retry_at_ms
 
     def _pack(self, queues: Sequence[PartitionQueue]) -> list[Parcel]:
-        """At most one batch of each partition, and of all together max.request.size."""
+        """At most one batch of each partition, together at most max.request.size."""
         parcels: list[Parcel] = []
         room = self._config.max_request_size
         for queue in queues:
@@ -246,7 +247,7 @@ class Sender:
         future.add_done_callback(partial(self._on_response, node_id, parcels))
 
     def _versions(self) -> tuple[int, int]:
-        """Within which versions Produce means what the transaction needs."""
+        """The lowest and the highest version of Produce that the transaction can use."""
         if self._transactions is None:
             return self._low, ProduceRequest.max_version
         if self._transactions.bumps:
@@ -254,7 +255,7 @@ class Sender:
         return self._low, FIRST_VERSION_THAT_ADDS - 1
 
     def _encode(self, batch: ProducerBatch) -> bool:
-        """Make the bytes of a batch; what cannot be encoded fails, and nothing else does."""
+        """Encode a batch; on failure only that batch fails, and the result is False."""
         if batch.encoded is not None:
             return True
         try:
@@ -280,7 +281,7 @@ class Sender:
             if not idle.done():
                 idle.set_result(None)
         if future.cancelled():
-            return  # the client is being closed; its batches are failed by `abort`
+            return  # the client is being closed; `abort` fails its batches
         cause = future.exception()
         if cause is None:
             self._on_produced(parcels, cast(ProduceResponse, future.result()))
@@ -327,7 +328,7 @@ class Sender:
         if error is ErrorCode.NONE:
             self._succeed(batch, result.base_offset, result.log_append_time_ms)
         elif error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            self._succeed(batch, -1, -1)  # it is there, where is not known any more
+            self._succeed(batch, -1, -1)  # it was appended, but its offset is no longer known
         elif error is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
             self._split(parcel)
         else:
@@ -341,7 +342,7 @@ class Sender:
     def _handle_failure(
         self, parcel: Parcel, error: KafkaError, record_errors: dict[int, str] | None = None
     ) -> None:
-        """Send the batch again if that may help, else give it up."""
+        """Send the batch again if that may help, else fail it."""
         batch, code = parcel.batch, error.error
         batch.last_error = error
         batch.maybe_appended |= code in UNCERTAIN
@@ -397,7 +398,7 @@ class Sender:
             self._runtime.scheduler.spawn(self._get_producer_id(), "get a producer id")
 
     async def _get_producer_id(self) -> None:
-        """Ask any broker until one answers; what can never work fails all that waits for it."""
+        """Ask any broker until one answers; an error that is not retriable fails all batches."""
         failures = 0
         try:
             while self._manager is not None and not self._manager.has_producer_id:

@@ -24,20 +24,20 @@ logger = logging.getLogger(__name__)
 
 # The states of a transactional producer, and which calls of the application each one permits.
 #
-#     UNINITIALIZED --> INITIALIZING        init_transactions: fences whoever had the id before
+#     UNINITIALIZED --> INITIALIZING        init_transactions: fences the previous producer
 #     INITIALIZING ---> READY               there is a producer id and an epoch
 #     READY ----------> IN_TRANSACTION      begin_transaction; only here may records be sent
 #     IN_TRANSACTION -> COMMITTING          commit_transaction
 #     IN_TRANSACTION -> ABORTING            abort_transaction
-#     IN_TRANSACTION -> ABORTABLE_ERROR     a record or an offset was not taken: no commit
+#     IN_TRANSACTION -> ABORTABLE_ERROR     a record or an offset was refused: no commit
 #     COMMITTING -----> ABORTABLE_ERROR     the coordinator says so (KIP-890)
-#     IN_TRANSACTION -> PREPARED            prepare_transaction: whoever is told may end it
+#     IN_TRANSACTION -> PREPARED            prepare_transaction: a TransactionCompleter ends it
 #     ABORTABLE_ERROR > ABORTING            abort_transaction, the only thing left
 #     COMMITTING, ABORTING -> READY         the coordinator has decided
 #     all -----------> FATAL_ERROR          fenced, or refused for good: only close is left
 #
-# INITIALIZING, COMMITTING and ABORTING stay as they are when the time of a call is over; the same
-# call goes on with them.
+# INITIALIZING, COMMITTING and ABORTING remain when a call times out; making the same call again
+# continues them.
 
 
 class TransactionState(Enum):
@@ -79,11 +79,11 @@ FATAL: Final = FENCED | {
     ErrorCode.UNSUPPORTED_VERSION,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 }
-"""What the coordinator may answer that no abort mends."""
+"""Errors of the coordinator after which an abort does not help."""
 
 
 class StateMachine:
-    """The one place where a state follows another; `error` says why it is one of the last two."""
+    """The only place that changes the state; `error` is the reason for one of the error states."""
 
     def __init__(self, transactional_id: str) -> None:
         self.transactional_id = transactional_id
@@ -91,7 +91,7 @@ class StateMachine:
         self.error: KafkaError | None = None
 
     def become(self, state: TransactionState, what: str = "") -> None:
-        """Go on to `state`; `what` is the call that wants it, if the application does."""
+        """Change to `state`; `what` names the application's call that asks for it, if any."""
         if state not in NEXT_STATES[self.state]:
             raise self.refusal(what)
         self.state = state
@@ -104,7 +104,7 @@ class StateMachine:
             raise self.refusal(what)
 
     def fail(self, error: KafkaError, *, is_fatal: bool) -> KafkaError:
-        """What went wrong decides what is possible from now on; the error as it is to be raised."""
+        """Change to the fatal or the abortable error state; returns the error to raise."""
         state = TransactionState.FATAL_ERROR if is_fatal else TransactionState.ABORTABLE_ERROR
         if state in NEXT_STATES[self.state]:
             self.error = self._fenced(error) if error.error in FENCED else error
@@ -112,7 +112,7 @@ class StateMachine:
         return self.error or error
 
     def refusal(self, what: str) -> KafkaError:
-        """Why a call is not possible in the present state."""
+        """Why a call is not possible in the current state."""
         if self.state is TransactionState.ABORTABLE_ERROR and self.error is not None:
             text = f"{what}: the transaction must be aborted: {self.error.message}"
             return KafkaError(self.error.error, text)
@@ -133,8 +133,8 @@ class StateMachine:
 
 MAX_EPOCH = 2**15 - 1
 MAX_BATCHES_IN_FLIGHT = 5
-"""How many a broker remembers for each producer and partition. One that was sent and not answered
-must be among them when it is sent again, so no more may follow it, answered or not."""
+"""How many batches a broker remembers for each producer and partition. A batch that was sent and
+not answered must be among them when it is sent again, so no more may follow it, answered or not."""
 NO_SEQUENCE_YET = -1
 
 FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
@@ -145,9 +145,9 @@ class PartitionSequences:
     """The sequence of one partition, in one epoch of one producer id.
 
     `in_flight` has the batches with a number that are not done yet, in order, whether on the wire
-    or queued to be sent again, and `places` counts them among all that got a number.
-    `is_unresolved`: a batch failed that may have been appended, so whether its numbers are used up
-    shows when the ones after it are answered.
+    or queued to be sent again; `places` has their positions among all batches that got a number.
+    `is_unresolved`: a batch failed that may have been appended; the responses to the batches after
+    it show whether its numbers are used up.
     """
 
     producer_id: int = NO_PRODUCER_ID
@@ -161,7 +161,7 @@ class PartitionSequences:
     needs_new_epoch: bool = False
 
     def begin(self, producer_id: int, producer_epoch: int) -> None:
-        """Count from 0 in a new epoch; batches that are to be sent again are renumbered."""
+        """Count from 0 in a new epoch; batches that will be sent again are renumbered."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.next_sequence = 0
@@ -169,7 +169,7 @@ class PartitionSequences:
         self.is_unresolved = False
         self.needs_new_epoch = False
         for batch in self.in_flight:
-            batch.maybe_appended = False  # a broker that refused its number does not have it
+            batch.maybe_appended = False  # the broker refused its number, so it was not appended
             self._number(batch)
 
     def add(self, batch: ProducerBatch) -> None:
@@ -189,7 +189,7 @@ class PartitionSequences:
 
     @property
     def has_room(self) -> bool:
-        """Whether a broker would still remember the oldest batch in flight after another one."""
+        """Whether the broker still remembers the oldest batch in flight if another one follows."""
         return not self.places or self.numbered - self.places[0] + 1 < MAX_BATCHES_IN_FLIGHT
 
     def _number(self, batch: ProducerBatch) -> None:
@@ -198,15 +198,15 @@ class PartitionSequences:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every number given so far was acknowledged."""
+        """Whether every number assigned so far was acknowledged."""
         return (self.last_acked + 1) % MAX_SEQUENCE == self.next_sequence
 
 
 class TransactionManager:
     """The identity of one idempotent producer; used in the I/O thread only.
 
-    `needs_new_epoch`, of a transactional one: numbers are lost, so that nothing more can be written
-    in this epoch.
+    `needs_new_epoch`, only for a transactional producer: numbers are lost, so nothing more can be
+    written in this epoch.
     """
 
     def __init__(self, *, is_transactional: bool = False) -> None:
@@ -222,7 +222,7 @@ class TransactionManager:
         return self.producer_id != NO_PRODUCER_ID
 
     def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
-        """Take over what InitProducerId answered."""
+        """Take over the id and epoch that InitProducerId returned."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self._begin_new_epochs()
@@ -252,7 +252,7 @@ class TransactionManager:
         sequences.add(batch)
 
     def may_retry(self, batch: ProducerBatch, error: ErrorCode) -> bool:
-        """Whether an error about numbers is one that sending again will mend."""
+        """Whether sending the batch again may resolve an error about sequence numbers."""
         if not batch.has_sequence:
             return False
         sequences = self._of(batch)
@@ -264,11 +264,11 @@ class TransactionManager:
         if error not in FORGOTTEN:
             return False
         if sequences.in_flight[0] is batch:
-            # No batch is ahead of it, so the broker does not count as we do.
+            # No batch is ahead of it, so the broker expects another number than we do.
             if self.is_transactional:
                 return False
             if batch.maybe_appended and error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                # The broker may have counted it: under another number it would be there twice.
+                # The broker may have appended it: under another number it would be duplicated.
                 return False
             logger.info("%s: %s; a new epoch begins", batch, error.name)
             self._want_new_epoch(sequences)
@@ -282,7 +282,7 @@ class TransactionManager:
             self._resolve(sequences)
 
     def on_failure(self, batch: ProducerBatch) -> None:
-        """The batch is given up: its numbers are missing, or nobody knows whether they are."""
+        """The batch failed for good: its numbers are missing, or may be."""
         if batch.has_sequence:
             sequences = self._of(batch)
             sequences.remove(batch)
@@ -296,12 +296,12 @@ class TransactionManager:
             self._resolve(sequences)
 
     def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """The parts have the numbers of the whole, and its place."""
+        """The parts replace the batch in flight: they have its numbers and its place."""
         if batch.has_sequence:
             self._of(batch).split(batch, parts)
 
     def settle(self) -> None:
-        """Batches failed or came back from the wire: what waits for a new epoch may begin it."""
+        """Begin new epochs if possible, after batches failed or were answered."""
         if self._waiting:
             self._begin_new_epochs()
 
@@ -317,7 +317,7 @@ class TransactionManager:
             self._waiting.append(sequences)
 
     def _begin_new_epochs(self) -> None:
-        """Renumber what waits for it and has nothing on the wire, in an epoch of its own."""
+        """Begin a new epoch for each waiting partition that has no batch on the wire."""
         waiting, self._waiting = self._waiting, []
         for sequences in waiting:
             on_wire = any(batch.is_in_flight for batch in sequences.in_flight)
@@ -327,7 +327,7 @@ class TransactionManager:
                 sequences.begin(self.producer_id, self.producer_epoch)
 
     def _has_fresh_epoch(self, sequences: PartitionSequences) -> bool:
-        """Make sure that there is an epoch which the partition has not counted in."""
+        """Make sure that the current epoch is one that the partition has not used yet."""
         if self.has_producer_id and self._is_current(sequences):
             if self.producer_epoch < MAX_EPOCH:
                 self.producer_epoch += 1

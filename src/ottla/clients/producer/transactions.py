@@ -1,4 +1,4 @@
-"""The transactions of one producer, from the first request to the last; on the loop."""
+"""The transactions of one producer; everything runs on the loop."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 # The requests of a transaction, each sent again until it is answered, refused, or too late.
 #
 # Where the cluster has transaction.version at level 2 (KIP-890), partitions and groups are not
-# named beforehand, since Produce and TxnOffsetCommit do that, and EndTxn answers as whom to go on.
-# Below that these requests must not be sent in the versions that mean it.
+# added beforehand: Produce and TxnOffsetCommit add them, and EndTxn returns the producer's next id
+# and epoch. Below level 2 these requests must not be sent in the versions with that meaning.
 
 
 T = TypeVar("T")
@@ -54,19 +54,19 @@ FIRST_END_WITH_BUMP = 5
 FIRST_OFFSET_COMMIT_THAT_ADDS = 5
 FIRST_VERSION_WITH_EPOCH = 3  # of InitProducerId (KIP-360)
 FIRST_VERSION_WITH_MEMBER = 3  # of TxnOffsetCommit (KIP-447)
-# The markers of the transaction before are about to be written: that takes no longer than this.
+# Longest pause while the markers of the previous transaction are being written.
 MARKERS_BACKOFF_MS = 20
 
 
 class ProducerIdentity(NamedTuple):
-    """As whom the producer writes."""
+    """The producer id and epoch with which the producer writes."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
 
 
 class TransactionRequests:
-    """Talks to the coordinator of one transactional id, and to those of groups."""
+    """Sends requests to the coordinator of one transactional id, and to those of groups."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class TransactionRequests:
         self._runtime = client.runtime
         self._link = self._link_to(self.transactional_id, KEY_TYPE_TRANSACTION)
         self._groups: dict[str, CoordinatorLink] = {}
-        self.level = 0  # of transaction.version, as the coordinator has said last
+        self.level = 0  # of transaction.version, as last reported by the coordinator
         self._backoff = Backoff(
             config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
         )
@@ -90,7 +90,7 @@ class TransactionRequests:
     async def init_producer_id(
         self, present: ProducerIdentity, deadline: Deadline
     ) -> ProducerIdentity:
-        """The next epoch; one who has an epoch gets the one after that, and only that (KIP-360)."""
+        """Get the next epoch; with `present`, only the one directly after it (KIP-360)."""
         has_epoch = present.producer_id != NO_PRODUCER_ID
         low = FIRST_VERSION_WITH_EPOCH if has_epoch else 0
         request = InitProducerIdRequest(
@@ -116,7 +116,7 @@ class TransactionRequests:
         partitions: Iterable[TopicPartition],
         deadline: Deadline,
     ) -> None:
-        """Name partitions to which records are about to be sent."""
+        """Add partitions to the transaction before records are sent to them."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=identity.producer_id,
@@ -147,7 +147,7 @@ class TransactionRequests:
     async def add_offsets(
         self, identity: ProducerIdentity, group_id: str, deadline: Deadline
     ) -> None:
-        """Name the group whose offsets are about to be committed."""
+        """Add a group to the transaction before its offsets are committed."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=identity.producer_id,
@@ -170,7 +170,7 @@ class TransactionRequests:
         *,
         adds: bool = False,
     ) -> None:
-        """Hand the offsets to the group's coordinator, which keeps them until the end."""
+        """Send the offsets to the group's coordinator, which keeps them until the end."""
         generation, member_id, instance_id = group.membership
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
@@ -209,9 +209,9 @@ class TransactionRequests:
     async def end(
         self, identity: ProducerIdentity, commit: bool, deadline: Deadline, *, bumps: bool = False
     ) -> ProducerIdentity:
-        """Have it decided; asked twice, the coordinator gives the same answer twice.
+        """Commit or abort; the request may be repeated, and gets the same answer.
 
-        Returns as whom to go on: in the next epoch, if the end `bumps` it.
+        Returns the identity to use from now on: in the next epoch, if the end `bumps` it.
         """
         low, high = 0, FIRST_END_WITH_BUMP - 1
         if bumps:
@@ -240,7 +240,7 @@ class TransactionRequests:
     async def _persist(
         self, link: CoordinatorLink, attempt: Callable[[int], Awaitable[T]], deadline: Deadline
     ) -> T:
-        """Try until it works; raises what is no use trying again, or KafkaTimeoutError."""
+        """Try until it succeeds; raises an error that is not retriable, or KafkaTimeoutError."""
         failures = 0
         what = f"the coordinator of {link.group_id} did not carry it out"
         while True:
@@ -271,7 +271,7 @@ class TransactionRequests:
             raise error
 
     def _check_all(self, codes: Mapping[str, int], what: str) -> None:
-        """Raise the worst of several errors: one that stays before one that may pass."""
+        """Raise the worst of several errors: a permanent one before a retriable one."""
         failed = [(name, code) for name, code in codes.items() if code]
         attempted = [entry for entry in failed if entry[1] != ErrorCode.OPERATION_NOT_ATTEMPTED]
         worst = sorted(attempted or failed, key=lambda entry: ErrorCode.of(entry[1]).retriable)
@@ -301,7 +301,7 @@ FORGOTTEN = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER
 
 
 class Outbox(Protocol):
-    """What the sender has of records."""
+    """What transactions need of the sender."""
 
     def wakeup(self) -> None: ...
 
@@ -311,13 +311,13 @@ class Outbox(Protocol):
 
 
 class Transactions:
-    """Keeps the coordinator's view and the producer's together.
+    """Keeps the state of the producer in step with that of its coordinator.
 
     Invariants: a batch leaves only while `may_send` holds for its partition; EndTxn leaves only
     when no batch is on the wire and no other request of the transaction may follow it.
-    `_is_begun` says whether the coordinator may have the transaction as open, `_is_confirmed`
-    whether it said so. A transaction that `bumps` is one of transaction.version 2: requests name
-    what they write to by themselves, and its end begins an epoch (KIP-890).
+    `_is_begun`: the transaction may be open at the coordinator; `_is_confirmed`: the coordinator
+    said that it is. A transaction that `bumps` is one of transaction.version 2: its requests add
+    what they write to by themselves, and its end begins a new epoch (KIP-890).
     """
 
     def __init__(
@@ -342,15 +342,15 @@ class Transactions:
         self._is_confirmed = False
         self.bumps = False
 
-    # What the application asks for
+    # For the application
 
     async def init(self, deadline: Deadline) -> None:
-        """Take the id over: whoever had it can do nothing more, and what it had open is aborted."""
+        """Take over the id: its previous producer is fenced and its open transaction aborted."""
         self.machine.become(TransactionState.INITIALIZING, "init_transactions")
         await self._renew(ProducerIdentity(), deadline)
 
     async def begin(self) -> None:
-        """Begin a transaction here; the coordinator hears of it with the first partition."""
+        """Begin a transaction locally; the first partition or group tells the coordinator."""
         self.machine.become(TransactionState.IN_TRANSACTION, "begin_transaction")
         self._added.clear()
         self._wanted.clear()
@@ -385,21 +385,21 @@ class Transactions:
             raise self._fail(error) from None
 
     async def commit(self, deadline: Deadline) -> None:
-        """Make it count, once everything that was sent is there."""
+        """Commit the transaction, once everything that was sent is acknowledged."""
         self.machine.become(TransactionState.COMMITTING, "commit_transaction")
-        await self.outbox.idle()  # a record that another thread has sent behind the flush
+        await self.outbox.idle()  # another thread may have sent a record after the flush
         await self._end(True, deadline)
         self.machine.become(TransactionState.READY)
 
     async def prepare(self) -> ProducerIdentity:
-        """Leave it open for someone else to end, once everything that was sent is there."""
+        """Leave it open for a TransactionCompleter, once everything sent is acknowledged."""
         self.machine.require(TransactionState.IN_TRANSACTION, "prepare_transaction")
         await self.outbox.idle()
         self.machine.become(TransactionState.PREPARED, "prepare_transaction")
         return self._identity
 
     async def abort(self, deadline: Deadline) -> None:
-        """Undo everything; what is not on the wire yet is not sent any more."""
+        """Abort the transaction; batches that are not on the wire yet are dropped."""
         self.machine.become(TransactionState.ABORTING, "abort_transaction")
         await self._stop_adding()
         self._drop("the transaction was aborted")
@@ -412,7 +412,7 @@ class Transactions:
             self.machine.become(TransactionState.READY)
 
     def check_may_send(self) -> None:
-        """Refuse a record that is in no transaction; from any thread."""
+        """Refuse a record outside a transaction; may be called from any thread."""
         self.machine.require(TransactionState.IN_TRANSACTION, "send")
 
     @property
@@ -424,10 +424,10 @@ class Transactions:
             TransactionState.ABORTING,
         )
 
-    # What the sender asks for
+    # For the sender
 
     def may_send(self, partition: TopicPartition) -> bool:
-        """Whether batches of the partition may leave; if it is not in the transaction, it will."""
+        """Whether batches of the partition may be sent; otherwise begin to add it."""
         if self.machine.state is not TransactionState.IN_TRANSACTION:
             return False
         if self.bumps:
@@ -442,19 +442,19 @@ class Transactions:
         return False
 
     def drop_what_cannot_be_sent(self) -> None:
-        """A transaction that cannot be committed takes its records with it."""
+        """Drop the queued records of a transaction that cannot be committed."""
         if self.machine.error is not None:
             self._drop(self.machine.error.message)
 
     def on_batch_failed(self, error: KafkaError) -> None:
-        """A record of the transaction will never be there: it can only be aborted."""
+        """A record of the transaction is lost: the transaction can only be aborted."""
         if self.machine.state is TransactionState.IN_TRANSACTION:
             self._fail(error, is_fatal=error.error in FENCED)
 
     async def close(self) -> None:
         await self._stop_adding()
 
-    # Within
+    # Internals
 
     @property
     def _identity(self) -> ProducerIdentity:
@@ -490,7 +490,10 @@ class Transactions:
             self._adding = None
 
     async def _stop_adding(self) -> None:
-        """The connection keeps requests in order: what is on it comes before what follows."""
+        """Stop adding partitions.
+
+        A request already sent is handled before any that follows, as the connection keeps order.
+        """
         task = self._adding
         if task is not None:
             task.cancel()
@@ -503,7 +506,7 @@ class Transactions:
         try:
             identity = await self.requests.end(self._identity, commit, deadline, bumps=self.bumps)
         except KafkaTimeoutError:
-            raise  # nobody knows how it ended: the same call goes on
+            raise  # the outcome is unknown: the same call may be made again
         except KafkaError as error:
             if commit or not self._was_never_begun(error):
                 is_fatal = not commit or error.error is not ErrorCode.TRANSACTION_ABORTABLE
@@ -514,7 +517,7 @@ class Transactions:
         self._is_begun = False
 
     def _was_never_begun(self, error: KafkaError) -> bool:
-        """Whether the coordinator has nothing to abort, as it had taken nothing in."""
+        """Whether the coordinator has nothing to abort, as it accepted no request before."""
         is_unknown = error.error is ErrorCode.INVALID_TXN_STATE or error.error in FORGOTTEN
         return is_unknown and not self._is_confirmed
 
@@ -525,7 +528,7 @@ class Transactions:
         fatal = error.error in FATAL if is_fatal is None else is_fatal
         raised = self.machine.fail(error, is_fatal=fatal)
         logger.info("transactional id %s: %s", self.requests.transactional_id, raised)
-        self.outbox.wakeup()  # it drops what cannot be sent any more
+        self.outbox.wakeup()  # it drops what can no longer be sent
         return raised
 
     def _drop(self, why: str) -> None:
@@ -533,5 +536,5 @@ class Transactions:
 
 
 def group_metadata_of(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
-    """A group may be named alone, by an application that is no member of it."""
+    """The group's metadata; an application that is no member may give only its name."""
     return ConsumerGroupMetadata(group) if isinstance(group, str) else group
