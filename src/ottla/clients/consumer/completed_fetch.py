@@ -19,10 +19,10 @@ CONTROL_KEY = struct.Struct(">hh")  # version, type
 
 
 class AbortedTransactions:
-    """Which batches of a fetch a reader of committed records must pass over (KIP-98).
+    """Which batches of a fetch a reader of committed records must skip (KIP-98).
 
-    A producer's transactional batches count as aborted from the offset that the broker told on,
-    up to its abort marker.
+    A producer's transactional batches count as aborted from the first offset in the response up to
+    its abort marker.
     """
 
     def __init__(self, transactions: Sequence[tuple[int, int]]) -> None:
@@ -42,7 +42,7 @@ class AbortedTransactions:
 
 
 def marker_type(batch: RecordBatch) -> int:
-    """0 for an abort marker, 1 for a commit marker; -1 where there is neither."""
+    """0 for an abort marker, 1 for a commit marker, -1 for anything else."""
     record = next(batch.records(), None)
     if record is None or record.key is None or len(record.key) < CONTROL_KEY.size:
         return -1
@@ -50,7 +50,7 @@ def marker_type(batch: RecordBatch) -> int:
 
 
 def split_batches(data: Buffer) -> tuple[list[RecordBatch], KafkaError | None]:
-    """The whole batches of a fetch, and the error that stands where nothing more can be found."""
+    """The whole batches of a fetch, and the error that follows the last of them, if any."""
     found: list[RecordBatch] = []
     try:
         for batch in batches(data):
@@ -62,7 +62,7 @@ def split_batches(data: Buffer) -> tuple[list[RecordBatch], KafkaError | None]:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How the bytes of a record become what the application gets."""
+    """How the bytes of a record become the application's values."""
 
     check_crcs: bool
     deserialize_key: Deserialize | None = None
@@ -77,7 +77,7 @@ class CompletedFetch:
     """One partition's part of a fetch response: decoded batch by batch, as it is read.
 
     Invariant: `state.position` is the offset after the last record that `take` has returned, so
-    that an error leaves it where the trouble is.
+    that an error leaves it at the record at fault.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class CompletedFetch:
         decoding: Decoding,
         aborted: AbortedTransactions | None,
     ) -> None:
-        """`found` is what `split_batches` has made of the bytes."""
+        """`found` is the result of `split_batches`."""
         self.state = state
         self.generation = state.generation
         self.is_empty = False
@@ -100,7 +100,7 @@ class CompletedFetch:
         self._index = 0
 
     def take(self, max_count: int) -> list[ConsumerRecord]:
-        """The next records, at most so many; an error only if it comes first."""
+        """The next records, at most `max_count`; raises an error only if no record precedes it."""
         taken: list[ConsumerRecord] = []
         while len(taken) < max_count:
             try:
@@ -171,7 +171,7 @@ class CompletedFetch:
         while self._batches:
             batch = self._batches[0]
             self._records = self._wanted_records(batch)
-            self._batches.popleft()  # not before it has proved whole
+            self._batches.popleft()  # only after it was decoded without an error
             self._index = 0
             if self._records:
                 self._batch = batch
@@ -182,7 +182,7 @@ class CompletedFetch:
         return False
 
     def _wanted_records(self, batch: RecordBatch) -> list[Record]:
-        """The records from the position on; none of a marker or of an aborted transaction."""
+        """The records from the position on; none for a marker or an aborted transaction."""
         position = self.state.position or 0
         if batch.last_offset < position:
             return []

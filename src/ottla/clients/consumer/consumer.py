@@ -1,4 +1,4 @@
-"""`ottla.Consumer`: the synchronous face of a consumer, for one thread at a time."""
+"""`ottla.Consumer`: the synchronous API of a consumer, for one thread at a time."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Consumer(ClosedOnExit):
                 print(record.offset, record.value)
 
     Settings are Kafka's, as keywords with underscores or as a mapping with dots. One thread at a
-    time may use a consumer; only `wakeup` may be called from others. Heartbeats and fetching go
-    on in the background; rebalances, listeners and automatic commits happen inside `poll`.
+    time may use a consumer; only `wakeup` may be called from others. Heartbeats and fetches run in
+    the background; rebalances, listeners and automatic commits happen inside `poll`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Consumer(ClosedOnExit):
     ) -> None:
         """Read these topics, or all whose whole name matches `pattern`, as a member of the group.
 
-        It takes the place of the subscription before, and takes effect in the next polls.
+        It replaces the previous subscription, and takes effect in the next polls.
         """
         names = [topics] if isinstance(topics, str) else list(topics)
         if bool(names) == (pattern is not None):
@@ -104,20 +104,20 @@ class Consumer(ClosedOnExit):
                 self._call(self._core.subscribe, names, listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without a group deciding about them."""
+        """Read exactly these partitions, without a group that assigns them."""
         with self._alone():
             self._unread = []
             self._call(self._core.assign, [TopicPartition(*partition) for partition in partitions])
 
     def unsubscribe(self) -> None:
-        """Read nothing; the group is left."""
+        """Read nothing, and leave the group."""
         with self._alone():
             self._revoke()
             self._unread = []
             self._run(self._core.unsubscribe())
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read just now."""
+        """The partitions that are currently read."""
         return set(self._core.subscriptions.assigned)
 
     def subscription(self) -> set[str]:
@@ -129,9 +129,9 @@ class Consumer(ClosedOnExit):
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord]:
         """The next records, at most max.poll.records; waits up to `timeout_ms` for the first one.
 
-        Partitions that a rebalance takes away are told to the listener, and committed, in here.
-        Where records were read that the log has lost since, LogTruncationError is raised if
-        auto.offset.reset is none.
+        Partitions that a rebalance takes away are committed, and reported to the listener, in here.
+        If the log has lost records that were already read, and auto.offset.reset is none, it raises
+        LogTruncationError.
         """
         with self._alone():
             if self._unread:
@@ -140,7 +140,7 @@ class Consumer(ClosedOnExit):
             return self._core.interceptors.on_consume(self._poll(timeout_ms))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records, one by one, for ever; those not taken yet are not committed either."""
+        """Records, one by one, forever; those not taken yet are not committed either."""
         return self.records()
 
     def records(self, idle_timeout_ms: int | None = None) -> Iterator[ConsumerRecord]:
@@ -153,14 +153,14 @@ class Consumer(ClosedOnExit):
                 yield self._unread.pop()
 
     def wakeup(self) -> None:
-        """Let the poll that waits now, or the next one, raise WakeupError. From any thread."""
+        """Make the current poll, or the next one, raise WakeupError; callable from any thread."""
         self._core.is_settled = False
         self._io.post(self._core.wakeup)
 
     # Offsets
 
     def commit(self, offsets: Offsets | None = None, timeout_ms: int | None = None) -> None:
-        """Commit and wait; by default what the polls so far have returned counts as read."""
+        """Commit and wait; by default everything that the polls have returned."""
         with self._alone():
             deadline = self._deadline(timeout_ms)
             self._run(self._core.commit(with_metadata(offsets), deadline), timeout_ms)
@@ -189,7 +189,7 @@ class Consumer(ClosedOnExit):
             return self._run(self._core.position(partition, self._deadline(timeout_ms)), timeout_ms)
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Up to where the partition was committed as of the last fetch; None before the first."""
+        """The partition's high watermark as of the last fetch; None before the first."""
         with self._alone():
             return self._run(self._core.high_watermark(partition))
 
@@ -203,9 +203,9 @@ class Consumer(ClosedOnExit):
             return self._run(self._core.current_lag(partition))
 
     def seek(self, partition: TopicPartition, offset: OffsetAndMetadata | int) -> None:
-        """Go on at `offset`; whether it is in the log shows when it is read.
+        """Continue at `offset`; whether it is in the log is checked when it is read.
 
-        With the leader epoch of a committed offset truncation before it is noticed (KIP-320).
+        With the leader epoch of a committed offset, truncation before it is detected (KIP-320).
         """
         place = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         if place.offset < 0:
@@ -215,17 +215,17 @@ class Consumer(ClosedOnExit):
             self._call(self._core.seek, partition, place.offset, place.leader_epoch)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on at the first record of these partitions, or of all that are assigned."""
+        """Continue at the first record of these partitions, or of all that are assigned."""
         self._reset(partitions, OffsetSpec.EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on after the last record of these partitions, or of all that are assigned."""
+        """Continue after the last record of these partitions, or of all that are assigned."""
         self._reset(partitions, OffsetSpec.LATEST)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offsets that there are."""
+        """The first offset of each partition."""
         found = self._list(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)), timeout_ms)
         return {partition: result.offset for partition, result in found.items()}
 
@@ -239,7 +239,7 @@ class Consumer(ClosedOnExit):
     def log_end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """The ends of the leaders' logs; what is not replicated or not committed yet counts."""
+        """The ends of the leaders' logs, with what is not replicated or not committed yet."""
         wanted = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
         found = self._list(wanted, timeout_ms, DEBUGGING_REPLICA_ID)
         return {partition: result.offset for partition, result in found.items()}
@@ -252,7 +252,7 @@ class Consumer(ClosedOnExit):
         return {p: None if r.offset == NO_OFFSET else r for p, r in found.items()}
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group, for `Producer.send_offsets_to_transaction`."""
+        """This consumer's membership in its group, for `Producer.send_offsets_to_transaction`."""
         with self._alone():
             return self._run(self._core.group_metadata())
 
@@ -286,7 +286,7 @@ class Consumer(ClosedOnExit):
             return self._run(self._core.list_topics(self._deadline(timeout_ms)), timeout_ms)
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Commit if that happens by itself, leave the group, end the I/O thread.
+        """Commit if enable.auto.commit is set, leave the group, end the I/O thread.
 
         Closing twice does nothing.
         """
@@ -303,11 +303,11 @@ class Consumer(ClosedOnExit):
                 self._unread = []
                 self._io.close()
 
-    # Within
+    # Internals
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One thread at a time; a listener may call back in its own."""
+        """Let in one thread at a time; a listener may call back in the same thread."""
         if self._is_closed:
             raise RuntimeError("the consumer is closed")
         if not self._lock.acquire(blocking=False):
@@ -353,7 +353,7 @@ class Consumer(ClosedOnExit):
         return True
 
     def _unread_offsets(self) -> dict[TopicPartition, int]:
-        """The first record of each partition that the iteration has not given out yet."""
+        """The offset of each partition's first record that the iteration has not returned yet."""
         return {TopicPartition(r.topic, r.partition): r.offset for r in self._unread}
 
     def _drop_unread(self, partitions: Iterable[TopicPartition]) -> None:
@@ -361,7 +361,7 @@ class Consumer(ClosedOnExit):
         self._unread = [r for r in self._unread if (r.topic, r.partition) not in dropped]
 
     def _rewind_unread(self, partitions: Iterable[TopicPartition]) -> None:
-        """What the iteration has not given out yet is fetched again later."""
+        """Have the records that the iteration has not returned yet fetched again later."""
         offsets = self._unread_offsets()
         for partition in partitions:
             if partition in offsets:
@@ -375,7 +375,7 @@ class Consumer(ClosedOnExit):
             self._call(self._core.reset, chosen, timestamp)
 
     def _revoke(self) -> None:
-        """Tell the listener that everything is let go of."""
+        """Tell the listener that all partitions are revoked."""
         subscriptions = self._core.subscriptions
         if subscriptions.is_by_group and subscriptions.assigned:
             coordinator = self._core.coordinator
@@ -430,7 +430,7 @@ class Consumer(ClosedOnExit):
         return Deadline(self._clock, self._limit_ms(timeout_ms))
 
     def _run(self, call: Coroutine[Any, Any, T], timeout_ms: int | None = None) -> T:
-        # The call keeps its deadline by itself; the limit here is for one that does not.
+        # The call keeps its own deadline; this limit is a safety net.
         limit_ms = self._limit_ms(timeout_ms) + self._config.request_timeout_ms + MARGIN_MS
         return self._io.run(call, limit_ms)
 
@@ -444,7 +444,7 @@ class Consumer(ClosedOnExit):
 
 
 def with_metadata(offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    """Offsets to commit, given as numbers or with metadata."""
+    """Offsets to commit, with metadata; they may be given as plain numbers."""
     if offsets is None:
         return None
     return {

@@ -37,7 +37,7 @@ from ottla.structs import TopicPartition
 logger = logging.getLogger(__name__)
 
 
-# The consumer protocol of a group: what members say they want, and how the leader divides it.
+# The consumer protocol of a group: the members' subscriptions, and how the leader assigns.
 
 
 METADATA_LIMIT_MS = 10_000
@@ -46,8 +46,8 @@ METADATA_LIMIT_MS = 10_000
 class GroupAssignment:
     """Implements `GroupProtocol` for consumers.
 
-    `owned` is what this member was given last, in `generation`. A leader remembers the partition
-    counts that it divided by: when they change, the group has to rebalance.
+    `owned` is the last assignment of this member, of `generation`. A leader remembers the partition
+    counts of its assignment: when they change, the group has to rebalance.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class GroupAssignment:
     async def assign(
         self, name: str, members: Sequence[JoinGroupResponseMember]
     ) -> Mapping[str, bytes]:
-        """Divide the partitions of all topics that any member wants."""
+        """Assign the partitions of all topics that any member wants."""
         assignor = self._assignors.get(name)
         if assignor is None:
             raise KafkaError(
@@ -109,11 +109,11 @@ class GroupAssignment:
         return {member_id: encode_assignment(share) for member_id, share in assignment.items()}
 
     def read(self, assignment: Buffer) -> list[TopicPartition]:
-        """The own share; a member that was given nothing may get no bytes at all."""
+        """This member's partitions; the bytes may be empty if there are none."""
         return decode_assignment(assignment) if assignment else []
 
     def is_outdated(self, cluster: Cluster) -> bool:
-        """Whether the group has to divide anew: topics came, went or grew."""
+        """Whether the group has to rebalance: topics were created, deleted or have grown."""
         if self._subscriptions.topics != self._joined_with:
             return True
         if self._divided is None:
@@ -121,7 +121,7 @@ class GroupAssignment:
         return cluster.partition_counts(sorted(self._group_topics)) != self._divided
 
     async def _learn_of(self, topics: set[str]) -> None:
-        """Have metadata of topics that only other members want."""
+        """Fetch metadata of topics that only other members want."""
         if not topics <= self._metadata.cluster.topics.keys():
             self._metadata.want(topics)
             await self._metadata.update(self._new_deadline(METADATA_LIMIT_MS))
@@ -134,8 +134,8 @@ REVOKE_COMMIT_LIMIT_MS = 10_000
 class ConsumerCoordinator:
     """Runs the rebalances of one consumer, each as a task, and commits for it.
 
-    A rebalance stops at each event until the application was told of it (`acknowledge`): whoever
-    polls takes the events from `next_event`.
+    A rebalance stops at each event until the application was told of it (`acknowledge`); a poll
+    gets the events from `step`.
     """
 
     def __init__(
@@ -176,13 +176,13 @@ class ConsumerCoordinator:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the group asks nothing of this member just now."""
+        """Whether the group currently requires nothing of this member."""
         return self._rebalance is None and not self.member.needs_join and self.member.error is None
 
     def step(self) -> RebalanceEvent | None:
-        """Begin or go on with a rebalance if there is one; the event to tell the application of.
+        """Begin or continue a rebalance, if any; returns the event to tell the application of.
 
-        Raises what the group refuses for good.
+        Raises errors that are not retriable.
         """
         if self.member.error is not None:
             error, self.member.error = self.member.error, None
@@ -204,13 +204,13 @@ class ConsumerCoordinator:
                 told.set_result(None)
 
     def on_metadata(self, cluster: Cluster) -> None:
-        """Topics may have come, gone or grown."""
+        """Topics may have been created, deleted or have grown."""
         is_idle = self._rebalance is None and not self.member.needs_join
         if is_idle and self._assignment.is_outdated(cluster):
             self.member.request_join()
 
     async def leave(self, reason: str) -> None:
-        """End what is under way and leave the group."""
+        """Cancel a rebalance in progress and leave the group."""
         if self._rebalance is not None:
             self._rebalance.cancel()
             self._rebalance = None
@@ -220,21 +220,21 @@ class ConsumerCoordinator:
 
     def _on_rebalanced(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            task.exception()  # `step` raises it; a client that is closed needs it no more
+            task.exception()  # `step` raises it, unless the client is closed
         self._on_change()
 
     async def _join(self) -> None:
-        """One rebalance: let go of partitions, join, take what was given."""
+        """One rebalance: give up partitions, join, take the new assignment."""
         assert isinstance(self.member, GroupMember)
         await self._prepare()
         joined = await self.member.join()
         assigned = self._assignment.read(joined.assignment)
         owned = set(self._subscriptions.assigned)
         revoked = sorted(owned - set(assigned))
-        if revoked:  # only under the cooperative protocol: else nothing is owned any more
+        if revoked:  # only under the cooperative protocol: else nothing is owned here
             await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
             await self._tell(RebalanceKind.REVOKED, revoked)
-            # Others may have them in the next round (KIP-429).
+            # They can be assigned to others in the next round (KIP-429).
             self.member.needs_join = True
         self._subscriptions.replace(assigned)
         self._own(assigned, self.member.generation)
@@ -253,7 +253,7 @@ class ConsumerCoordinator:
         self._subscriptions.replace(())
 
     async def _lose(self) -> None:
-        """Others may have the partitions by now: positions begin anew from what is committed."""
+        """Drop partitions that others may have by now, so that positions are looked up again."""
         await self._tell(RebalanceKind.LOST, sorted(self._subscriptions.assigned))
         self._own((), NO_GENERATION)
         self._subscriptions.replace(())
@@ -263,7 +263,7 @@ class ConsumerCoordinator:
         self._assignment.generation = generation
 
     async def _tell(self, kind: RebalanceKind, partitions: list[TopicPartition]) -> None:
-        """Have the application told, and wait until it was."""
+        """Queue an event for the application, and wait until it was told."""
         if not partitions and kind is not RebalanceKind.ASSIGNED:
             return
         if self._subscriptions.listener is None:
@@ -276,7 +276,7 @@ class ConsumerCoordinator:
     # Committing
 
     async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Commit, trying again until it is done, refused or too late."""
+        """Commit, trying again until it succeeds, is refused or the deadline has passed."""
         failures = 0
         while offsets:
             try:
@@ -290,7 +290,7 @@ class ConsumerCoordinator:
             await pause(self._runtime.scheduler, delay_ms)
 
     async def commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Commit; the error of the first partition that was refused is raised."""
+        """Commit once; raises the error of the first partition that was refused."""
         membership = NO_MEMBERSHIP
         if self._subscriptions.is_by_group:
             membership = self.member.membership
@@ -311,7 +311,7 @@ class ConsumerCoordinator:
             raise error
 
     async def auto_commit(self, offsets: Offsets, limit_ms: int) -> None:
-        """Commit if that happens by itself; a failure is logged."""
+        """Commit if enable.auto.commit is set; a failure is logged."""
         if not self._config.enable_auto_commit:
             return
         try:
@@ -321,7 +321,7 @@ class ConsumerCoordinator:
 
 
 def commit_failed() -> KafkaError:
-    """The group gave the partitions to others before the commit."""
+    """The error when the group has reassigned the partitions before the commit."""
     return KafkaError(
         ErrorCode.ILLEGAL_GENERATION,
         "the commit was refused: the group has rebalanced and given the partitions to others, "

@@ -40,13 +40,13 @@ from ottla.structs import NO_EPOCH, TopicPartition
 
 
 class WakeupError(Exception):
-    """`wakeup` was called while, or before, the consumer waited in `poll`."""
+    """`wakeup` was called before or while the consumer waited in `poll`."""
 
 
 class ConsumerCore:
-    """Everything of a consumer but its face: made, used and closed on one loop.
+    """A consumer without its synchronous API: created, used and closed on one loop.
 
-    `is_settled` says that nothing but fetching is to be done; while it holds, the application's
+    `is_settled` says that there is nothing to do but fetching; while it holds, the application's
     thread may take records from `fetcher` by itself.
     """
 
@@ -101,7 +101,7 @@ class ConsumerCore:
     # Polling
 
     async def poll(self, deadline: Deadline) -> list[ConsumerRecord] | RebalanceEvent:
-        """The next records, none when the time is up, or an event to tell of and acknowledge."""
+        """The next records, none after the deadline, or an event to report and acknowledge."""
         if self.coordinator is not None:
             self.coordinator.member.poll_watch.note()
         while True:
@@ -128,10 +128,10 @@ class ConsumerCore:
 
     @property
     def _is_nobody(self) -> bool:
-        """Whether the group does not know this member, so that nothing it has may be read.
+        """Whether this member has no generation, so that none of its partitions may be read.
 
-        Others may have its partitions; and a transaction with offsets of nobody, which have no
-        generation, would be taken for that of an application outside the group.
+        Others may have its partitions; and in a transaction, offsets without a generation would be
+        taken for those of an application outside the group.
         """
         return (
             self.subscriptions.is_by_group
@@ -145,7 +145,7 @@ class ConsumerCore:
             self.coordinator.acknowledge()
 
     def notify(self) -> None:
-        """Something happened that whoever waits in `poll` should look at."""
+        """Wake a waiting `poll`: there is something for it to handle."""
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 
@@ -154,12 +154,12 @@ class ConsumerCore:
         self.notify()
 
     def wakeup(self) -> None:
-        """End the poll that waits now, or the next one, with WakeupError."""
+        """End the current poll, or the next one, with WakeupError."""
         self._is_woken = True
         self.unsettle()
 
     def _settle(self) -> RebalanceEvent | None:
-        """Get on with everything but fetching; an event that the application must be told of."""
+        """Do all work but fetching; returns an event that the application must be told of."""
         coordinator, subscriptions = self.coordinator, self.subscriptions
         if subscriptions.is_by_group and coordinator is not None:
             event = coordinator.step()
@@ -195,7 +195,7 @@ class ConsumerCore:
         try:
             await within(self.runtime.scheduler, deadline.left_ms, self._changed, "")
         except KafkaTimeoutError:
-            pass  # the caller sees that the time is up
+            pass  # the caller checks the deadline
         finally:
             self._changed = None
 
@@ -221,7 +221,7 @@ class ConsumerCore:
         self.unsettle()
 
     async def unsubscribe(self) -> None:
-        """Read nothing any more; a group is left."""
+        """Stop reading, and leave the group if there is one."""
         if self.subscriptions.is_by_group and self.coordinator is not None:
             await self.coordinator.leave("the consumer unsubscribed")
         self._cancel_finding()
@@ -257,7 +257,7 @@ class ConsumerCore:
     # Offsets
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """How far the application has got; what it holds unread in its hands does not count."""
+        """How far the application has read; records that its iteration still holds do not count."""
         unread = self.unread()
         return {
             partition: OffsetAndMetadata(
@@ -306,10 +306,10 @@ class ConsumerCore:
         return result[1]
 
     async def group_metadata(self) -> ConsumerGroupMetadata:
-        """The group, and the generation in which the last poll took its records.
+        """The group, and the generation in which the last poll returned its records.
 
-        Not the present one: a rebalance that goes on behind the poll may have given them away.
-        Only before the first poll that was made as a member it is that of now.
+        Not the current generation: a rebalance since that poll may have reassigned the partitions.
+        Only before the first poll as a member it is the current one.
         """
         group = self._group()
         if not self.subscriptions.is_by_group:
@@ -320,11 +320,11 @@ class ConsumerCore:
         return ConsumerGroupMetadata(group.link.group_id, membership)
 
     async def high_watermark(self, partition: TopicPartition) -> int | None:
-        """As of the last fetch; None before the first one."""
+        """The high watermark as of the last fetch; None before the first one."""
         return self.subscriptions.state(partition).high_watermark
 
     async def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets the position is behind the last one that may be read; None: unknown."""
+        """How far the position is behind the end of what may be read; None if unknown."""
         state = self.subscriptions.state(partition)
         is_committed = IsolationLevel.of(self.config.isolation_level) is (
             IsolationLevel.READ_COMMITTED
@@ -335,7 +335,7 @@ class ConsumerCore:
         return max(0, end - self.unread().get(state.topic_partition, state.position))
 
     async def position(self, partition: TopicPartition, deadline: Deadline) -> int:
-        """The offset of the next record, found first if it has to be."""
+        """The offset of the next record, looked up first if it is not known."""
         state = self.subscriptions.state(partition)
         while state.position is None:
             self._find_positions()
@@ -349,7 +349,7 @@ class ConsumerCore:
         self.unsettle()
 
     def reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
-        """Go on at the beginning or the end."""
+        """Continue at the offset of `timestamp`, which may stand for the beginning or the end."""
         for partition in partitions:
             self.subscriptions.state(partition).request_reset(timestamp)
         self.unsettle()
@@ -365,7 +365,7 @@ class ConsumerCore:
         deadline: Deadline,
         replica_id: int = CONSUMER_REPLICA_ID,
     ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
-        """The offsets that belong to timestamps, of any partitions."""
+        """The offsets of timestamps, for any partitions."""
         isolation = IsolationLevel.of(self.config.isolation_level)
 
         async def attempt(
@@ -379,7 +379,7 @@ class ConsumerCore:
         return await self._retrying.for_each(timestamps, attempt, deadline)
 
     async def topic_partitions(self, topic: str, deadline: Deadline) -> list[PartitionInfo]:
-        """The partitions of a topic, also of one that is not subscribed to."""
+        """The partitions of a topic, which need not be subscribed to."""
         if self.metadata.cluster.error_of(topic) is not ErrorCode.NONE:
             self.metadata.want([topic])
             await self.metadata.update(deadline)
@@ -400,7 +400,7 @@ class ConsumerCore:
         return {topic.name: list(topic.partitions.values()) for topic in known}
 
     async def close(self, deadline: Deadline) -> None:
-        """Commit if that happens by itself, leave the group, and close the connections."""
+        """Commit if enable.auto.commit is set, leave the group, and close the connections."""
         self._cancel_finding()
         try:
             if self.coordinator is not None and self.subscriptions.assigned:
@@ -409,7 +409,7 @@ class ConsumerCore:
                 leaving = self.coordinator.leave("the consumer is closed")
                 await within(self.runtime.scheduler, max(1, deadline.left_ms), leaving, "")
         except KafkaTimeoutError:
-            pass  # the group notices by itself when the session ends
+            pass  # the group removes the member when its session ends
         finally:
             for timer in self._timers:
                 timer.cancel()
@@ -421,7 +421,7 @@ class ConsumerCore:
         now_ms = self.runtime.clock.monotonic_ms()
         if self.coordinator is not None and now_ms >= self._commit_ms:
             self._commit_ms = now_ms + self.config.auto_commit_interval_ms
-            # The positions of now: what this poll is about to return is not read yet.
+            # The current positions: what this poll is about to return is not read yet.
             commit = self.coordinator.auto_commit(self.positions(), self.config.request_timeout_ms)
             self.runtime.scheduler.spawn(commit, "automatic commit")
 

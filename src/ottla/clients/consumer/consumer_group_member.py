@@ -1,7 +1,7 @@
-"""One member of a consumer group (KIP-848): heartbeats carry all that it and the group agree on.
+"""One member of a consumer group (KIP-848), which is assigned partitions by heartbeats.
 
-The coordinator says by its answers which partitions the member may read; the member says by its
-next heartbeat which ones it reads now. What it must give up it gives up first.
+The coordinator's response has the partitions that the member may read; the member's next heartbeat
+has those that it reads now. It revokes partitions before it takes new ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 NO_GENERATION: Final = -1
 FIRST_INTERVAL_MS: Final = 1000
 
-# The group goes on without this member: it has to join anew, and owns nothing.
+# The group continues without this member: it has to join again, and owns nothing.
 LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 
 
@@ -57,15 +57,15 @@ Partitions = frozenset[PartitionId]
 
 
 async def _nothing_to_lose() -> None:
-    """What is done about lost partitions where nobody has said so."""
+    """The default callback for lost partitions."""
 
 
 class ConsumerGroupMember:
     """The membership of one consumer.
 
-    `target` is what the coordinator said last, `owned` what the consumer reads; `needs_join` says
-    that they differ, or that the member is not in the group. Invariant: while the epoch is 0 the
-    member owns nothing that the group knows of.
+    `target` is the last assignment of the coordinator, `owned` what the consumer reads;
+    `needs_join` says that they differ, or that the member is not in the group. Invariant: while the
+    epoch is 0 the member owns nothing that the group knows of.
     """
 
     def __init__(
@@ -106,28 +106,28 @@ class ConsumerGroupMember:
 
     @property
     def membership(self) -> GroupMembership:
-        """As whom this member commits."""
+        """The membership with which this member commits."""
         generation = self.epoch if self.is_joined else NO_GENERATION
         return GroupMembership(generation, self.member_id, self._config.group_instance_id)
 
     def request_join(self) -> None:
-        """Look at the subscription and the target again at the next chance."""
+        """Compare the subscription and the target again in the next step."""
         self.needs_join = True
         self.wake()
         self._on_change()
 
     def wake(self) -> None:
-        """Send the next heartbeat now: there is something to say."""
+        """Send the next heartbeat now, as there is something new to report."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
     def own(self, owned: Partitions) -> None:
-        """The consumer reads these partitions now; the coordinator is told at once."""
+        """Set the partitions that the consumer reads now, and report them at once."""
         self.owned = owned
         self.wake()
 
     async def join(self) -> None:
-        """Be in the group, trying again until it lets us; only errors that stay are raised."""
+        """Join unless joined, with retries; raises only errors that are not retriable."""
         failures = 0
         while not self.is_joined:
             try:
@@ -144,7 +144,7 @@ class ConsumerGroupMember:
             self._heart = self._runtime.scheduler.spawn(self._beat(), name)
 
     async def leave(self, reason: str) -> None:
-        """Leave at once; a static member says that it will be back (KIP-345)."""
+        """Leave at once; a static member announces that it will return (KIP-345)."""
         was_joined = self.is_joined
         self.stop()
         self._forget()
@@ -196,15 +196,15 @@ class ConsumerGroupMember:
             if error is not None:
                 raise error
         except KafkaError:
-            self._told_owned = self._told_topics = None  # nobody knows what has arrived
+            self._told_owned = self._told_topics = None  # it is unknown what has arrived
             raise
         if was_joined and not self.is_joined:
-            return  # it belongs to a membership that is over
+            return  # it belongs to a membership that has ended
         self._told_owned, self._told_topics = owned, topics
         self._take(answer)
 
     def _request(self) -> ConsumerGroupHeartbeatRequest:
-        """All of it where the coordinator may not know it, else only what is new."""
+        """A heartbeat with all fields that the coordinator may not know, or only what is new."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._link.group_id,
             member_id=self.member_id,
@@ -246,10 +246,10 @@ class ConsumerGroupMember:
             self._on_change()
 
     async def _drop_out(self) -> None:
-        """The application does not poll: others shall have its partitions (KIP-62)."""
+        """Leave, as the application does not poll: others get its partitions (KIP-62)."""
         member_id, self.member_id = self.member_id, self._new_member_id()
         self._lose_membership()
-        await self._send_leave(member_id)  # it may meet the join, which is another member's
+        await self._send_leave(member_id)  # the next join may overlap: it has a new id
 
     def _lose_membership(self) -> None:
         self._forget()
@@ -284,7 +284,7 @@ class ConsumerGroupMember:
 def wire_partitions(
     partitions: Partitions,
 ) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
-    """The partitions as a heartbeat has them."""
+    """The partitions in the form of a heartbeat."""
     topics: dict[UUID, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         topics.setdefault(topic_id, []).append(partition)
@@ -302,9 +302,9 @@ STALE_EPOCH_RETRIES = 5
 
 
 class ReconcilingCoordinator(ConsumerCoordinator):
-    """Gives up what the coordinator wants back, takes what it gives, and commits in the epoch.
+    """Revokes what the coordinator took away, takes what it assigned, and commits with the epoch.
 
-    `_unnamed` says that there are partitions among the target whose topics are not known yet.
+    `_unnamed` says that the target has partitions whose topic names are not known yet.
     """
 
     member: ConsumerGroupMember
@@ -316,20 +316,20 @@ class ReconcilingCoordinator(ConsumerCoordinator):
         )
 
     def on_metadata(self, cluster: Cluster) -> None:
-        """A pattern may stand for other topics now, and the ids of some may have become known."""
+        """A pattern may match other topics now, and the ids of some may have become known."""
         if self._unnamed:
             self.member.request_join()
         else:
             self.member.wake()
 
     async def _join(self) -> None:
-        """One step of the reconciliation: be in the group, let go, tell, take."""
+        """One step of the reconciliation: join, revoke, report, take."""
         member = self.member
         if member.is_lost:
             await self._lose()
         is_new = not member.is_joined
         await member.join()
-        member.needs_join = False  # until someone says otherwise from here on
+        member.needs_join = False  # until a later event sets it again
         assigned = await self._named(member.target)
         owned = set(self._subscriptions.assigned)
         kept = sorted(owned & assigned.keys())
@@ -338,7 +338,7 @@ class ReconcilingCoordinator(ConsumerCoordinator):
             await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
             await self._tell(RebalanceKind.REVOKED, revoked)
         if not member.is_joined:
-            return  # it was put out meanwhile, and begins anew
+            return  # the membership was lost meanwhile: start again
         added = sorted(assigned.keys() - owned)
         self._subscriptions.replace([*kept, *added])
         member.own(frozenset(assigned.values()))
@@ -346,7 +346,7 @@ class ReconcilingCoordinator(ConsumerCoordinator):
             await self._tell(RebalanceKind.ASSIGNED, added)
 
     async def _named(self, target: Partitions) -> dict[TopicPartition, PartitionId]:
-        """The partitions by the names of their topics; those without a name have to wait."""
+        """The partitions by their topics' names; those without a known name are left out."""
         found = self._with_names(target)
         if len(found) < len(target):
             await self._metadata.update(Deadline(self._runtime.clock, METADATA_LIMIT_MS))
@@ -364,7 +364,7 @@ class ReconcilingCoordinator(ConsumerCoordinator):
         }
 
     async def commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Commit; where the epoch has just changed, once more in the new one."""
+        """Commit; if the epoch has just changed, try once more with the new one."""
         for attempt in range(STALE_EPOCH_RETRIES):
             try:
                 await super().commit_once(offsets, deadline)

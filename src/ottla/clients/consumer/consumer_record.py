@@ -1,4 +1,4 @@
-"""What a consumer reads."""
+"""The record that a consumer returns, and the interceptors that see it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ logger = logging.getLogger(__name__)
 
 
 class TimestampType(IntEnum):
-    """Who set the timestamp of a record: its producer, or the broker when it appended it."""
+    """Which side set the timestamp of a record: its producer, or the broker at the append."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class ConsumerRecord(NamedTuple):
-    """One record and where it stands. Key and value are bytes, or what a deserializer made."""
+    """One record and its place. Key and value are bytes, or a deserializer's results."""
 
     topic: str
     partition: int
@@ -35,13 +35,14 @@ class ConsumerRecord(NamedTuple):
     leader_epoch: int = NO_EPOCH
 
 
-# Objects of the application that see the records of each poll, and each commit.
+# Interceptors: the application's objects that see the records of each poll, and each commit.
 
 
 class ConsumerInterceptors:
-    """A chain: `on_consume(records)` returns the records to go on with, `on_commit(offsets)` sees.
+    """A chain: `on_consume(records)` returns the records for the next one.
 
-    Either method may be absent. What an interceptor raises is logged: it must not stop the records.
+    `on_commit(offsets)` is called after each commit. Either method may be absent. An interceptor's
+    exceptions are logged: they must not stop the records.
     """
 
     def __init__(self, setting: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Reads ahead: keeps a fetch under way at every leader, and hands out what has arrived."""
+"""Reads ahead: keeps a fetch in flight to every leader, and returns what has arrived."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FETCHES_AHEAD = 2
 
 
 class Wanted(NamedTuple):
-    """One partition of a fetch under way: from where, and in which generation of its state."""
+    """One partition of a fetch in flight: its start, and the generation of its state."""
 
     state: PartitionState
     generation: int
@@ -62,9 +62,9 @@ class Wanted(NamedTuple):
 class Fetcher:
     """Sessionless fetches (KIP-227 session 0), one at a time per broker.
 
-    A broker is asked again as soon as none of its partitions has two fetches waiting to be read.
-    `send_fetches` belongs to the loop; `collect` may run in the application's thread, which then
-    must be the only one: both sides only append to, or take from, what the other one reads.
+    The next fetch is sent once none of the broker's partitions has two fetches waiting to be read.
+    `send_fetches` belongs to the loop; `collect` may run in the application's thread, if only one
+    thread calls it: the two share queues to which one side appends and from which the other takes.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Fetcher:
         )
 
     def send_fetches(self) -> None:
-        """Ask every broker that has something for us and is not asked already."""
+        """Send a fetch to every broker that has wanted partitions and no fetch in flight."""
         if self._is_closed:
             return
         for node_id, states in self._by_node().items():
@@ -101,7 +101,7 @@ class Fetcher:
                 self._ask(node_id, states)
 
     def collect(self, max_records: int) -> tuple[list[ConsumerRecord], bool]:
-        """What has arrived, in order, and whether there is room to fetch more; no waiting."""
+        """The records that have arrived, in order, and whether to fetch more; never waits."""
         records: list[ConsumerRecord] = []
         has_room = False
         self._raise_error()
@@ -118,7 +118,7 @@ class Fetcher:
                     has_room |= self._forget_if_empty(fetch)
         except KafkaError:
             if not records:
-                raise  # else these first; the error waits in its place
+                raise  # else return the records first; the error comes with the next call
         finally:
             self._completed.extendleft(reversed(paused))
         return records, has_room
@@ -142,7 +142,7 @@ class Fetcher:
                 raise error
 
     def _by_node(self) -> dict[int, list[PartitionState]]:
-        """The partitions to fetch by broker; none for a broker where one has enough waiting."""
+        """The partitions to fetch by broker; no broker with a partition that has enough waiting."""
         now_ms = self._runtime.clock.monotonic_ms()
         by_node: dict[int, list[PartitionState]] = {}
         busy: set[int] = set()
@@ -162,7 +162,7 @@ class Fetcher:
                 doubtful.append(state)
             else:
                 by_node.setdefault(node_id, []).append(state)
-        # What has been fetched is read first, so that the judgement is about what was read.
+        # Buffered records are read first, so that the position is what the application has read.
         must_wait = self._validator.ask([state for state in doubtful if not state.buffered])
         if must_wait:
             later_ms = now_ms + self._config.retry_backoff_ms
@@ -219,7 +219,7 @@ class Fetcher:
         future.add_done_callback(partial(self._on_response, node_id, wanted, topic_ids or {}))
 
     def _topic_ids(self, wanted: Iterable[TopicPartition]) -> dict[str, UUID] | None:
-        """The ids of all the topics, or None if one has no id that is known."""
+        """The ids of all the topics, or None if the id of one is not known."""
         topics = self._metadata.cluster.topics
         ids = {name: topics[name].topic_id for name, _ in wanted if name in topics}
         return None if NO_UUID in ids.values() else ids
@@ -306,10 +306,10 @@ class Fetcher:
             for data in topic.partitions:
                 entry = wanted.get(TopicPartition(name, data.partition_index))
                 if entry is None:
-                    continue  # not asked for
+                    continue  # not requested
                 state, generation, offset, leader_epoch = entry
                 is_current = self._subscriptions.is_current(state, generation)
-                # An answer of an older epoch may hold what the leader of the newer one has not.
+                # A response of an older epoch may have records that the newer leader lacks.
                 is_current = is_current and leader_epoch >= state.validated_epoch
                 if is_current and state.fetch_offset == offset:
                     self._on_partition(state, leader_epoch, data)
@@ -340,9 +340,9 @@ class Fetcher:
             self._tell(state, KafkaError.of(error, text))
 
     def _prefer(self, state: PartitionState, broker_id: int) -> None:
-        """Fetch from another replica than the leader, once the metadata name its broker (KIP-392).
+        """Fetch from another replica than the leader, once the metadata have its broker (KIP-392).
 
-        Until then the leader would answer with the same replica at once, again and again.
+        Until then fetching pauses: the leader would return the same replica again and again.
         """
         if broker_id in self._metadata.cluster.nodes:
             state.read_replica = broker_id
@@ -351,7 +351,7 @@ class Fetcher:
             self._metadata.request_update()
 
     def _tell(self, state: PartitionState, error: KafkaError) -> None:
-        """The application shall have the error: one of each position, until it polls."""
+        """Queue an error for the next poll: at most one for each partition and generation."""
         if not any((each, n) == (state, state.generation) for each, n, _ in self._errors):
             self._errors.append((state, state.generation, error))
 
@@ -364,7 +364,7 @@ class Fetcher:
     ) -> None:
         parting = parting_of(found)
         if state.buffered:
-            self._pause_fetching(state)  # what is there is read first; then it is seen again
+            self._pause_fetching(state)  # buffered records come first; then it is detected again
         elif parting.offset is not None and parting.offset >= state.fetch_offset:
             # The log has all that was read, but not that epoch: its batches were compacted away.
             state.fetched_epoch = parting.epoch
@@ -385,7 +385,7 @@ class Fetcher:
 
     def _on_out_of_range(self, state: PartitionState) -> None:
         if state.buffered or state.read_replica != NO_REPLICA:
-            # What is there is read first; then it is seen again. A follower may be behind.
+            # Buffered records are read first; then it is detected again. A follower may be behind.
             self._pause_fetching(state)
             return
         reset = RESETS.get(self._config.auto_offset_reset)
@@ -402,5 +402,5 @@ class Fetcher:
 
 
 def last_fetched_epoch(state: PartitionState) -> int:
-    """By it the leader sees that its log is another one; a follower may only not be there yet."""
+    """The epoch by which a leader detects divergence; NO_EPOCH for a follower, which may lag."""
     return state.fetched_epoch if state.read_replica == NO_REPLICA else NO_EPOCH

@@ -1,7 +1,7 @@
-"""One member of a group: joins, gets its share, says that it lives, leaves.
+"""One member of a group: joins, gets its partitions, sends heartbeats, leaves.
 
-    UNJOINED -> JOINING -> STABLE      JoinGroup, then SyncGroup, brought an assignment
-       ^---------'-----------'         the coordinator does not know the member (any more)
+    UNJOINED -> JOINING -> STABLE      JoinGroup, then SyncGroup, returned an assignment
+       ^---------'-----------'         the coordinator does not, or no longer, know the member
 
 STABLE with `needs_join` means that the group rebalances and waits for this member.
 """
@@ -44,17 +44,17 @@ JOIN_MARGIN_MS = 5000
 FIRST_JOIN_WITH_INSTANCE_ID = 5
 FIRST_LEAVE_WITH_MEMBERS = 3
 
-# The group goes on without this member: it has to join as a new one, and owns nothing.
+# The group continues without this member: it has to join as a new one, and owns nothing.
 LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 JOIN_AGAIN = LOST | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}
 
 
 async def _nothing_to_lose() -> None:
-    """What is done about lost partitions where nobody has said so."""
+    """The default callback for lost partitions."""
 
 
 class MemberState(Enum):
-    """Where a member stands."""
+    """The state of a member."""
 
     UNJOINED = "unjoined"
     JOINING = "joining"
@@ -62,21 +62,21 @@ class MemberState(Enum):
 
 
 class GroupProtocol(Protocol):
-    """What members tell each other: made and read by the consumer, opaque to the broker."""
+    """The data that members exchange: built and read by the consumer, opaque to the broker."""
 
     def metadata(self) -> list[tuple[str, bytes]]:
-        """The names of the assignors that this member can run, with what it tells each."""
+        """The names of the assignors that this member can run, with its data for each."""
         ...
 
     async def assign(
         self, name: str, members: Sequence[JoinGroupResponseMember]
     ) -> Mapping[str, bytes]:
-        """As the leader, divide among the members."""
+        """As the leader of the group, compute each member's assignment."""
         ...
 
 
 class JoinedGroup(NamedTuple):
-    """What a completed rebalance brought: the assignor that was chosen, and the own share."""
+    """The result of a rebalance: the chosen assignor, and this member's assignment."""
 
     protocol: str
     assignment: bytes
@@ -122,16 +122,16 @@ class GroupMember:
 
     @property
     def membership(self) -> GroupMembership:
-        """As whom this member commits."""
+        """The membership with which this member commits."""
         return GroupMembership(self.generation, self.member_id, self._config.group_instance_id)
 
     def request_join(self) -> None:
-        """Join again at the next chance: the subscription has changed, or the group asks for it."""
+        """Join again in the next step: the subscription changed, or the group asks for it."""
         self.needs_join = True
         self._on_change()
 
     async def join(self) -> JoinedGroup:
-        """Join, over as many rounds as the group needs; only errors that stay are raised."""
+        """Join, in as many rounds as needed; raises only errors that are not retriable."""
         failures = 0
         while True:
             self.state = MemberState.JOINING
@@ -151,7 +151,7 @@ class GroupMember:
             return joined
 
     async def leave(self, reason: str) -> None:
-        """Leave at once, so that the others need not wait for the session to end.
+        """Leave at once, so that the other members need not wait for the session to end.
 
         Static members stay: they are expected to come back (KIP-345).
         """
@@ -180,7 +180,7 @@ class GroupMember:
         self.generation = response.generation_id
         self.member_id = response.member_id
         self.is_leader = response.leader == response.member_id
-        self.needs_join = False  # until someone says otherwise from here on
+        self.needs_join = False  # until a later event sets it again
         protocol = response.protocol_name or ""
         assignments: Mapping[str, bytes] = {}
         if self.is_leader and not response.skip_assignment:
@@ -269,7 +269,7 @@ class GroupMember:
         if error is not None:
             raise error
 
-    # Living
+    # Heartbeats
 
     async def _beat(self) -> None:
         while True:
@@ -295,7 +295,7 @@ class GroupMember:
             request.group_instance_id = self._config.group_instance_id
         limit_ms = min(self._config.request_timeout_ms, self._config.session_timeout_ms)
         answer = await self._client.send(node_id, request, timeout_ms=limit_ms)
-        if self.state is MemberState.STABLE:  # else it belongs to a membership that is over
+        if self.state is MemberState.STABLE:  # else it belongs to a membership that has ended
             self._raise(cast(HeartbeatResponse, answer).error_code)
 
     def _on_heartbeat_error(self, error: KafkaError) -> None:
@@ -314,7 +314,7 @@ class GroupMember:
             self._link.forget()
 
     async def _drop_out(self) -> None:
-        """The application does not poll: others shall have its partitions (KIP-62)."""
+        """Leave, as the application does not poll: others get its partitions (KIP-62)."""
         member_id = self.member_id
         self._lose_membership(keep_id=False)
         if self._config.group_instance_id is None:
@@ -330,7 +330,7 @@ class GroupMember:
         self.request_join()
 
     async def _send_leave(self, member_id: str, reason: str) -> None:
-        # Not on the group's connection, where a JoinGroup may be waiting for others.
+        # Not on the group's connection, where a JoinGroup may be waiting for other members.
         deadline = Deadline(self._runtime.clock, self._config.request_timeout_ms)
         node_id = await self._link.node_id(deadline)
         version = await self._client.version_for(node_id, LeaveGroupRequest)

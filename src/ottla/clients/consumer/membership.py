@@ -1,4 +1,4 @@
-"""What a consumer needs of its membership in a group, whichever protocol the group speaks."""
+"""What a consumer needs of its membership in a group, for both group protocols."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class PollWatch:
-    """Looks at the time since the last poll, which is `max.poll.interval.ms` at most (KIP-62)."""
+    """Checks the time since the last poll against `max.poll.interval.ms` (KIP-62)."""
 
     __slots__ = ("_clock", "_group_id", "_last_ms", "_limit_ms")
 
@@ -28,11 +28,11 @@ class PollWatch:
         self.note()
 
     def note(self) -> None:
-        """The application polls, in whatever thread."""
+        """Note that the application polls; called from any thread."""
         self._last_ms = self._clock.monotonic_ms()
 
     def is_over(self) -> bool:
-        """Whether it has not polled for too long, which is told in the log."""
+        """Whether the last poll is too long ago; if so, logs it."""
         if self._clock.monotonic_ms() - self._last_ms <= self._limit_ms:
             return False
         logger.warning(
@@ -45,7 +45,7 @@ class PollWatch:
 
 
 class Membership(Protocol):
-    """A member, or one that is to be; `needs_join` says that there is something to be done."""
+    """A member, or a future member; `needs_join` says that a rebalance step is needed."""
 
     error: KafkaError | None
     is_lost: bool

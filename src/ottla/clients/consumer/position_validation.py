@@ -1,9 +1,9 @@
-"""Whether what was read is still there: truncation detection (KIP-320).
+"""Whether the log still has what was read: truncation detection (KIP-320).
 
 After an unclean election the new leader may lack records that a consumer has read, and write others
-in their place. So a position carries the leader epoch of the last batch before it, and when a
-partition has another leader epoch, its leader is asked (OffsetForLeaderEpoch) where that epoch ends
-before the position is fetched again. It ends before the position where the log was cut.
+in their place. So a position carries the leader epoch of the last batch before it. When the leader
+epoch of a partition changes, its new leader is asked (OffsetForLeaderEpoch) where the old epoch
+ends before the position is fetched again. If it ends before the position, the log was truncated.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 
 
 class LogTruncationError(KafkaError):
-    """Records before the position were lost: the log went on another way since they were read.
+    """Records before the position were lost: the log has diverged since they were read.
 
-    `position` is where the consumer stands, `divergent_offset` the first offset at which the log is
-    not the one that it has read, None where the leader cannot say. Only raised where
-    auto.offset.reset is none; the application may `seek` to the divergent offset to go on.
+    `position` is that of the consumer, `divergent_offset` the first offset at which the log differs
+    from what it has read, None if the leader cannot tell. Only raised if auto.offset.reset is none;
+    the application may `seek` to the divergent offset to continue.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LogTruncationError(KafkaError):
 
 
 class Asked(NamedTuple):
-    """One position in a question to a leader: of which state, and in which leader epoch."""
+    """One position in a request to a leader, with its state and leader epoch."""
 
     state: PartitionState
     generation: int
@@ -70,15 +70,15 @@ class Asked(NamedTuple):
 
     @property
     def is_answered_for(self) -> bool:
-        """Whether the state still stands where it stood, with nothing more fetched."""
+        """Whether the state is unchanged since the request: no seek, and nothing more fetched."""
         return self.state.fetch_offset == self.offset and not self.state.buffered
 
 
 class PositionValidator:
-    """Asks leaders about positions, one question at a time per leader, and acts on the answers.
+    """Asks leaders about positions, one request at a time per leader, and acts on the responses.
 
-    `on_answer` is called after each answer, `on_error` with an error that the application must be
-    told. All of it runs on the loop.
+    `on_answer` is called after each response, `on_error` with an error for the application.
+    Everything runs on the loop.
     """
 
     def __init__(
@@ -101,20 +101,20 @@ class PositionValidator:
         self._is_closed = False
 
     def close(self) -> None:
-        """Ask nothing any more."""
+        """Send no more requests."""
         self._is_closed = True
 
     def is_valid(self, state: PartitionState) -> bool:
-        """Whether the position may be fetched in the leader epoch that the metadata tell."""
+        """Whether the position may be fetched in the leader epoch of the metadata."""
         info = self._metadata.cluster.partition(state.topic_partition)
         if info is None or info.leader_epoch == NO_EPOCH or state.fetched_epoch == NO_EPOCH:
             return True
         return state.validated_epoch == info.leader_epoch
 
     def ask(self, states: Sequence[PartitionState]) -> bool:
-        """Have the leaders say whether these positions are in their logs.
+        """Ask the leaders whether these positions are in their logs.
 
-        True if that has to wait, for newer metadata, of some of them.
+        Returns True if some of the positions have to wait for newer metadata.
         """
         must_wait = False
         by_leader: dict[int, list[Asked]] = {}
@@ -123,7 +123,7 @@ class PositionValidator:
             if info is None or info.leader == NO_LEADER:
                 continue
             if info.leader_epoch < state.fetched_epoch and not self._is_late(state):
-                # Old news: that leader is not the one the last records came from.
+                # The metadata are outdated: the last records came from a newer leader.
                 self._retry_later(state)
                 self._metadata.request_update()
                 must_wait = True
@@ -139,10 +139,10 @@ class PositionValidator:
         return must_wait
 
     def diverge(self, state: PartitionState, parting: Parting, leader_epoch: int) -> None:
-        """The leader's log is another one than was read, from the parting on.
+        """Handle a leader's log that differs, from `parting` on, from what was read.
 
-        Without a policy the application is told; with one reading goes on at the first offset that
-        differs, which is the nearest place where nothing is passed over.
+        Without a reset policy the application gets an error; with one, reading continues at the
+        first offset that differs, the nearest one at which nothing is skipped.
         """
         position = state.fetch_offset
         divergent = None if parting.offset is None else min(parting.offset, position)
@@ -170,10 +170,10 @@ class PositionValidator:
             state.validate(leader_epoch)
 
     def _is_late(self, state: PartitionState) -> bool:
-        """Whether metadata with an older epoch have come for so long that they must be right.
+        """Whether metadata have had an older epoch for so long that they must be right.
 
-        A broker that is cut off is believed to lead by some until its session ends, not longer; a
-        topic that was deleted and made anew begins with small epochs again.
+        Brokers may report a leader that is cut off only until its session ends; a topic that was
+        deleted and created again starts with small epochs again.
         """
         now_ms = self._runtime.clock.monotonic_ms()
         if state.outdated_since_ms is None:
@@ -201,7 +201,7 @@ class PositionValidator:
         self._on_answer()
 
     def _current(self, asked: Sequence[Asked]) -> dict[TopicPartition, Asked]:
-        """Those whose position is still the one that was asked about; others are asked again."""
+        """Those whose position has not changed since the request; others are asked again."""
         return {
             each.state.topic_partition: each
             for each in asked
@@ -214,7 +214,7 @@ class PositionValidator:
         for where, each in self._current(asked).items():
             answer = answers.get(where)
             if answer is None:
-                self._retry_later(each.state)  # it is left out
+                self._retry_later(each.state)  # the response lacks it
             elif isinstance(answer, KafkaError):
                 self._on_partition_error(each, answer)
             else:
@@ -230,7 +230,7 @@ class PositionValidator:
     def _on_partition_error(self, asked: Asked, error: KafkaError) -> None:
         state = asked.state
         if error.error is ErrorCode.UNSUPPORTED_VERSION:
-            state.validate(asked.leader_epoch)  # the leader cannot say: as before KIP-320
+            state.validate(asked.leader_epoch)  # the leader cannot tell: as before KIP-320
             return
         self._retry_later(state)
         self._metadata.request_update()

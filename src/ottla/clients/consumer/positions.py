@@ -1,4 +1,4 @@
-"""Where reading begins: at the committed offset, else where auto.offset.reset says."""
+"""Where reading begins: at the committed offset, else as auto.offset.reset says."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Positions:
         )
 
     async def find(self) -> None:
-        """Go on until no partition lacks a position; errors that stay are raised."""
+        """Continue until no partition lacks a position; raises errors that are not retriable."""
         failures = 0
         while not self._subscriptions.has_all_positions:
             try:
@@ -101,6 +101,6 @@ class Positions:
             if isinstance(result, KafkaError):
                 failure = result
             elif result is not None and self._subscriptions.is_current(state, generation):
-                state.seek(result.offset)  # nothing was read before it that could get lost
+                state.seek(result.offset)  # no leader epoch: nothing was read before it
         if failure is not None:
             raise failure

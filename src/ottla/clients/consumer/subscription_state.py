@@ -11,7 +11,7 @@ from ottla.clients.topic_offsets import OffsetSpec
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import NO_EPOCH, TopicPartition
 
-# What an application is told when its share of a group changes.
+# What an application is told when its assignment in a group changes.
 
 
 class RebalanceListener:
@@ -21,13 +21,13 @@ class RebalanceListener:
     """
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """These partitions are about to go to others: the last chance to commit."""
+        """These partitions are about to be reassigned: the last chance to commit."""
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """These partitions were added."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """These partitions belong to others already; a commit for them would be refused."""
+        """These partitions may already belong to others; a commit for them would be refused."""
         self.on_partitions_revoked(partitions)
 
 
@@ -40,13 +40,13 @@ class RebalanceKind(Enum):
 
 
 class RebalanceEvent(NamedTuple):
-    """A change that the application must be told of before polling goes on."""
+    """A change that the application must be told of before polling continues."""
 
     kind: RebalanceKind
     partitions: tuple[TopicPartition, ...]
 
     def tell(self, listener: RebalanceListener | None) -> None:
-        """Call the listener. A partial one, without all methods, is fine."""
+        """Call the listener, which need not have all methods."""
         method = getattr(listener, self.kind.value, None)
         if method is not None:
             method(self.partitions)
@@ -74,10 +74,10 @@ FETCH_AGAIN = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
     }
 )
-"""These pass by themselves, most of them with fresh metadata; all others are for the caller."""
+"""These resolve themselves, most of them with fresh metadata; others are raised to the caller."""
 
 
-# What auto.offset.reset stands for; `none` is in no table, as the application decides then.
+# Timestamps for auto.offset.reset; `none` is missing, as the application decides then.
 
 
 RESETS = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
@@ -87,7 +87,7 @@ NO_REPLICA = -1
 
 
 class SubscriptionType(Enum):
-    """How the partitions come about: by the group, by the group and a pattern, or by hand."""
+    """How partitions are chosen: by the group, by the group and a pattern, or by hand."""
 
     NONE = "nothing"
     TOPICS = "topics"
@@ -101,7 +101,7 @@ class PartitionState:
     `position` is the offset of the next record that the application gets, `fetch_offset` that of
     the next one to be fetched; what lies between has been fetched already. `leader_epoch` and
     `fetched_epoch` are the leader epochs of the batches before these. `generation` counts
-    the jumps (seek, reset): what was fetched before the last one is not wanted any more.
+    the jumps (seek, reset): what was fetched before the last one is no longer wanted.
     """
 
     __slots__ = (
@@ -130,13 +130,13 @@ class PartitionState:
         self.fetch_offset = 0
         self.leader_epoch = NO_EPOCH
         self.fetched_epoch = NO_EPOCH
-        self.validated_epoch = NO_EPOCH  # the leader of this one has what is before fetch_offset
+        self.validated_epoch = NO_EPOCH  # its leader has all before fetch_offset
         self.outdated_since_ms: int | None = None  # when metadata older than the position came
         self.reset_to: int | None = None  # the timestamp whose offset will be the position
         self.is_paused = False
         self.generation = 0
         self.fetched = 0  # fetches that have arrived; counted on the loop
-        self.consumed = 0  # those of them that were read; counted by who reads
+        self.consumed = 0  # those of them that were read; counted by the reading thread
         self.retry_at_ms = 0
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
@@ -149,7 +149,7 @@ class PartitionState:
         return self.fetched - self.consumed
 
     def seek(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
-        """Go on at `offset`."""
+        """Continue at `offset`."""
         self._jump()
         self.position = offset
         self.fetch_offset = offset
@@ -163,7 +163,7 @@ class PartitionState:
         self.outdated_since_ms = None
 
     def request_reset(self, timestamp: int) -> None:
-        """Go on at the offset of a timestamp, as soon as it has been looked up."""
+        """Continue at the offset of a timestamp, once it has been looked up."""
         self._jump()
         self.position = None
         self.reset_to = timestamp
@@ -178,7 +178,7 @@ class PartitionState:
 
 
 class SubscriptionState:
-    """The subscription and the partitions that it has come to.
+    """The subscription and the partitions that it has resulted in.
 
     Invariant: topics and partitions are not mixed; `assigned` holds the current partitions only.
     """
@@ -192,7 +192,7 @@ class SubscriptionState:
 
     @property
     def is_by_group(self) -> bool:
-        """Whether a group decides about the partitions."""
+        """Whether a group assigns the partitions."""
         return self.type in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
 
     def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None) -> None:
@@ -203,13 +203,13 @@ class SubscriptionState:
     def subscribe_pattern(
         self, pattern: re.Pattern[str], listener: RebalanceListener | None
     ) -> None:
-        """Topics that match, now and later; `match_topics` says which there are."""
+        """Subscribe to topics that match, now and later; `match_topics` finds them."""
         self._become(SubscriptionType.PATTERN)
         self.pattern = pattern
         self.listener = listener
 
     def match_topics(self, names: Iterable[str]) -> bool:
-        """Subscribe to those names that match the pattern; has that changed anything?"""
+        """Subscribe to the names that match the pattern; returns whether anything changed."""
         assert self.pattern is not None, "there is no pattern"
         found = frozenset(name for name in names if self.pattern.fullmatch(name))
         has_changed = found != self.topics
@@ -217,13 +217,13 @@ class SubscriptionState:
         return has_changed
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions chosen by hand."""
+        """Read partitions chosen by hand."""
         self._become(SubscriptionType.ASSIGNED)
         self.topics = frozenset(partition.topic for partition in partitions)
         self.replace(partitions)
 
     def replace(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are the partitions now; those that stay keep their positions."""
+        """Replace the assigned partitions; those that stay keep their positions."""
         self.assigned = {
             partition: self.assigned.get(partition) or PartitionState(partition)
             for partition in partitions
@@ -247,11 +247,11 @@ class SubscriptionState:
         return state
 
     def is_current(self, state: PartitionState, generation: int) -> bool:
-        """Whether something begun in that generation of the partition still counts."""
+        """Whether work begun in `generation` of this partition is still valid."""
         return self.assigned.get(state.topic_partition) is state and state.generation == generation
 
     def without_position(self) -> list[PartitionState]:
-        """The partitions about whose start nothing is known yet."""
+        """The partitions that have neither a position nor a reset."""
         return [
             state
             for state in self.assigned.values()

@@ -16,7 +16,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 @dataclass(slots=True)
 class MemberSubscription:
-    """What a member wants and what it has; `owned` is what it said itself in `generation`."""
+    """The topics and partitions of a member; `owned` is what it reported for `generation`."""
 
     topics: Sequence[str]
     owned: Sequence[TopicPartition] = ()
@@ -28,14 +28,14 @@ class MemberSubscription:
 class Assignor(ABC):
     """Divides partitions among members: every partition of a wanted topic has exactly one owner.
 
-    A cooperative assignor may leave a partition out for one round, until its owner has let it go.
+    A cooperative assignor may leave a partition out for one round, until its owner has released it.
     """
 
     name: ClassVar[str]
     cooperative: ClassVar[bool] = False
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
-        """What this member tells the leader's assignor beside its topics."""
+        """The user data that this member sends to the leader's assignor, besides its topics."""
         return None
 
     @abstractmethod
@@ -61,7 +61,7 @@ def sorted_members(members: Mapping[str, MemberSubscription]) -> list[str]:
 def wanted_partitions(
     partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
 ) -> list[TopicPartition]:
-    """All partitions of all topics that anybody wants, topic by topic."""
+    """All partitions of all topics that any member wants, topic by topic."""
     topics = {topic for member in members.values() for topic in member.topics}
     return [
         TopicPartition(topic, partition)
@@ -77,7 +77,7 @@ class RangeAssignor(Assignor):
     """Topic by topic, floor(partitions / members) to each; the first members take the remainder.
 
     Nine partitions, three members: 0-2, 3-5, 6-8. Topics with equal counts are divided alike, so
-    that partition n of one lies with partition n of the other.
+    that partition n of one and partition n of the other have the same owner.
     """
 
     name = "range"

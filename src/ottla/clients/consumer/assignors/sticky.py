@@ -26,7 +26,7 @@ class Ownership(NamedTuple):
 
 
 class StickyAssignor(Assignor):
-    """Members keep what they own; what is orphaned or too much for one goes to those with less.
+    """Members keep what they own; orphaned and surplus partitions go to members with fewer.
 
     Nine partitions of three members, the third leaves: the first has 0-2 and 6-7, the second 3-5
     and 8. Invariant: no member has two partitions more than another that could take one of them.
@@ -38,7 +38,7 @@ class StickyAssignor(Assignor):
         return encode_ownership(owned, generation)
 
     def ownership(self, member: MemberSubscription) -> Ownership:
-        """What the member says it owned; an eager member has to say it in its user data."""
+        """What the member reports as owned; an eager member reports it in its user data."""
         if member.user_data is None:
             return Ownership(member.owned, member.generation)
         return decode_ownership(member.user_data)
@@ -64,7 +64,7 @@ def _kept(
     members: Mapping[str, MemberSubscription],
     owners: Mapping[str, Ownership],
 ) -> Assignment:
-    """What members keep at first: of two claims the newer generation wins, equal ones both lose."""
+    """What members keep: of two claims the newer generation wins, equal ones both lose."""
     existing = set(partitions)
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
     for member_id, owned in owners.items():
@@ -80,7 +80,10 @@ def _kept(
 
 
 def _fill_to_quota(assignment: Assignment, orphans: list[TopicPartition]) -> None:
-    """Everybody wants the same topics: each gets its quota; who has more keeps the odd one."""
+    """Give each member its quota, if all want the same topics; the remainder goes to the largest.
+
+    Partitions above a member's quota become orphans.
+    """
     count = len(orphans) + sum(map(len, assignment.values()))
     share, remainder = divmod(count, len(assignment))
     by_size = sorted(assignment, key=lambda member_id: -len(assignment[member_id]))
@@ -146,7 +149,7 @@ def encode_ownership(owned: Sequence[TopicPartition], generation: int) -> bytes:
 def decode_ownership(data: bytes) -> Ownership:
     """Both versions of the user data; what cannot be read counts as owning nothing.
 
-    It comes from another member and is only a wish: a bad one must not stop the group.
+    It comes from another member and is only a preference: bad data must not stop the group.
     """
     try:
         return _decode_ownership(data)
@@ -171,11 +174,11 @@ def _decode_ownership(data: bytes) -> Ownership:
     return Ownership(owned, generation)
 
 
-# The sticky division, reached without anybody stopping (KIP-429).
+# The sticky division, reached while members keep reading (KIP-429).
 
 
 class CooperativeStickyAssignor(StickyAssignor):
-    """Sticky in two rounds: a partition that must move is left out until its owner let it go.
+    """Sticky in two rounds: a partition that must move is left out until its owner released it.
 
     The owner sees that it lost the partition, revokes it and joins again; then it is given away.
     """
