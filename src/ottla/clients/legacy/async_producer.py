@@ -35,8 +35,8 @@ Handle = Callable[[Sequence[QueueItem]], None]
 class AsyncProducer:
     """Queues events; a batch is handled when batch.size is reached or queue.time has passed.
 
-    Events are handled in the order of the queue, by one thread. What cannot be sent is logged and
-    gone: who sends has been told long before that it was queued.
+    Events are handled in the order of the queue, by one thread. Events that cannot be sent are
+    logged and lost: `send` has already returned by then.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class AsyncProducer:
         self._thread.post(self._arm)
 
     def send(self, item: QueueItem) -> None:
-        """Queue an event; waits, or raises QueueFullError, as queue.enqueueTimeout.ms says."""
+        """Queue an event; QueueFullError without room within queue.enqueueTimeout.ms (-1: wait)."""
         item = self._callbacks.before_enqueue(item)
         added = False
         try:
@@ -97,7 +97,7 @@ class AsyncProducer:
     def _may_enqueue(self) -> bool:
         return self._is_closed or len(self._queue) < self._config.queue_size
 
-    # In the thread that sends
+    # In the I/O thread, which sends
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -106,14 +106,14 @@ class AsyncProducer:
         self._timer = scheduler.call_later(self._config.queue_time, self._on_queue_time)
 
     def _on_queue_time(self) -> None:
-        """What is there has waited long enough, however few they are."""
+        """queue.time has passed: send the events that are queued, however few."""
         self._collect()
         self._batch += self._callbacks.after_dequeuing_existing_data(None)
         self._flush()
         self._arm()
 
     def _drain(self) -> None:
-        """Send the whole batches that are there; the rest waits for more, or for queue.time."""
+        """Send all full batches; the rest waits for more events, or for queue.time."""
         with self._has_room:
             self._is_woken = False
         self._collect()
@@ -151,6 +151,6 @@ class AsyncProducer:
             events = self._callbacks.before_sending_data(batch)
             if events:
                 self._handle(events)
-        except Exception:  # a handler of the application may raise anything; the thread goes on
+        except Exception:  # the application's handler may raise anything
             self.failed_count += len(batch)
             logger.exception("%d events could not be sent and are lost", len(batch))

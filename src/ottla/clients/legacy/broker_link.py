@@ -1,4 +1,4 @@
-"""One broker, and nothing but this broker: what the low-level clients of the 0.7 design talk to."""
+"""A link to exactly one broker, for the low-level clients of the 0.7 design."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST_METADATA_VERSION: Final = 4
 
 
 class LinkSettings(NamedTuple):
-    """Of the connection to a broker: who we are, how long we wait, how much the kernel buffers."""
+    """Settings of the connection to a broker: client id, timeouts, socket buffers, backoff."""
 
     client_id: str = "ottla"
     request_timeout_ms: int = 30_000
@@ -43,7 +43,7 @@ class LinkSettings(NamedTuple):
 
 
 class BrokerLink:
-    """A connection to one broker that is opened when it is needed, and again after it broke."""
+    """A connection to one broker, opened when it is needed and reopened after it broke."""
 
     def __init__(self, runtime: Runtime, node: Node, settings: LinkSettings) -> None:
         self.node = node
@@ -53,7 +53,7 @@ class BrokerLink:
     async def send(
         self, request: Request, *, low: int = 0, high: int = HIGHEST_VERSION, wait_ms: int = 0
     ) -> Response:
-        """Send once; `wait_ms` is how long the broker may take on purpose."""
+        """Send once; the broker may delay its response by up to `wait_ms`."""
         await self._connection.ready()
         version = self._connection.version_of(type(request), low, high)
         timeout_ms = self.settings.request_timeout_ms + wait_ms
@@ -62,7 +62,7 @@ class BrokerLink:
     async def send_again(
         self, request: Request, *, low: int = 0, high: int = HIGHEST_VERSION, wait_ms: int = 0
     ) -> Response:
-        """As `send`; once more on a new connection if the old one proves to be broken."""
+        """Like `send`, with one more try on a new connection if the old one is broken."""
         was_open = self._connection.is_ready
         try:
             return await self.send(request, low=low, high=high, wait_ms=wait_ms)
@@ -72,13 +72,13 @@ class BrokerLink:
             return await self.send(request, low=low, high=high, wait_ms=wait_ms)
 
     async def send_without_response(self, request: Request, *, low: int = 0) -> None:
-        """Send what is not answered: Produce with acks=0."""
+        """Send a request that has no response: Produce with acks=0."""
         await self._connection.ready()
         version = self._connection.version_of(type(request), low)
         self._connection.send_without_response(request, version)
 
     async def metadata(self, topic: str, *, may_create: bool = True) -> MetadataResponse:
-        """What the broker knows of a topic."""
+        """What the broker knows about a topic."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=may_create
         )
@@ -88,7 +88,7 @@ class BrokerLink:
     async def fetch(
         self, wanted: dict[TopicPartition, tuple[int, int]], max_wait_ms: int, min_bytes: int
     ) -> dict[TopicPartition, Any]:
-        """Offset and most bytes of each partition in; Kafka's PartitionData out.
+        """Fetch partitions, given by offset and maximum bytes; returns Kafka's PartitionData.
 
         Only the leader of a partition answers, as it did in the design of 0.7.
         """
@@ -127,7 +127,7 @@ class BrokerLink:
     async def offsets_before(
         self, partition: TopicPartition, time_ms: int, max_offsets: int
     ) -> list[int]:
-        """Where segments start that were begun before a time, the newest first."""
+        """The start offsets of the segments that were begun before a time, newest first."""
         entry = ListOffsetsPartition(
             partition_index=partition.partition, timestamp=time_ms, max_num_offsets=max_offsets
         )

@@ -21,10 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def consumer_name(runtime: Runtime, config: ZooKeeperConsumerConfig) -> str:
-    """`group_host-milliseconds-chance`, or with `consumerid` in place of what is behind the group.
-
-    Kafka's consumers call themselves so.
-    """
+    """`group_host-milliseconds-random`, or `group_consumerid`, as Kafka's consumers are named."""
     name = config.consumerid
     if name is None:
         chance = f"{runtime.random.getrandbits(32):08x}"
@@ -33,9 +30,9 @@ def consumer_name(runtime: Runtime, config: ZooKeeperConsumerConfig) -> str:
 
 
 class ConnectorCore:
-    """Everything of a connector but its face: made, used and closed on one loop.
+    """A connector without its synchronous API: created, used and closed on one loop.
 
-    It is what its rebalancer gives partitions to and takes them from.
+    It is the PartitionReceiver of its rebalancer.
     """
 
     def __init__(self, runtime: Runtime, config: ZooKeeperConsumerConfig) -> None:
@@ -57,7 +54,7 @@ class ConnectorCore:
     async def join(
         self, subscription: Mapping[str, int], pattern: str, stream_of: StreamOf
     ) -> None:
-        """Enter the group and fill the streams; `stream_of` finds a topic's stream by number."""
+        """Join the group and fill the streams; `stream_of` finds a topic's stream by number."""
         config = self.config
         self._stream_of = stream_of
         self._rebalancer = Rebalancer(
@@ -79,12 +76,12 @@ class ConnectorCore:
         await self._rebalancer.start()
 
     async def commit(self) -> None:
-        """Write the offsets of what was consumed, where they have changed."""
+        """Write the consumed offsets that have changed."""
         if self._fetcher is not None:
             await self._commit(self._fetcher.consumed())
 
     async def close(self) -> None:
-        """Leave the group; what was consumed is committed if that is done by itself."""
+        """Leave the group, after a commit if autocommit is enabled."""
         if self._timer is not None:
             self._timer.cancel()
         if self._rebalancer is not None:
@@ -97,7 +94,7 @@ class ConnectorCore:
         if self._fetcher is not None:
             self._fetcher.on_room(stream)
 
-    # What the rebalancer asks for
+    # For the rebalancer
 
     async def release(self, partitions: Collection[TopicPartition]) -> None:
         if self._fetcher is None:

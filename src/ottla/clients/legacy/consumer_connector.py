@@ -29,7 +29,7 @@ class Consumer:
 
 
 class ConsumerConnector(ClosedOnExit):
-    """A consumer of a group that shares out partitions through ZooKeeper.
+    """A consumer of a group that divides partitions through ZooKeeper.
 
         with Consumer.create({"zk.connect": "localhost:2181", "groupid": "mail"}) as connector:
             (stream,) = connector.create_message_streams({"pages": 1})["pages"]
@@ -59,10 +59,10 @@ class ConsumerConnector(ClosedOnExit):
     def create_message_streams(
         self, topic_count_map: Mapping[str, int], decoder: Decoder | None = None
     ) -> dict[str, list[KafkaStream]]:
-        """So many streams for each topic. Once only: one call for all topics, one rebalance.
+        """Create the given number of streams for each topic; may be called only once.
 
-        Returns when the partitions are taken; ConsumerRebalanceFailedError where others do not
-        let go of them.
+        Returns when the partitions are taken; raises ConsumerRebalanceFailedError if other
+        consumers do not release them.
         """
         for topic, count in topic_count_map.items():
             _require_streams(topic, count)
@@ -77,7 +77,7 @@ class ConsumerConnector(ClosedOnExit):
     def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, num_streams: int = 1, decoder: Decoder | None = None
     ) -> list[KafkaStream]:
-        """So many streams for all topics that pass the filter, and for those that will be made."""
+        """Create streams for all present and future topics that pass the filter."""
         _require_streams(repr(topic_filter), num_streams)
         self._begin()
         streams = [self._stream(f"{topic_filter}-{n}", decoder) for n in range(num_streams)]
@@ -91,7 +91,7 @@ class ConsumerConnector(ClosedOnExit):
         self._io.run(self._core.commit())
 
     def shutdown(self) -> None:
-        """Give the partitions back, leave the group, and end the streams. Twice does nothing."""
+        """Release the partitions, leave the group, and end the streams. Twice does nothing."""
         with self._lock:
             if self._is_shut_down:
                 return

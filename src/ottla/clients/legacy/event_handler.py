@@ -1,4 +1,4 @@
-"""What happens to data on their way: the settings event.handler and callback.handler."""
+"""The handlers of queued data: the settings event.handler and callback.handler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class QueueItem(NamedTuple):
 
 
 class EventHandler(Protocol):
-    """Serialises a batch of events and sends it; errors that it raises are the batch's."""
+    """Serialises a batch of events and sends it; an error that it raises fails the batch."""
 
     def handle(
         self, events: Sequence[QueueItem], producer: MessageSender, encoder: Encoder
@@ -45,35 +45,36 @@ class DefaultEventHandler:
             )
 
     def close(self) -> None:
-        """It holds nothing."""
+        """There is nothing to close."""
 
 
 class CallbackHandler:
-    """Sees what passes the queue of an async producer, and may change it. This one does nothing.
+    """Sees the data in the queue of an async producer, and may change it. This one does nothing.
 
-    `before_enqueue` and `after_enqueue` run in the threads that send, the others in the producer's.
+    `before_enqueue` and `after_enqueue` run in the threads that call `send`, the others in the
+    producer's thread.
     """
 
     def before_enqueue(self, item: QueueItem) -> QueueItem:
-        """What is to be queued in place of the item."""
+        """Return the item to queue in place of `item`."""
         return item
 
     def after_enqueue(self, item: QueueItem, added: bool) -> None:
         """The item is in the queue, or there was no room for it."""
 
     def after_dequeuing_existing_data(self, item: QueueItem | None) -> Sequence[QueueItem]:
-        """An item has left the queue; what is to be in the batch in its place.
+        """Return the items for the batch in place of one that has left the queue.
 
-        It is None when queue.time has passed: then what was held back may come.
+        `item` is None when queue.time has passed: then items that were held back may be returned.
         """
         return () if item is None else (item,)
 
     def before_sending_data(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
-        """A batch is complete; what is to be sent in its place."""
+        """Return the items to send in place of a complete batch."""
         return items
 
     def last_batch_before_close(self) -> Sequence[QueueItem]:
-        """The producer is being closed; what is still to be sent."""
+        """Return the items that must still be sent, as the producer is being closed."""
         return ()
 
     def close(self) -> None:

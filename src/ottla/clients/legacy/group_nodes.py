@@ -1,8 +1,7 @@
 """What a consumer of the 0.7 design keeps in the registry: its id, its partitions, its offsets.
 
-A consumer is in its group for as long as its id is there. Everything else that it writes is
-written together with a check of that id: a write that comes too late, after the session has
-ended, is refused.
+A consumer is in its group for as long as its id node exists. Every other write is combined with a
+check of that node: a write that comes too late, after the session has ended, is refused.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ from ottla.structs import INTERNAL_TOPICS, NO_LEADER, Node, TopicPartition
 
 T = TypeVar("T")
 WRITES_AT_ONCE: Final = 500
-"""A larger `multi` may not fit into a packet of ZooKeeper's."""
+"""A larger `multi` may not fit into one ZooKeeper packet."""
 FIRST_VERSION: Final = 0
-"""An id is written once, when it is created."""
+"""An id node is written only once, when it is created."""
 
 
 class ConsumerNodes:
@@ -61,16 +60,16 @@ class ConsumerNodes:
         self._is_member = Check(self._id, FIRST_VERSION)
 
     async def register(self, registration: ConsumerRegistration) -> None:
-        """Enter the group; NodeExistsError where another session has this id."""
+        """Join the group; raises NodeExistsError if another session has this id."""
         await ensure_path(self.registry, paths.consumer_ids(self.group))
         await self.registry.create(self._id, registration.encode(), ephemeral=True)
 
     async def leave(self) -> None:
-        """Leave the group; harmless if that is done."""
+        """Leave the group; does nothing if it was left already."""
         try:
             await self.registry.delete(self._id)
         except NoNodeError:
-            pass  # the session that had it is over
+            pass  # its session has ended
 
     async def registrations(self) -> dict[str, ConsumerRegistration]:
         """The consumers of the group, this one among them."""
@@ -79,12 +78,12 @@ class ConsumerNodes:
             try:
                 data, _ = await self.registry.get(paths.consumer_id(self.group, name))
             except NoNodeError:
-                continue  # it has left meanwhile, and the watch will tell of it
+                continue  # it has left meanwhile, and the watch will report that
             found[name] = ConsumerRegistration.decode(name, data)
         return found
 
     async def take(self, owners: Mapping[TopicPartition, str]) -> None:
-        """Become the owner of partitions: of all, or NodeExistsError and of none."""
+        """Become the owner of all the partitions, or of none and raise NodeExistsError."""
         for topic in {partition.topic for partition in owners}:
             await ensure_path(self.registry, paths.partition_owners(self.group, topic))
         taken: list[TopicPartition] = []
@@ -99,12 +98,12 @@ class ConsumerNodes:
             raise
 
     async def give_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Own these partitions no more; they are this consumer's."""
+        """Give up the ownership of partitions that this consumer owns."""
         for part in in_parts(list(partitions)):
             try:
                 await self._write(Delete(self._owner(p)) for p in part)
             except NoNodeError:
-                # A tool has deleted owners, or the id is gone, with which it fails again.
+                # A tool has deleted owners, or the id is gone, in which case it fails again.
                 left = [p for p in part if await self._is_owner(p)]
                 await self._write(Delete(self._owner(p)) for p in left)
 
@@ -116,7 +115,7 @@ class ConsumerNodes:
         return owner.decode().rpartition("-")[0] == self.consumer
 
     def owner_paths(self, partitions: Iterable[TopicPartition]) -> list[str]:
-        """Where the owners of partitions are written."""
+        """The paths of the partitions' owner nodes."""
         return list(map(self._owner, partitions))
 
     async def are_any_owned(self, partitions: Iterable[TopicPartition]) -> bool:
@@ -150,7 +149,7 @@ class ConsumerNodes:
             try:
                 await self._commit({p: offsets[p] for p in part})
             except (NoNodeError, NodeExistsError):
-                # A tool has deleted or made offsets meanwhile, or the id is gone: see which.
+                # A tool has deleted or created offsets meanwhile, or the id is gone: find out.
                 await self.registry.get(self._id)
                 self._has_offset.difference_update(part)
                 for partition in part:
@@ -183,7 +182,7 @@ class ConsumerNodes:
 
 
 def in_parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The items in runs of which each can be written at once."""
+    """Divide the items into runs that can each be written at once."""
     for start in range(0, len(items), WRITES_AT_ONCE):
         yield items[start : start + WRITES_AT_ONCE]
 
@@ -192,9 +191,9 @@ def in_parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 class TopicFilter:
-    """A list of topics or patterns: commas mean 'or', blanks and quotes around it drop out.
+    """A list of topics or patterns: commas mean 'or', surrounding blanks and quotes are dropped.
 
-    The patterns are Python's, which agree with Java's in what topic names need.
+    The patterns are Python's, which agree with Java's as far as topic names need it.
     """
 
     pattern: str
@@ -240,7 +239,7 @@ class Blacklist(TopicFilter):
 FILTERS = {kind.pattern: kind for kind in (Whitelist, Blacklist)}
 
 
-# What clients of the 0.7 design read of the cluster in the registry, and how they open it.
+# What clients of the 0.7 design read about the cluster in the registry, and how they open it.
 
 
 Replicas = Mapping[int, tuple[int, ...]]
@@ -259,13 +258,13 @@ def registry_of(runtime: Runtime, config: LegacyConfig) -> ZooKeeperRegistry:
 
 
 async def live_brokers(registry: Registry) -> dict[int, Node]:
-    """The brokers that are there, by id; those without a plain listener are left out."""
+    """The live brokers by id; those without a plaintext listener are left out."""
     found = {}
     for name in await names_below(registry, paths.BROKER_IDS):
         try:
             data, _ = await registry.get(paths.broker(int(name)))
         except NoNodeError:
-            continue  # it has gone meanwhile, and the watch will tell of it
+            continue  # it is gone meanwhile, and the watch will report that
         node = BrokerNode.decode(int(name), data)
         if node.host is not None:
             found[int(name)] = Node(int(name), node.host, node.port, node.rack)
@@ -273,7 +272,7 @@ async def live_brokers(registry: Registry) -> dict[int, Node]:
 
 
 async def names_below(registry: Registry, path: str) -> list[str]:
-    """The children of a node; none where there is no such node yet."""
+    """The children of a node; none if the node does not exist yet."""
     try:
         return await registry.children(path)
     except NoNodeError:
@@ -293,7 +292,7 @@ async def replicas_of(registry: Registry, topics: Iterable[str]) -> dict[str, Re
 
 
 async def leader_of(registry: Registry, topic: str, partition: int) -> int:
-    """Who leads a partition; -1 while nobody does, or it is not made yet."""
+    """The leader of a partition; -1 if it has none, or does not exist yet."""
     path = paths.partition_state(topic, partition)
     try:
         data, stat = await registry.get(path)
@@ -302,9 +301,9 @@ async def leader_of(registry: Registry, topic: str, partition: int) -> int:
     return decode_partition_state(path, data, stat.version)[0].leader
 
 
-# Who reads what in a group of the 0.7 design: computed by each consumer for itself.
+# The assignment in a group of the 0.7 design, computed by each consumer for itself.
 #
-# All consumers of a group compute the same, as they start from the same registrations and topics.
+# All consumers of a group get the same result, as they read the same registrations and topics.
 
 
 class ConsumerThreadId(NamedTuple):
@@ -318,10 +317,10 @@ class ConsumerThreadId(NamedTuple):
 
 
 def sort_partitions(replicas: Mapping[int, Sequence[int]]) -> list[int]:
-    """A topic's partitions in the order in which they are shared out.
+    """A topic's partitions in the order in which they are assigned.
 
-    Those whose preferred leader is the same broker stand together, so that a consumer has few
-    brokers to talk to. The preferred one, since it stays the same while leaders come and go.
+    Those with the same preferred leader are adjacent, so that a consumer needs few brokers. The
+    preferred leader is used since it stays the same while the actual leader changes.
     """
 
     def place(partition: int) -> tuple[int, int]:
@@ -331,9 +330,9 @@ def sort_partitions(replicas: Mapping[int, Sequence[int]]) -> list[int]:
 
 
 def assign(partitions: Sequence[int], threads: Sequence[str]) -> dict[int, str]:
-    """Equal runs of partitions for the threads; what is left over goes to the first ones.
+    """Equal runs of partitions for the threads; the first threads take the remainder.
 
-    Both have been sorted. With more threads than partitions the last threads get nothing.
+    Both must be sorted. With more threads than partitions the last threads get nothing.
     """
     if not threads:
         return {}
@@ -350,7 +349,7 @@ def assign(partitions: Sequence[int], threads: Sequence[str]) -> dict[int, str]:
 def subscribed_topics(
     registration: ConsumerRegistration, topics: Collection[str], *, exclude_internal: bool = True
 ) -> dict[str, int]:
-    """The topics that a consumer reads, and with how many streams; `topics` are all there are."""
+    """The topics that a consumer reads, with their stream counts; `topics` are all that exist."""
     if registration.pattern not in FILTERS:
         return dict(registration.subscription)
     found = {}
@@ -369,7 +368,7 @@ def decide(
 ) -> dict[TopicPartition, ConsumerThreadId]:
     """The owner of every partition of the topics in `replicas` that some consumer reads.
 
-    The threads stand in the order of their names as texts, as they do in Kafka's consumers.
+    The threads are sorted by their names as strings, as in Kafka's consumers.
     """
     threads: dict[str, dict[str, ConsumerThreadId]] = {}
     for consumer, registration in registrations.items():

@@ -14,11 +14,11 @@ from ottla.structs import TopicPartition
 
 
 class ConsumerTimeoutError(KafkaTimeoutError):
-    """No message came within consumer.timeout.ms; the stream can be read on."""
+    """No message came within consumer.timeout.ms; the stream can still be read."""
 
 
 class OwnedPartition:
-    """A partition that a stream hands out, for as long as it is this consumer's.
+    """A partition whose messages a stream returns, for as long as this consumer owns it.
 
     `consumed_offset` is the one after the last message that the application got, or where
     reading began; None until that is known.
@@ -47,13 +47,13 @@ class Chunk:
 
 
 class KafkaStream:
-    """Hands out the messages of its partitions, as MessageAndMetadata; waits while there is none.
+    """Yields the messages of its partitions as MessageAndMetadata; waits while there is none.
 
         for message in stream:
             print(message.topic, message.message)
 
-    It ends when the connector is shut down. A message counts as consumed as soon as it was handed
-    out: a commit in the loop's body takes it in.
+    It ends when the connector is shut down. A message counts as consumed as soon as it was yielded:
+    a commit in the loop's body includes it.
     """
 
     def __init__(
@@ -97,15 +97,15 @@ class KafkaStream:
     def __repr__(self) -> str:
         return f"<KafkaStream {self.name}>"
 
-    # What the connector does with it, from the loop
+    # For the connector, on the event loop
 
     @property
     def is_full(self) -> bool:
-        """Whether it waits to be read before it takes more."""
+        """Whether the stream must be read before it takes more."""
         return self._is_full
 
     def put(self, partition: OwnedPartition, records: Sequence[ConsumerRecord]) -> None:
-        """Queue messages of a partition; there may be one chunk more than the stream wanted."""
+        """Queue messages of a partition, even if the stream is full."""
         with self._changed:
             if partition.is_lost or self._is_closed:
                 return
@@ -114,14 +114,14 @@ class KafkaStream:
             self._changed.notify()
 
     def lose(self, partition: OwnedPartition) -> None:
-        """Hand out no more of a partition: `consumed_offset` stays as it is from now on."""
+        """Yield no more messages of a partition: its `consumed_offset` no longer changes."""
         with self._changed:
             partition.is_lost = True
             self._chunks = deque(c for c in self._chunks if c.partition is not partition)
             self._is_full = len(self._chunks) >= self._max_chunks
 
     def fail(self, error: KafkaError) -> None:
-        """Let the reader know what went wrong, once, after what it has got."""
+        """Have the reader get an error, once, after the messages that are queued."""
         with self._changed:
             self._error = error
             self._changed.notify()
@@ -133,7 +133,7 @@ class KafkaStream:
             self._changed.notify_all()
 
     def _next_chunk(self) -> Chunk:
-        """The first chunk, waiting for it."""
+        """Wait for the first chunk, and return it."""
         if not self._changed.wait_for(self._has_news, self._timeout_s):
             raise ConsumerTimeoutError(
                 f"no message in {self.name} within consumer.timeout.ms={self._timeout_ms}"

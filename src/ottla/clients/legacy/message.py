@@ -1,4 +1,4 @@
-"""What the 0.7 design sends and reads: messages, and the coders between them and data."""
+"""Messages of the 0.7 design, and the encoders and decoders between them and data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.runtime import Buffer
 
 
 class Message(NamedTuple):
-    """The bytes of one message; the key is there if a producer of today has given one."""
+    """The bytes of one message; it has a key only if a modern producer wrote one."""
 
     payload: bytes | None
     key: bytes | None = None
@@ -22,7 +22,7 @@ class Message(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes key and payload have."""
+        """The number of bytes of key and payload."""
         return len(self.payload or b"") + len(self.key or b"")
 
     @property
@@ -32,7 +32,7 @@ class Message(NamedTuple):
 
 
 class MessageAndOffset(NamedTuple):
-    """A message and its number in the partition; go on at `next_offset`."""
+    """A message and its offset in the partition; continue reading at `next_offset`."""
 
     message: Message
     offset: int
@@ -43,7 +43,7 @@ class MessageAndOffset(NamedTuple):
 
 
 class MessageAndMetadata(NamedTuple):
-    """What a stream hands out: the message, decoded, and where it stood."""
+    """What a stream yields: the decoded message and its place."""
 
     message: Any
     topic: str
@@ -53,10 +53,10 @@ class MessageAndMetadata(NamedTuple):
 
 
 class MessageSet:
-    """The messages of one partition in the answer to a fetch, decoded when they are read.
+    """The messages of one partition in a fetch response, decoded when they are read.
 
-    Reading raises the KafkaError that the broker answered with, if it did. `next_offset` is where
-    to go on: behind the last whole batch, even where that has no message in it.
+    Reading raises the KafkaError of the response, if it has one. `next_offset` is where to
+    continue: after the last whole batch, even if that has no messages.
     """
 
     def __init__(self, data: Buffer, offset: int, error: KafkaError | None = None) -> None:
@@ -76,7 +76,7 @@ class MessageSet:
 
     @property
     def valid_bytes(self) -> int:
-        """The bytes of whole batches; a last one that was cut off does not count."""
+        """The number of bytes in whole batches, without an incomplete one at the end."""
         return sum(batch.size_in_bytes for batch in self._batches)
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
@@ -96,19 +96,19 @@ class MessageSet:
 
 
 class Encoder(Protocol):
-    """Makes a message of what the application sends: the setting serializer.class."""
+    """Turns the application's data into messages: the setting serializer.class."""
 
     def to_message(self, event: Any) -> Message: ...
 
 
 class Decoder(Protocol):
-    """Makes of a message what the application gets from a stream."""
+    """Turns messages of a stream into the application's data."""
 
     def to_event(self, message: Message) -> Any: ...
 
 
 class DefaultEncoder:
-    """Messages pass as they are; bytes become the payload of one."""
+    """Passes messages as they are; bytes become the payload of a message."""
 
     def to_message(self, event: Message | bytes | None) -> Message:
         if isinstance(event, Message):
@@ -149,8 +149,8 @@ class StringDecoder:
 class Partitioner(Protocol):
     """Chooses a partition for a key.
 
-    The result is a place in the topic's list of (broker, partition), sorted by both; the broker
-    is the one that leads the partition when all are well.
+    The result is an index into the topic's list of (broker, partition), sorted by both; the broker
+    is the preferred leader of the partition.
     """
 
     def partition(self, key: Any, num_partitions: int) -> int: ...
@@ -159,7 +159,7 @@ class Partitioner(Protocol):
 class DefaultPartitioner:
     """By a hash of the key that is the same in every process.
 
-    Numbers are their own hash. Text and bytes are hashed as Kafka's clients of today hash keys.
+    Numbers are their own hash. Text and bytes are hashed as Kafka's modern clients hash keys.
     """
 
     def partition(self, key: Any, num_partitions: int) -> int:

@@ -1,4 +1,4 @@
-"""Which partitions a producer may choose from, and who leads them."""
+"""Which partitions a producer may choose from, and their leaders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CREATION_ATTEMPTS = 100
 
 
 class BrokerPartition(NamedTuple):
-    """A partition, the broker that it belongs to, and the one that leads it just now."""
+    """A partition, the broker that it belongs to, and its current leader."""
 
     broker_id: int
     partition: int
@@ -32,10 +32,10 @@ class BrokerPartition(NamedTuple):
 
 
 class PartitionInfo(Protocol):
-    """What a producer asks before it sends.
+    """The source of a producer's knowledge about partitions.
 
-    `known` is replaced, never changed, so that any thread may look at it; the methods belong to
-    the loop.
+    `known` is replaced, never changed, so that any thread may read it; the methods must be called
+    on the loop.
     """
 
     known: Mapping[str, tuple[BrokerPartition, ...]]
@@ -44,7 +44,7 @@ class PartitionInfo(Protocol):
     async def start(self) -> None: ...
 
     async def learn(self, topic: str) -> None:
-        """Look a topic up anew; it is made if brokers do that. An error if it is not there."""
+        """Look a topic up again; brokers may create it. Raises an error if it does not exist."""
         ...
 
     async def close(self) -> None: ...
@@ -54,9 +54,9 @@ LinkTo = Callable[[int], BrokerLink]
 
 
 class ZooKeeperPartitionInfo:
-    """Reads brokers and topics in ZooKeeper, and hears of their changes.
+    """Reads brokers and topics in ZooKeeper, and watches their changes.
 
-    It watches for brokers that come and go, and topics that are made, deleted, or get partitions.
+    These are brokers that come and go, and topics that are created, deleted, or get partitions.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ZooKeeperPartitionInfo:
         await self._registry.close()
 
     async def _make(self, topic: str) -> None:
-        """Ask a broker for a topic that is not there: it makes it, or says why not."""
+        """Ask a broker for a topic that does not exist: it creates it, or returns an error."""
         broker_id = self._runtime.random.choice(sorted(self.brokers))
         response = await self._link_to(broker_id).metadata(topic)
         (answer,) = response.topics
@@ -115,7 +115,7 @@ class ZooKeeperPartitionInfo:
             raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
 
     async def _read(self, topic: str) -> bool:
-        """Take over what ZooKeeper has of a topic; whether it can be sent to."""
+        """Take over what ZooKeeper has about a topic; returns whether it can be sent to."""
         if topic not in self._topic_watches:
             refresh = partial(self._refresh_topic_soon, topic)
             self._topic_watches[topic] = self._registry.watch_data(paths.topic(topic), refresh)
@@ -159,10 +159,10 @@ class ZooKeeperPartitionInfo:
 
 
 class StaticPartitionInfo:
-    """The brokers of broker.list, each of which says itself what it leads.
+    """Asks the brokers of broker.list for the leaders of a topic's partitions.
 
-    Only these brokers are used. One that is not known under its id in the cluster, because
-    something that spreads load stands there, is asked for the leaders and they are used.
+    Only these brokers are used. If none of them is known under its id in the cluster, because the
+    address is that of a load balancer, the leaders in the response are used.
     """
 
     def __init__(self, runtime: Runtime, brokers: Mapping[int, Node], link_to: LinkTo) -> None:
@@ -173,7 +173,7 @@ class StaticPartitionInfo:
         self._link_to = link_to
 
     async def start(self) -> None:
-        """Nothing is known before a topic is sent to."""
+        """There is nothing to load before a topic is sent to."""
 
     async def learn(self, topic: str) -> None:
         order = sorted(self._listed)
@@ -194,7 +194,7 @@ class StaticPartitionInfo:
         )
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """There is nothing to close."""
 
     async def _ask(self, broker_id: int, topic: str) -> list[BrokerPartition]:
         response = await self._link_to(broker_id).metadata(topic)

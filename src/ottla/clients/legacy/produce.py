@@ -1,4 +1,7 @@
-"""Messages on their way to a broker: grouped, packed into batches, and what became of them."""
+"""Sends messages to a broker: grouped into parcels, encoded as batches, with their outcome.
+
+A parcel is one request's messages by partition.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ RECORD_OVERHEAD: Final = 36
 
 
 class ProducerRequest(NamedTuple):
-    """Messages for one partition; partition -1 is any that the broker leads."""
+    """Messages for one partition; -1 stands for any partition that the broker leads."""
 
     topic: str
     partition: int
@@ -35,7 +38,7 @@ class ProducerRequest(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """How messages become batches, and who must have them."""
+    """How messages are packed into batches, and the acks that they need."""
 
     acks: int = 1
     timeout_ms: int = 30_000
@@ -44,7 +47,7 @@ class Packing(NamedTuple):
     compressed_topics: frozenset[str] = frozenset()
 
     def codec_of(self, topic: str) -> CompressionType:
-        """The codec for a topic: no topics named means all of them."""
+        """The codec for a topic; if no topics are named it applies to all."""
         if not self.compressed_topics or topic in self.compressed_topics:
             return self.codec
         return CompressionType.NONE
@@ -62,7 +65,7 @@ class Packing(NamedTuple):
     def parcels(
         self, requests: Iterable[ProducerRequest], any_partition: Callable[[str], int]
     ) -> Iterator[Parcel]:
-        """The messages of requests, checked, each with a partition, in parcels to be sent."""
+        """Check the messages, choose missing partitions, and pack the messages into parcels."""
         placed = []
         for request in requests:
             self.check(request.topic, request.messages)
@@ -77,7 +80,7 @@ Outcome = dict[TopicPartition, KafkaError | None]
 
 
 def parcels(requests: Iterable[ProducerRequest], max_bytes: int) -> Iterator[Parcel]:
-    """The messages in parcels that hold, of each partition, no more bytes than a batch may have.
+    """Pack the messages into parcels with at most one batch, of `max_bytes`, per partition.
 
     A partition's messages stay in order, from one parcel to the next.
     """
@@ -95,7 +98,7 @@ def parcels(requests: Iterable[ProducerRequest], max_bytes: int) -> Iterator[Par
 
 
 def _fitting(messages: Sequence[Message], max_bytes: int) -> int:
-    """How many of the messages, from the first on, have no more than so many bytes."""
+    """How many of the first messages together have at most `max_bytes`."""
     size = 0
     for count, message in enumerate(messages):
         size += message.size + RECORD_OVERHEAD
@@ -107,7 +110,7 @@ def _fitting(messages: Sequence[Message], max_bytes: int) -> int:
 async def produce(
     link: BrokerLink, parcel: Parcel, packing: Packing, now_ms: Callable[[], int]
 ) -> Outcome:
-    """Send a parcel once; each partition has None or its error."""
+    """Send a parcel once; the result has None or an error for each partition."""
     request = ProduceRequest(acks=packing.acks, timeout_ms=packing.timeout_ms)
     topics: dict[str, TopicProduceData] = {}
     low = FIRST_VERSION

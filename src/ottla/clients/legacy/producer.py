@@ -1,4 +1,4 @@
-"""`Producer` of the 0.7 design: one face for sending at once and for sending by a queue."""
+"""`Producer` of the 0.7 design, which sends directly (sync) or through a queue (async)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ CLOSE_LIMIT_MS: Final = 30_000
 
 
 class ProducerData(NamedTuple):
-    """Data for one topic that belong together: the key chooses the partition for all of them.
+    """Data for one partition of a topic; the key chooses the partition for all of them.
 
-    The key is not sent. Without a key the partition is chosen by chance.
+    The key is not sent. Without a key the partition is chosen at random.
     """
 
     topic: str
@@ -34,7 +34,7 @@ class ProducerData(NamedTuple):
 
 
 class Producer(ClosedOnExit):
-    """Sends data to partitions, at once (producer.type=sync) or by a queue (async).
+    """Sends data to partitions, directly (producer.type=sync) or through a queue (async).
 
         with Producer({"zk.connect": "localhost:2181", "serializer.class": StringEncoder}) as p:
             p.send(ProducerData("pages", "user-7", ["/index.html", "/about.html"]))
@@ -59,10 +59,10 @@ class Producer(ClosedOnExit):
             self._queue = AsyncProducer(config, self._handle, callbacks)
 
     def send(self, *producer_data: ProducerData | Sequence[ProducerData]) -> None:
-        """Send data, of one topic or of several, one after the other or in a list.
+        """Send data of one or several topics, as separate arguments or as a list.
 
-        A sync producer returns when the brokers have all of it, and raises what they refused; an
-        async one when it is queued, and raises QueueFullError where there is no room.
+        A sync producer returns when the brokers have all of it, and raises their errors; an async
+        one returns when it is queued, and raises QueueFullError if there is no room.
         """
         if self._is_closed:
             raise RuntimeError("the producer is closed")
@@ -80,7 +80,7 @@ class Producer(ClosedOnExit):
 
     @property
     def failed_count(self) -> int:
-        """How many events an async producer had queued and could not send."""
+        """The number of queued events that an async producer could not send."""
         return 0 if self._queue is None else self._queue.failed_count
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Producer(ClosedOnExit):
         self._handler.handle(items, self._pool, self._encoder)
 
     def _partition(self, topic: str, key: Any) -> int:
-        """The partition for a key: at its place in the topic's sorted list."""
+        """The partition for a key: the partitioner's result is an index into the sorted list."""
         if key is None or self._config.zk_connect is None:
             return self._pool.any_partition(topic)
         partitions = self._pool.partitions(topic)
@@ -133,6 +133,6 @@ def _each(
 
 
 def made(setting: Any, default: type) -> Any:
-    """The object that a setting names: made if it is a class, of `default` if it is not set."""
+    """The object of a setting: an instance if it is a class, of `default` if it is not set."""
     chosen = default if setting is None else setting
     return chosen() if isinstance(chosen, type) else chosen

@@ -1,4 +1,4 @@
-"""One connection for each broker, and the way from a partition to its leader."""
+"""One connection for each broker, and routing from a partition to its leader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ottla.structs import NO_LEADER, Node, TopicPartition
 
 
 class MessageSender(Protocol):
-    """What an event handler sends with."""
+    """What an event handler uses to send messages."""
 
     def send(
         self, topic: str, messages: Sequence[Message], partition: int = RANDOM_PARTITION
@@ -42,7 +42,7 @@ class MessageSender(Protocol):
 
 
 class PoolCore:
-    """The links to the brokers, on the loop. They follow the brokers that are there."""
+    """The links to the live brokers; used on the loop."""
 
     def __init__(self, runtime: Runtime, config: LegacyProducerConfig) -> None:
         self.runtime = runtime
@@ -69,7 +69,7 @@ class PoolCore:
             self.info = ZooKeeperPartitionInfo(runtime, registry, self.link_to, self._on_brokers)
 
     def link_to(self, broker_id: int) -> BrokerLink:
-        """The link to a broker, made if there is none; an error for one that is not there."""
+        """The link to a broker, created if needed; raises if the broker is not known."""
         node = self.info.brokers.get(broker_id)
         if node is None:
             raise InvalidMetadataError(
@@ -82,7 +82,7 @@ class PoolCore:
         return link
 
     async def send(self, parcel: Parcel) -> None:
-        """Send to the leaders; what fails again, after num.retries, is raised."""
+        """Send to the leaders; raises an error that remains after num.retries."""
         pending = parcel
         for attempt in range(self.config.num_retries + 1):
             if attempt:
@@ -137,7 +137,7 @@ class PoolCore:
         return NO_LEADER
 
     def _on_brokers(self, brokers: Mapping[int, Node]) -> None:
-        """A link to each live broker, and to no other."""
+        """Keep a link to each live broker, and to no other."""
         for broker_id in self._links.keys() - brokers.keys():
             self._drop(broker_id)
         for broker_id in brokers:
@@ -174,7 +174,7 @@ class ProducerPool:
             self._io.run(self._core.send(parcel))
 
     def partitions(self, topic: str) -> Sequence[tuple[int, int, int]]:
-        """The partitions of a topic: the broker each belongs to, its number, its leader."""
+        """The partitions of a topic, as (broker it belongs to, number, leader)."""
         known = self._core.info.known.get(topic)
         if known is None:
             self._io.run(self._core.info.learn(topic))
@@ -182,7 +182,7 @@ class ProducerPool:
         return known
 
     def any_partition(self, topic: str) -> int:
-        """A partition by chance, of those that have a leader."""
+        """A random partition of those that have a leader."""
         led = [entry for entry in self.partitions(topic) if entry[2] != NO_LEADER]
         if not led:
             raise no_leader(TopicPartition(topic, RANDOM_PARTITION))

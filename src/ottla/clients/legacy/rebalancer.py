@@ -1,8 +1,8 @@
 """The rebalance of the 0.7 design: each consumer finds its own partitions, without a coordinator.
 
-Whoever is in the group computes the same owners from the same nodes. A consumer first lets go of
-what is not its own any more, then takes what is; the owner nodes are ephemeral, and creating one
-that is there fails, so that a partition never has two owners.
+All members of the group compute the same owners from the same nodes. A consumer first releases the
+partitions that are no longer its own, then takes the new ones; the owner nodes are ephemeral, and
+creating one that exists fails, so that a partition never has two owners.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from ottla.structs import Node, TopicPartition
 logger = logging.getLogger(__name__)
 
 SUSPENSION_SHARE: Final = 3
-"""A silent server is noticed after two thirds of a session's time; the rest is left then."""
+"""A silent server is noticed after 2/3 of the session timeout; this share (1/3) is left then."""
 
 
 class ConsumerRebalanceFailedError(KafkaError):
-    """A consumer could not take its partitions, however often it tried."""
+    """A consumer could not take its partitions, in spite of all retries."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.REBALANCE_IN_PROGRESS, message)
 
 
 class RebalanceLimits(NamedTuple):
-    """How often, and how long, a consumer waits for partitions that others have not let go."""
+    """How often, and how long, a consumer waits for partitions that others have not released."""
 
     max_retries: int = 4
     backoff_ms: int = 2000
@@ -54,7 +54,7 @@ class RebalanceLimits(NamedTuple):
 
 
 class Outcome(Enum):
-    """How a rebalance ended: partitions may be taken still by others, or something failed."""
+    """How a rebalance ended: done, partitions still owned by other consumers, or an error."""
 
     DONE = "done"
     TAKEN = "taken"
@@ -62,7 +62,7 @@ class Outcome(Enum):
 
 
 class PartitionReceiver(Protocol):
-    """Who reads the partitions. What is not given to it, it must not hand out."""
+    """Reads the owned partitions; it must return no records of any others."""
 
     async def release(self, partitions: Collection[TopicPartition]) -> None:
         """Stop reading these, and commit how far they were read."""
@@ -74,23 +74,23 @@ class PartitionReceiver(Protocol):
         offsets: Mapping[TopicPartition, int],
         brokers: Mapping[int, Node],
     ) -> None:
-        """Read these as well; from their committed offsets, where they have one."""
+        """Read these as well, from their committed offsets if they have one."""
         ...
 
     def on_brokers(self, brokers: Mapping[int, Node]) -> None:
-        """These are the brokers now."""
+        """Take over the current brokers."""
         ...
 
     def drop_all(self) -> None:
-        """Stop reading at once: somebody else may be reading these partitions by now."""
+        """Stop reading at once: other consumers may own these partitions by now."""
         ...
 
 
 class Rebalancer:
-    """Keeps one consumer in its group, and gives it the partitions that are its own.
+    """Keeps one consumer in its group, and gives it the partitions that it owns.
 
-    Invariant: `owned` are the partitions whose owner nodes this consumer has created in the
-    session that is, and only of these the receiver reads any.
+    Invariant: `owned` are the partitions whose owner nodes this consumer has created in the current
+    session, and the receiver reads no others.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Rebalancer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Enter the group and take the first partitions; ConsumerRebalanceFailedError."""
+        """Join the group and take partitions; may raise ConsumerRebalanceFailedError."""
         await self._register()
         registry = self._registry
         self._watches = [
@@ -135,14 +135,14 @@ class Rebalancer:
         if self._first.done():
             self._first.result()
         else:
-            self._task.result()  # it ends only by an error
+            self._task.result()  # raises: the task ends only with an error
 
     def request(self) -> None:
-        """Something has changed in the group or in the cluster."""
+        """Ask for a rebalance: something has changed in the group or in the cluster."""
         self._wanted.set()
 
     async def close(self) -> None:
-        """Let go of everything and leave the group."""
+        """Release all partitions and leave the group."""
         for watch in [*self._watches, *self._topic_watches.values()]:
             watch.cancel()
         if self._task is not None:
@@ -158,7 +158,7 @@ class Rebalancer:
         except KafkaError as error:
             logger.warning("%s could not leave its group: %s", self._nodes.consumer, error)
 
-    # Turns
+    # Rebalances
 
     async def _run(self) -> None:
         while True:
@@ -173,7 +173,7 @@ class Rebalancer:
                 self._first.set_result(None)
 
     def _report_failure(self) -> None:
-        """The application is told if it waits; and on it goes, as nobody else will read them."""
+        """Report to a waiting application; retries continue, as no other consumer takes over."""
         text = (
             f"{self._nodes.consumer} cannot take its partitions after "
             f"{self._limits.max_retries} retries"
@@ -207,12 +207,12 @@ class Rebalancer:
         if lost:
             await self._release(lost)
         new = {p: thread for p, thread in mine.items() if p not in self.owned}
-        # Without a broker nothing can be read; the watch tells when there is one.
+        # Without a broker nothing can be read; the watch reports when there is one.
         if new and brokers:
             await self._take(new, brokers)
 
     async def _find_own(self) -> dict[TopicPartition, ConsumerThreadId]:
-        """What this consumer is to own, after everything that is known now."""
+        """The partitions that this consumer should own, given the registrations and topics."""
         exclude_internal = self._limits.exclude_internal_topics
         topics: list[str] = []
         if self._registration.pattern != STATIC:
@@ -223,7 +223,7 @@ class Rebalancer:
         self._watch_topics(subscribed)
         replicas = await replicas_of(self._registry, subscribed)
         registrations = await self._nodes.registrations()
-        # Somebody else's filter is applied to the topics that matter here.
+        # Other consumers' filters are applied only to the topics that matter here.
         owners = decide(
             registrations, replicas, list(subscribed), exclude_internal=exclude_internal
         )
@@ -231,7 +231,7 @@ class Rebalancer:
         return {p: thread for p, thread in owners.items() if thread.consumer == me}
 
     def _watch_topics(self, topics: Collection[str]) -> None:
-        """Topics may be made, and get partitions."""
+        """Watch for new topics and new partitions."""
         for topic in self._topic_watches.keys() - set(topics):
             self._topic_watches.pop(topic).cancel()
         for topic in set(topics) - self._topic_watches.keys():
@@ -244,7 +244,7 @@ class Rebalancer:
             gone = [partition for partition in partitions if partition in self.owned]
             await self._nodes.give_up(gone)
         except KafkaError:
-            self._must_release_all = True  # they are not read any more, and may still be owned
+            self._must_release_all = True  # they are no longer read, but may still be owned
             raise
         for partition in gone:
             self.owned.pop(partition, None)
@@ -258,16 +258,16 @@ class Rebalancer:
         try:
             offsets = await self._nodes.offsets(new)
         except KafkaError:
-            self._must_release_all = True  # they are owned, and nobody reads them
+            self._must_release_all = True  # they are owned, but not read
             raise
         if changes == self._session_changes:
             self._receiver.take(new, offsets, brokers)
-        else:  # they may be somebody else's by now
+        else:  # other consumers may own them by now
             self._must_release_all = True
             self.request()
 
     async def _register(self) -> None:
-        """Enter the group, waiting for the end of an earlier session of the same name."""
+        """Join the group, waiting for the end of an earlier session with the same name."""
         limit_ms = self._limits.session_timeout_ms + self._limits.backoff_ms
         gone = asyncio.Event()
         path = paths.consumer_id(self._nodes.group, self._nodes.consumer)
@@ -286,7 +286,7 @@ class Rebalancer:
             watch.cancel()
 
     async def _wait(self, outcome: Outcome) -> bool:
-        """Wait, but not too long, for news: a partition was let go, or the group has changed."""
+        """Wait for a limited time until a partition is released or the group changes."""
         released = asyncio.Event()
         watches: list[Watch] = []
         try:
@@ -302,7 +302,7 @@ class Rebalancer:
         return True
 
     async def _watch_owners(self, released: asyncio.Event, watches: list[Watch]) -> None:
-        """Watch the owners of what should be this consumer's; one may have let go already."""
+        """Watch the owners of partitions to take; `released` is set if there are none already."""
         try:
             mine = await self._find_own()
             new = [partition for partition in mine if partition not in self.owned]
@@ -338,7 +338,7 @@ class Rebalancer:
             self.request()
 
     def _on_long_suspension(self, changes: int) -> None:
-        """Nothing was heard of ZooKeeper for so long that the session may be over: stop reading."""
+        """Stop reading: ZooKeeper was silent for so long that the session may have ended."""
         if changes == self._session_changes:
             self._must_release_all = True
             self._receiver.drop_all()

@@ -22,7 +22,7 @@ MARGIN_MS: Final = 5_000
 class FetchRequest(NamedTuple):
     """What to fetch: from which offset on, and how many bytes at most.
 
-    A batch of messages that is larger comes all the same, if it is the first one.
+    A larger batch of messages is returned all the same, if it is the first one.
     """
 
     topic: str
@@ -32,7 +32,7 @@ class FetchRequest(NamedTuple):
 
 
 class OffsetRequest:
-    """The times that stand for the ends of a partition."""
+    """The special times that stand for the two ends of a partition."""
 
     LATEST_TIME: Final = -1
     EARLIEST_TIME: Final = -2
@@ -51,7 +51,7 @@ class SimpleConsumer(ClosedOnExit):
             for message, offset in consumer.fetch(FetchRequest("pages", 0, 0)):
                 ...
 
-    Every request says from where; the broker remembers nothing. Any thread may use it.
+    Every request has its offset; the broker remembers nothing. Any thread may use it.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class SimpleConsumer(ClosedOnExit):
     def multifetch(
         self, requests: Sequence[FetchRequest], *, max_wait_ms: int = 0, min_bytes: int = 0
     ) -> MultiFetchResponse:
-        """Several fetches at once. A set whose fetch was refused says so when it is read."""
+        """Several fetches at once. A set whose fetch was refused raises its error when read."""
         sets: dict[int, MessageSet] = {}
         pending = dict(enumerate(requests))
         while pending:
-            # A request of the protocol has each partition once; what is left is sent after it.
+            # A request may have each partition only once; further fetches are sent after it.
             once: dict[TopicPartition, int] = {}
             for index, request in pending.items():
                 once.setdefault(TopicPartition(request.topic, request.partition), index)
@@ -102,7 +102,7 @@ class SimpleConsumer(ClosedOnExit):
     def get_offsets_before(
         self, topic: str, partition: int, time: int, max_offsets: int
     ) -> list[int]:
-        """Offsets at which one may begin, in descending order.
+        """Offsets at which reading may begin, in descending order.
 
         For OffsetRequest.LATEST_TIME (-1) the end of the partition and the starts of its segments,
         for EARLIEST_TIME (-2) its first offset, for milliseconds since 1970 the starts of those
@@ -112,7 +112,7 @@ class SimpleConsumer(ClosedOnExit):
         return self._io.run(self._link.offsets_before(wanted, time, max_offsets))
 
     def send(self, request: Request) -> Response:
-        """Any request of the protocol, such as Metadata to find the leader of a partition."""
+        """Send any request of the protocol, such as Metadata to find a partition's leader."""
         return self._io.run(self._link.send_again(request))
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class SimpleConsumer(ClosedOnExit):
 
 
 def message_set(request: FetchRequest, data: PartitionData | None) -> MessageSet:
-    """The answer to a fetch."""
+    """The message set of a fetch response."""
     what = f"offset {request.offset} of {request.topic}-{request.partition}"
     if data is None:
         error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the answer leaves it out")

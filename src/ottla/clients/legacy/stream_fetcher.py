@@ -33,7 +33,7 @@ StreamOf = Callable[[str, int], KafkaStream]
 
 
 def fetch_settings(config: ZooKeeperConsumerConfig, brokers: Iterable[Node]) -> ConsumerConfig:
-    """The same settings as today's fetcher has them."""
+    """The connector's settings in the form of the modern consumer's, for its fetcher."""
     return ConsumerConfig(
         bootstrap_servers=tuple(map(address, brokers)),
         client_id=config.client_id,
@@ -56,9 +56,9 @@ def address(node: Node) -> str:
 
 
 class StreamFetcher:
-    """One connection to each broker that leads an owned partition, as one fetch is under way there.
+    """Keeps one fetch in flight to each broker that leads an owned partition.
 
-    Invariant: `owned` are the partitions that are fetched; a chunk of another one is in no stream.
+    Invariant: `owned` are the partitions that are fetched; no stream has a chunk of another one.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class StreamFetcher:
         self._is_closed = False
 
     def on_brokers(self, brokers: Mapping[int, Node]) -> None:
-        """Brokers may have moved: these are the addresses to begin with when none answers."""
+        """Set the bootstrap addresses, used when no known broker can be reached."""
         if brokers:
             self._client.update_bootstrap([address(node) for node in brokers.values()])
 
@@ -109,7 +109,7 @@ class StreamFetcher:
         self._go_on()
 
     def drop(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Fetch these no more; how far they were consumed, where that is known."""
+        """Stop fetching these; returns how far they were consumed, where that is known."""
         offsets = {}
         for partition in partitions:
             owned = self.owned.pop(partition, None)
@@ -149,7 +149,7 @@ class StreamFetcher:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Look for the positions that are missing, and fetch where there are some."""
+        """Look up missing positions, and fetch the partitions that have one."""
         if self._is_closed:
             return
         if self._finding is None and not self._subscriptions.has_all_positions:
@@ -171,7 +171,7 @@ class StreamFetcher:
         self._go_on()
 
     async def _learn_topics(self) -> None:
-        """Have the leaders at hand, so that nothing fails for want of them and has to wait."""
+        """Load the metadata of new topics first, so that no fetch fails for lack of a leader."""
         for topic in {partition.topic for partition in self.owned}:
             deadline = Deadline(self._runtime.clock, self._client.config.request_timeout_ms)
             try:

@@ -1,4 +1,4 @@
-"""`SyncProducer`: sends messages to one broker and waits for its answer."""
+"""`SyncProducer`: sends messages to one broker and waits for its response."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SyncProducer(ClosedOnExit):
         with SyncProducer("localhost", 9092) as producer:
             producer.send("pages", [Message(b"/index.html")], partition=0)
 
-    What the broker refuses is raised; nothing is sent twice. Any thread may use it.
+    Errors of the broker are raised; nothing is sent twice. Any thread may use it.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SyncProducer(ClosedOnExit):
         outcome = await produce(self._link, parcel, self._packing, now_ms)
         unknown = [p for p, error in outcome.items() if error is not None and _is_unknown(error)]
         if unknown:
-            # Nothing was appended there; asking for a topic makes it, as sending did in 0.7.
+            # Nothing was appended there; a metadata request creates the topic, as sends did in 0.7.
             for topic in {partition.topic for partition in unknown}:
                 await self._link.metadata(topic)
             again = {partition: parcel[partition] for partition in unknown}
@@ -81,7 +81,7 @@ class SyncProducer(ClosedOnExit):
                 raise error
 
     async def _any_partition(self, topic: str) -> int:
-        """One of the partitions that this broker leads, as it says itself."""
+        """One of the partitions that this broker leads, by its own metadata."""
         response = await self._link.metadata(topic)
         (answer,) = response.topics
         error = ErrorCode.of(answer.error_code)
