@@ -31,13 +31,13 @@ def merge_settings(
 
 
 class ClosedOnExit(ABC):
-    """A client that `with` closes, however the block ends; what the block raises goes on."""
+    """A client that `with` closes, however the block ends; exceptions are not suppressed."""
 
     __slots__ = ()
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back that the client holds. Closing twice does nothing."""
+        """Release everything that the client holds. Closing twice does nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What a client knows of the cluster: brokers, topics, and who leads which partition."""
+"""What a client knows about the cluster: brokers, topics, and the partitions' leaders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """A topic as the metadata describe it; with an `error`, nothing else of it is known."""
+    """A topic as the metadata describe it; with an `error`, nothing else about it is known."""
 
     name: str
     topic_id: UUID
@@ -41,7 +41,7 @@ class TopicInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One answer of a broker about the cluster; it is replaced, never changed."""
+    """One broker's view of the cluster; it is replaced, never changed."""
 
     cluster_id: str | None = None
     controller_id: int = NO_LEADER
@@ -58,7 +58,7 @@ class Cluster:
         return [] if info is None else [info.partitions[index] for index in sorted(info.partitions)]
 
     def available_partitions_for_topic(self, topic: str) -> list[PartitionInfo]:
-        """Those partitions of a topic that have a leader just now."""
+        """The partitions of a topic that currently have a leader."""
         return [each for each in self.partitions_for_topic(topic) if each.leader != NO_LEADER]
 
     def partition_count_for_topic(self, topic: str) -> int:
@@ -76,12 +76,12 @@ class Cluster:
         return NO_EPOCH if partition is None else partition.leader_epoch
 
     def error_of(self, topic: str) -> ErrorCode:
-        """Why nothing is known of a topic; NONE if something is."""
+        """Why nothing is known about a topic; NONE if something is."""
         info = self.topics.get(topic)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if info is None else info.error
 
     def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
-        """How many partitions each of the topics has that exist."""
+        """How many partitions each of the topics has; those without partitions are left out."""
         known = {topic: self.topics[topic] for topic in topics if topic in self.topics}
         return {topic: len(info.partitions) for topic, info in known.items() if info.partitions}
 
@@ -89,7 +89,7 @@ class Cluster:
     def of(cls, response: MetadataResponse, before: Cluster) -> Cluster:
         """The cluster of a response; a partition is never taken back to an older leader epoch.
 
-        Brokers learn of a change one after the other, so a slow one may tell old news (KIP-320).
+        Brokers learn of a change one after the other, so a slow one may be outdated (KIP-320).
         """
         topics = {}
         for topic in response.topics:

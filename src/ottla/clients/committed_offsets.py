@@ -1,4 +1,4 @@
-"""Asking a group's coordinator for committed offsets, and committing them."""
+"""Fetches committed offsets from a group's coordinator, and commits and deletes them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIRST_FETCH_OF_GROUPS = 8
 
 
 class GroupMembership(NamedTuple):
-    """As whom offsets are committed; by default as nobody, which an empty group allows."""
+    """The membership for a commit; the default, no member, is allowed if the group is empty."""
 
     generation: int = -1
     member_id: str = ""
@@ -45,7 +45,7 @@ NO_MEMBERSHIP = GroupMembership()
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """What a transactional producer needs to know of the consumer whose offsets it commits."""
+    """What a transactional producer needs to know about the consumer whose offsets it commits."""
 
     group_id: str
     membership: GroupMembership = NO_MEMBERSHIP
@@ -58,7 +58,7 @@ async def commit_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     membership: GroupMembership = NO_MEMBERSHIP,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Commit once; each partition has None or its error."""
+    """Commit once; the result has None or an error for each partition."""
     request = OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=membership.generation,
@@ -100,7 +100,7 @@ async def delete_offsets(
     group_id: str,
     partitions: Sequence[TopicPartition],
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Forget commits once (KIP-496); each partition has None or its error."""
+    """Delete commits once (KIP-496); the result has None or an error for each partition."""
     request = OffsetDeleteRequest(
         group_id=group_id,
         topics=[

@@ -1,4 +1,4 @@
-"""What members of a group tell each other through the coordinator, to and from bytes."""
+"""Encodes and decodes the data that members of a group exchange through the coordinator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASSIGNMENT_VERSION = 1
 
 
 def encode_subscription(subscription: MemberSubscription) -> bytes:
-    """What a member wants and has."""
+    """Encode the topics that a member wants and the partitions that it owns."""
     return encode_versioned(
         ConsumerProtocolSubscription(
             topics=sorted(subscription.topics),
@@ -44,7 +44,7 @@ def decode_subscription(data: Buffer, instance_id: str | None) -> MemberSubscrip
 
 
 def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
-    """What the leader gives to a member."""
+    """Encode the partitions that the leader of the group assigns to a member."""
     assignment = ConsumerProtocolAssignment(assigned_partitions=to_topics(partitions))
     return encode_versioned(assignment, ASSIGNMENT_VERSION)
 

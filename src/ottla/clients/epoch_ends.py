@@ -1,8 +1,8 @@
-"""Whether a log is still the one that was read: it is asked where leader epochs end (KIP-320).
+"""Asks leaders where leader epochs end, to detect logs that have diverged (KIP-320).
 
 After an unclean election the new leader may lack records that a reader has seen, and write others
-in their place. A leader says of an epoch where its log has the end of it (OffsetForLeaderEpoch). An
-end before the offset up to which the reader has come is where the two logs part.
+in their place. A leader returns the end of an epoch in its log (OffsetForLeaderEpoch). If that end
+is before the reader's position, the log diverges there from the one that was read.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ottla.protocol.offsets import (
 )
 from ottla.structs import NO_EPOCH, TopicPartition
 
-# Brokers let readers ask from this version on; before it only other brokers may.
+# Brokers allow this request to readers from this version on; before it only to other brokers.
 FIRST_VERSION_FOR_READERS = 3
 
 
 class EpochQuestion(NamedTuple):
-    """Up to which epoch a log was read, and in which one the asker believes its leader to be."""
+    """The epoch up to which a log was read, and its current leader epoch as known to the client."""
 
     epoch: int
     leader_epoch: int
 
 
 class Parting(NamedTuple):
-    """The first offset at which a log is not the one that was read, and the epoch before it.
+    """The first offset at which a log differs from what was read, and the epoch before it.
 
-    Both are None and -1 where the leader cannot say.
+    They are None and -1 if the leader cannot tell.
     """
 
     offset: int | None
@@ -74,7 +74,7 @@ async def epoch_ends(
 
 
 def parting_before(offset: int, end: EpochEndOffset) -> Parting | None:
-    """Where the log parts from what was read up to `offset`; None if it has all of that."""
+    """Where the log differs from what was read up to `offset`; None if it has all of that."""
     if end.end_offset == NO_OFFSET or end.leader_epoch == NO_EPOCH:
         return Parting(None, NO_EPOCH)
     if end.end_offset < offset:
@@ -83,5 +83,5 @@ def parting_before(offset: int, end: EpochEndOffset) -> Parting | None:
 
 
 def parting_of(found: FetchEnd) -> Parting:
-    """Where a leader that was given the last fetched epoch says that its log parts (KIP-595)."""
+    """Where the log diverges, by a fetch response to the last fetched epoch (KIP-595)."""
     return Parting(None if found.end_offset == NO_OFFSET else found.end_offset, found.epoch)

@@ -27,7 +27,7 @@ COORDINATOR_MOVED = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""After these the coordinator has to be looked for again."""
+"""After these errors the coordinator has to be looked up again."""
 
 
 TITLES = {KEY_TYPE_GROUP: "group", KEY_TYPE_TRANSACTION: "transactional id"}
@@ -36,7 +36,7 @@ TITLES = {KEY_TYPE_GROUP: "group", KEY_TYPE_TRANSACTION: "transactional id"}
 async def find_coordinator(
     client: NetworkClient, key: str, deadline: Deadline, key_type: int = KEY_TYPE_GROUP
 ) -> Node:
-    """Ask any broker, once, who coordinates the group, or what else `key_type` says."""
+    """Ask any broker, once, for the coordinator of a group, or of another kind of key."""
     connection = await client.any_ready(deadline)
     low = 0 if key_type == KEY_TYPE_GROUP else FIRST_VERSION_WITH_KEY_TYPE
     version = connection.version_of(FindCoordinatorRequest, low)
@@ -56,9 +56,9 @@ async def find_coordinator(
 
 
 class CoordinatorLink:
-    """The coordinator of one group, looked for when needed and again when it proves wrong.
+    """The coordinator of one group, looked up when needed and again when it proves wrong.
 
-    With another `key_type` it is that of a transactional id, which stands in the group's place.
+    With another `key_type` it is that of a transactional id, which takes the place of `group_id`.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class CoordinatorLink:
         return self._node_id
 
     def forget(self) -> None:
-        """The coordinator is another one by now, or cannot be reached."""
+        """Forget the coordinator, which has moved or cannot be reached."""
         self._node_id = None
 
     def note(self, error: KafkaError) -> None:

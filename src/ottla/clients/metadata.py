@@ -1,4 +1,4 @@
-"""What the client remembers of the cluster, refreshed when it proves wrong, incomplete or old."""
+"""The client's cached view of the cluster, refreshed when it proves wrong, incomplete or old."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FIRST_VERSION_WITH_AUTO_CREATE = 4
 
 
 class Metadata:
-    """The newest `cluster`, and one refresh at a time.
+    """Holds the newest `cluster`, and runs one refresh at a time.
 
-    `topics` are the topics that the client cares about, None standing for all. `on_update` is
-    called after each refresh, on the loop.
+    `topics` are the topics that the client needs, None for all. `on_update` is called after each
+    refresh, on the loop.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Metadata:
         self._age_timer = runtime.scheduler.call_later(self._max_age_ms, self.request_update)
 
     def request_update(self, *, is_urgent: bool = False) -> None:
-        """What is known proved wrong, or is old: refresh in the background.
+        """Refresh in the background, as the cluster proved wrong or is old.
 
-        Unless urgent, not sooner than retry.backoff.ms after the refresh before: brokers need
-        a moment to learn of a change, and many partitions complain at once.
+        Unless urgent, not sooner than retry.backoff.ms after the previous refresh: brokers need
+        a moment to learn of a change, and many partitions fail at once.
         """
         if self._is_closed:
             return
@@ -70,19 +70,19 @@ class Metadata:
             self._refreshing = self._runtime.scheduler.spawn(self._refresh(), "refresh metadata")
 
     def want(self, topics: Iterable[str]) -> None:
-        """Care about these topics from now on, and learn of those that are new."""
+        """Add these topics to those of the metadata, and refresh if some are new."""
         wanted = set(topics)
         if self.topics is not None and not wanted <= self.topics:
             self.topics |= wanted
             self.request_update(is_urgent=True)
 
     def forget(self, topic: str) -> None:
-        """Care no more about a topic that does not exist."""
+        """Drop a topic that does not exist from those of the metadata."""
         if self.topics is not None:
             self.topics.discard(topic)
 
     def set_topics(self, topics: Collection[str] | None) -> None:
-        """Care about exactly these topics, or about all."""
+        """Set the topics of the metadata to exactly these, or to all (None)."""
         wanted = None if topics is None else set(topics)
         is_more = wanted is None or self.topics is None or not wanted <= self.topics
         self.topics = wanted
@@ -92,7 +92,7 @@ class Metadata:
     async def update(self, deadline: Deadline) -> Cluster:
         """Wait for a refresh that begins now or later.
 
-        UnusableConnectionError where waiting is no use.
+        Raises UnusableConnectionError if waiting is pointless.
         """
         self.request_update(is_urgent=True)
         wanted = self._requested
@@ -110,10 +110,10 @@ class Metadata:
                 self._runtime.scheduler, deadline.left_ms, asyncio.shield(self._next_update), ""
             )
         except KafkaTimeoutError:
-            pass  # the caller sees that the deadline has passed, and says what it waited for
+            pass  # the caller checks the deadline, and reports what it waited for
 
     async def topic(self, name: str, deadline: Deadline) -> TopicInfo:
-        """A topic that exists, waiting for it if it may be created by itself, or lacks a leader."""
+        """An existing topic; waits while it may be auto-created or lacks a leader."""
         self.want([name])
         failures = 0
         while True:
@@ -134,16 +134,16 @@ class Metadata:
                 await self.update(deadline)
             except KafkaTimeoutError:
                 if info is None:
-                    raise  # nobody answers at all; else the answer so far says more
+                    raise  # no broker answers; otherwise the last answer is a better error
 
     def _is_final(self, error: ErrorCode) -> bool:
-        """Whether waiting will not change what is wrong with a topic."""
+        """Whether waiting will not resolve the error of a topic."""
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return not self._allow_auto_topic_creation
         return error is not ErrorCode.NONE and not error.retriable
 
     async def leader(self, topic_partition: TopicPartition, deadline: Deadline) -> int:
-        """The id of the node that leads a partition, waiting until there is one."""
+        """The node id of a partition's leader; waits until there is one."""
         failures = 0
         while True:
             topic = await self.topic(topic_partition.topic, deadline)
@@ -194,7 +194,7 @@ class Metadata:
             logger.debug("metadata could not be refreshed: %s", error)
             if isinstance(error, UnusableConnectionError) and self._next_update is not None:
                 self._next_update.set_exception(error)
-                self._next_update.exception()  # seen: those who waited may have gone
+                self._next_update.exception()  # mark as retrieved: no call may be waiting
                 self._next_update = None
             return
         self._failures = 0
@@ -218,14 +218,14 @@ class Metadata:
         self._age_timer = self._runtime.scheduler.call_later(delay_ms, self.request_update)
 
     def _is_incomplete(self) -> bool:
-        """Whether a topic is not there yet, or has a partition without a leader."""
+        """Whether a topic is still missing, or has a partition without a leader."""
         if any(self.cluster.error_of(topic).refresh_metadata for topic in self.topics or ()):
             return True
         topics = self.cluster.topics.values()
         return any(len(topic.available) < len(topic.partitions) for topic in topics)
 
     async def fetch(self, topics: Collection[str] | None) -> Cluster:
-        """One answer about these topics (None: all), from whichever broker can be reached."""
+        """Fetch metadata of these topics (None: all) once, from any broker that can be reached."""
         deadline = Deadline(self._runtime.clock, self._client.config.request_timeout_ms)
         connection = await self._client.any_ready(deadline)
         request = MetadataRequest(

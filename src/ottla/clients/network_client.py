@@ -1,4 +1,4 @@
-"""The connections of one client: to the brokers that the metadata name, and to bootstrap from."""
+"""The connections of one client: to the brokers of the metadata, and to bootstrap servers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ NODE_MASK = (1 << PURPOSE_SHIFT) - 1
 
 
 class Purpose(IntEnum):
-    """Connections that must not wait for each other, as brokers answer one request at a time.
+    """Purposes with separate connections, as a broker handles one request of each at a time.
 
-    A fetch waits for records and a JoinGroup for members; nothing else shall stand behind them.
+    A fetch waits for records and a JoinGroup for members; other requests must not wait for them.
     """
 
     CONTROL = 0
@@ -47,8 +47,8 @@ def connection_id(node_id: int, purpose: Purpose) -> int:
 class NetworkClient:
     """Sends requests to brokers by their ids.
 
-    The addresses of bootstrap.servers are nodes with ids below -1, used while nothing better is
-    known and again when none of the known brokers can be reached.
+    The addresses of bootstrap.servers are nodes with ids below -1, used while no broker is known,
+    and again when none of the known brokers can be reached.
     """
 
     def __init__(self, runtime: Runtime, config: ClientConfig) -> None:
@@ -64,7 +64,7 @@ class NetworkClient:
         self._is_closed = False
 
     def update_nodes(self, nodes: Mapping[int, Node]) -> None:
-        """Take over the brokers that the metadata name; connections to others are closed."""
+        """Take over the brokers of the metadata; connections to others are closed."""
         self._nodes = nodes
         for node_id, connection in list(self._connections.items()):
             if node_id >= 0 and nodes.get(node_id & NODE_MASK) != connection.node:
@@ -75,7 +75,7 @@ class NetworkClient:
             )
 
     def update_bootstrap(self, servers: Iterable[str]) -> None:
-        """Take over the addresses to begin with, where they are learned while the client runs."""
+        """Replace the bootstrap addresses, if they are learned while the client runs."""
         self._bootstrap = bootstrap_nodes(servers)
         for node_id, connection in list(self._connections.items()):
             if node_id < 0 and self._bootstrap.get(node_id) != connection.node:
@@ -83,11 +83,11 @@ class NetworkClient:
 
     @property
     def node_ids(self) -> list[int]:
-        """The brokers that the metadata name."""
+        """The ids of the brokers in the metadata."""
         return list(self._nodes)
 
     def connection(self, node_id: int) -> NodeConnection:
-        """The connection under an id, opened or not; raises where there is no such node."""
+        """The connection with an id, open or not; raises if there is no such node."""
         if self._is_closed:
             raise RuntimeError("the client is closed")
         connection = self._connections.get(node_id)
@@ -112,7 +112,7 @@ class NetworkClient:
         return connection
 
     def ready_now(self, node_id: int, on_change: Callable[[], object]) -> NodeConnection | None:
-        """The open connection to a node, or None: then one is opened, and `on_change` called."""
+        """The open connection to a node; if None, one is opened, and `on_change` called after."""
         connection = self.connection(node_id)
         if connection.is_ready:
             return connection
@@ -128,17 +128,17 @@ class NetworkClient:
             if not self._is_closed:
                 await self.ready(node_id)
         except KafkaError:
-            pass  # whoever asked looks again, and finds it still closed
+            pass  # the caller checks again, and finds it still closed
         finally:
             self._connecting.discard(node_id)
         if not self._is_closed:
             on_change()
 
     async def any_ready(self, deadline: Deadline) -> NodeConnection:
-        """An open connection to some broker: a connected one with little to do, else a new one.
+        """An open connection to any broker: the least busy one that is open, else a new one.
 
-        UnusableConnectionError where one of them is not what the settings say, and no other
-        is there.
+        Raises UnusableConnectionError if a broker does not match the connection settings, and no
+        other can be reached.
         """
         failures: dict[str, None] = {}
         while True:
@@ -168,7 +168,7 @@ class NetworkClient:
     async def send(
         self, node_id: int, request: Request, *, low: int = 0, timeout_ms: int | None = None
     ) -> Any:
-        """Connect if needed, send in the highest version from `low` on, and wait."""
+        """Connect if needed, send in the highest common version from `low` on, and wait."""
         connection = await self.ready(node_id)
         version = connection.version_of(type(request), low)
         return await self.send_on(connection, request, version, timeout_ms)
@@ -198,7 +198,7 @@ class NetworkClient:
                 self._forget(node_id, f"not used for {idle_ms} ms")
 
     def close(self) -> None:
-        """Close everything; requests that wait for an answer fail."""
+        """Close all connections; requests that wait for a response fail."""
         if self._bootstrap_timer is not None:
             self._bootstrap_timer.cancel()
         for node_id in list(self._connections):
@@ -206,7 +206,10 @@ class NetworkClient:
         self._is_closed = True
 
     def _close_bootstrap(self) -> None:
-        """The brokers are known; not at once, as somebody may be about to use the connection."""
+        """Close idle bootstrap connections, some time after the brokers became known.
+
+        Not at once, as a request may be about to use the connection.
+        """
         self._bootstrap_timer = None
         for node_id, connection in list(self._connections.items()):
             if node_id < 0 and not connection.in_flight:

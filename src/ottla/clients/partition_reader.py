@@ -46,7 +46,7 @@ MARGIN_MS = 5000
 
 
 class OffsetRange(NamedTuple):
-    """What is left to read of a partition: `end` is not part of it.
+    """The range of a partition that is left to read; `end` is exclusive.
 
     `epoch` is the leader epoch of the last batch before the start, if that was read.
     """
@@ -59,7 +59,7 @@ class OffsetRange(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The answer to one fetch: views of whole batches, where to go on, and the last one's epoch."""
+    """The result of one fetch: views of whole batches, the next offset, the last batch's epoch."""
 
     views: list[memoryview]
     next_offset: int
@@ -67,7 +67,7 @@ class Chunk(NamedTuple):
 
 
 class ReadUpTo(NamedTuple):
-    """An offset before which everything was read, and the leader epoch of the log it was read in:
+    """An offset before which everything was read, and the leader epoch of the log that was read:
     that of its leader then, or of the last record before the offset."""
 
     offset: int
@@ -75,22 +75,22 @@ class ReadUpTo(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """The first offset at which a log is not the one that was read, None where that is not known;
-    and the epoch of the leader that says so."""
+    """The first offset at which a log differs from what was read, None if that is not known;
+    and the epoch of the leader that reported it."""
 
     offset: int | None
     leader_epoch: int
 
 
 class PartitionReader(ClosedOnExit):
-    """A blocking reader of record batches as the log has them, one fetch ahead.
+    """A blocking reader of record batches as stored in the log, one fetch ahead.
 
         with PartitionReader("localhost:9092") as reader:
             for view in reader.read(TopicPartition("pages", 0), 0, 1000):
                 ...
 
     Settings are those of a consumer; max.partition.fetch.bytes is the size of one fetch. Several
-    threads may read at the same time. It belongs to the process that made it.
+    threads may read at the same time. It must be used only in the process that created it.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class PartitionReader(ClosedOnExit):
         Each view holds one or more whole batches. The first one may begin, and the last one end,
         outside the range: batches are not cut. Control batches are left out, and for
         read_committed those of aborted transactions. Raises OFFSET_OUT_OF_RANGE if the log does
-        not reach back to the start, LogTruncationError if a new leader's log is not the one that
-        was read so far (KIP-320), and KafkaTimeoutError if default.api.timeout.ms pass without
+        not reach back to the start, LogTruncationError if a new leader's log differs from what was
+        read so far (KIP-320), and KafkaTimeoutError if default.api.timeout.ms pass without
         anything new.
         """
         level = IsolationLevel.of(isolation)
@@ -138,10 +138,10 @@ class PartitionReader(ClosedOnExit):
     def truncations(
         self, positions: Mapping[TopicPartition, ReadUpTo]
     ) -> dict[TopicPartition, Truncation]:
-        """Which of the logs are not those any more that were read up to the positions (KIP-320).
+        """Which of the logs no longer have what was read up to the positions (KIP-320).
 
-        A leader that does not know the epoch at all is given default.api.timeout.ms to hear of it:
-        it may not lead any more. Brokers before Kafka 2.3 cannot say, and then none is found.
+        If a leader does not know the epoch at all, it is asked for up to default.api.timeout.ms, as
+        it may no longer lead. Brokers before Kafka 2.3 cannot tell, and then none is found.
         """
         if not positions:
             return {}
@@ -157,7 +157,7 @@ class PartitionReader(ClosedOnExit):
 
 
 class RangeFetcher:
-    """The core of a reader: one answer with something in it for each call of `fetch`."""
+    """The core of a reader: each call of `fetch` returns one chunk that makes progress."""
 
     def __init__(self, runtime: Runtime, config: ConsumerConfig) -> None:
         self._runtime = runtime
@@ -172,7 +172,7 @@ class RangeFetcher:
     async def truncations(
         self, positions: Mapping[TopicPartition, ReadUpTo]
     ) -> dict[TopicPartition, Truncation]:
-        """Ask the leaders, again and again those whose error may pass."""
+        """Ask the leaders, with retries after errors that may pass."""
         answers = await self._retrying.for_each(
             positions,
             partial(self._ask_for_ends, positions),
@@ -203,7 +203,7 @@ class RangeFetcher:
             questions = {}
             for each in led:
                 epoch, leader_epoch = positions[each].epoch, cluster.leader_epoch(each)
-                # One that leads in an older epoch does not know what came after it.
+                # A leader of an older epoch does not know the later ones.
                 known = leader_epoch if leader_epoch == NO_EPOCH else max(leader_epoch, epoch)
                 questions[each] = EpochQuestion(epoch, known)
             ends = await epoch_ends(self._client, leader, questions)
@@ -214,7 +214,7 @@ class RangeFetcher:
         return await ask_leaders(self._metadata, pending, ask)
 
     async def fetch(self, left: OffsetRange) -> Chunk:
-        """The next batches of a range; waits, and tries again, until default.api.timeout.ms."""
+        """The next batches of a range; waits and retries for up to default.api.timeout.ms."""
         deadline = Deadline(self._runtime.clock, self._config.default_api_timeout_ms)
         failures = 0
         while True:
@@ -226,7 +226,8 @@ class RangeFetcher:
                 failures = 0
             except KafkaError as error:
                 is_over = deadline.has_passed or not error.retriable
-                # A broker that has lost the partition says so once; then the metadata know better.
+                # The first such error may come from a broker that has lost the partition: the
+                # metadata are refreshed below. A second one is final.
                 if is_over or (failures and not may_pass(error)):
                     raise
                 failures += 1
@@ -282,23 +283,23 @@ class RangeFetcher:
 
 
 def is_unknown_epoch(answer: object) -> bool:
-    """Whether a leader has not heard of the epoch that it is asked about."""
+    """Whether a leader does not know the epoch of the request."""
     return isinstance(answer, KafkaError) and answer.error is ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def parting_by(answer: EpochEndOffset | KafkaError, offset: int) -> Parting | None:
-    """What a leader's answer says of the log that was read up to `offset`; or its error."""
+    """Where the log differs from what was read up to `offset`, by a leader's answer; or raises."""
     if not isinstance(answer, KafkaError):
         return parting_before(offset, answer)
     if answer.error is ErrorCode.UNSUPPORTED_VERSION:
         return None
     if is_unknown_epoch(answer):
-        return Parting(None, NO_EPOCH)  # for so long that it is another topic of that name
+        return Parting(None, NO_EPOCH)  # after all retries: it is another topic of that name
     raise answer
 
 
 def chunk_of(left: OffsetRange, data: PartitionData) -> Chunk:
-    """The wanted batches of an answer, as views that are as long as possible."""
+    """The wanted batches of a response, as views that are as long as possible."""
     what = f"offset {left.start} of {left.partition}"
     refused = response_error(data.error_code, what)
     if refused is not None:
@@ -333,6 +334,6 @@ def chunk_of(left: OffsetRange, data: PartitionData) -> Chunk:
 
 
 def view_of(run: list[RecordBatch]) -> memoryview:
-    """The bytes of batches that stand one behind the other."""
+    """The bytes of adjacent batches, as one view."""
     first, last = run[0], run[-1]
     return first.buffer[first.position : last.position + last.size_in_bytes]

@@ -1,4 +1,4 @@
-"""Trying again what may succeed later, and only that."""
+"""Retries for calls whose errors may pass, and only for those."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 NO_RETRY = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""Retriable for producers, whose topic may be about to be created; elsewhere it is the answer."""
+"""Retriable for producers, whose topic may be about to be created; final for other clients."""
 
 
 class Retrying:
-    """Repeats calls about several things for those of them whose error may pass."""
+    """Repeats calls about several keys, for those keys whose error may pass."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class Retrying:
         attempt: Callable[[list[K], Deadline], Awaitable[Mapping[K, V | KafkaError]]],
         deadline: Deadline,
     ) -> dict[K, V | KafkaError]:
-        """Give the keys to `attempt`, again and again those whose error may pass, till time is up.
+        """Call `attempt` for the keys, then for those whose error may pass, until the deadline.
 
-        An error that `attempt` raises is that of all keys it was given.
+        An error that `attempt` raises counts for all keys of that call.
         """
         pending = list(dict.fromkeys(keys))
         results: dict[K, V | KafkaError] = dict.fromkeys(pending, unanswered())
@@ -76,10 +76,10 @@ class Retrying:
 
 
 def may_pass(result: object) -> bool:
-    """Whether a result is an error that may be gone when the call is repeated."""
+    """Whether a result is an error that may not occur again if the call is repeated."""
     return isinstance(result, KafkaError) and result.retriable and result.error not in NO_RETRY
 
 
 def unanswered() -> KafkaError:
-    """What stands for a key until its answer has come."""
+    """The result of a key until it has an answer."""
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer leaves this one out")

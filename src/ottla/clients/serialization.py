@@ -1,4 +1,4 @@
-"""From Python values to the bytes of a key or value, and back: Kafka's serializers and JSON.
+"""Converts Python values to the bytes of a key or value, and back: Kafka's serializers and JSON.
 
 A serializer is any callable `value -> bytes`, or an object with `serialize(topic, value)`; a
 deserializer any callable `bytes -> value`, or an object with `deserialize(topic, data)`.
@@ -26,7 +26,7 @@ class SerializationError(KafkaError):
 
 
 class StringSerializer:
-    """Text as UTF-8, or another `encoding`."""
+    """Encodes text as UTF-8, or in another `encoding`."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self.encoding = encoding
@@ -36,7 +36,7 @@ class StringSerializer:
 
 
 class StringDeserializer:
-    """UTF-8, or another `encoding`, as text."""
+    """Decodes text from UTF-8, or from another `encoding`."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self.encoding = encoding
@@ -46,14 +46,14 @@ class StringDeserializer:
 
 
 class JsonSerializer:
-    """Anything that the json module can write, without spaces, as UTF-8."""
+    """Encodes anything that the json module can write, without spaces, as UTF-8."""
 
     def serialize(self, topic: str, value: object) -> bytes:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class JsonDeserializer:
-    """What the json module reads."""
+    """Decodes what the json module can read."""
 
     def deserialize(self, topic: str, data: bytes) -> Any:
         return json.loads(data)
@@ -119,14 +119,14 @@ def _function_of(key: str, setting: Any, method: str) -> Callable[[str, Any], An
 
 
 def _explained(function: Callable[[str, Any], Any], verb: str) -> Callable[[str, Any], Any]:
-    """The function with its own failures told as SerializationError; None is passed over."""
+    """The function with its exceptions turned into SerializationError; None stays None."""
 
     def call(topic: str, value: Any) -> Any:
         if value is None:
             return None
         try:
             return function(topic, value)
-        except Exception as cause:  # whatever the application's function may raise
+        except Exception as cause:  # the application's function may raise anything
             raise SerializationError(
                 f"cannot {verb} {value!r} of topic {topic}: {cause}"
             ) from cause
@@ -135,7 +135,7 @@ def _explained(function: Callable[[str, Any], Any], verb: str) -> Callable[[str,
 
 
 def to_bytes(what: str, value: Any) -> bytes:
-    """What is sent where no serializer is set: bytes as they are, text as UTF-8."""
+    """The bytes to send if no serializer is set: bytes as they are, text as UTF-8."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Offsets as clients speak of them: committed ones, and those that belong to timestamps."""
+"""Offsets as clients use them: committed ones, and those of timestamps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
 
 
 class OffsetSpec(IntEnum):
-    """Offsets that are asked for like timestamps."""
+    """Special offsets, requested by a number in place of a timestamp."""
 
     LATEST = -1
     EARLIEST = -2
@@ -37,7 +37,7 @@ class OffsetSpec(IntEnum):
 
 
 class IsolationLevel(IntEnum):
-    """Whether records of transactions count before these are committed."""
+    """Whether records of transactions are visible before their commit."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -48,7 +48,7 @@ class IsolationLevel(IntEnum):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: that of the next record to read, and a note beside it."""
+    """A committed offset, that of the next record to read, with the application's metadata."""
 
     offset: int
     metadata: str = ""
@@ -56,7 +56,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ListOffsetsResult(NamedTuple):
-    """The offset that belongs to a timestamp, and the record's own; -1 where there is none."""
+    """The offset found for a timestamp, and its record's own timestamp; -1 if there is none."""
 
     offset: int
     timestamp_ms: int
@@ -64,7 +64,7 @@ class ListOffsetsResult(NamedTuple):
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The partition numbers of each topic, as requests want them."""
+    """The partition numbers of each topic, as requests need them."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -78,7 +78,7 @@ async def list_offsets(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     replica_id: int = CONSUMER_REPLICA_ID,
 ) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
-    """The offset or the error of each partition, asked for once.
+    """Fetch the offset or the error of each partition, once.
 
     With DEBUGGING_REPLICA_ID the latest offset is the end of the leader's log, committed or not.
     """
@@ -98,7 +98,7 @@ async def ask_leaders(
     partitions: Iterable[TopicPartition],
     ask: Callable[[int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V | KafkaError]]],
 ) -> dict[TopicPartition, V | KafkaError]:
-    """`ask` the leaders once, all at the same time; each partition has its answer or its error."""
+    """`ask` the leaders once, concurrently; the result has an answer or error per partition."""
     results: dict[TopicPartition, V | KafkaError] = {}
     by_leader: dict[int, list[TopicPartition]] = {}
     for partition in partitions:
@@ -122,7 +122,7 @@ async def ask_leaders(
 
 
 def no_leader(metadata: Metadata, partition: TopicPartition) -> KafkaError:
-    """Why a request about a partition has nowhere to go."""
+    """The error for a request about a partition whose leader is not known."""
     error = metadata.cluster.error_of(partition.topic)
     if error is not ErrorCode.NONE:
         return KafkaError.of(error, f"topic {partition.topic}: {error.sentence}")

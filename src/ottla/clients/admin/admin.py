@@ -1,4 +1,4 @@
-"""`ottla.Admin`: the synchronous face of the administrative client."""
+"""`ottla.Admin`: the synchronous API of the administrative client."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MARGIN_MS = 5000
 
 
 class Admin(ClosedOnExit):
-    """Asks and changes what a cluster has: topics, settings, groups, offsets, transactions.
+    """Reads and changes a cluster's topics, settings, groups, offsets and transactions.
 
         with Admin("localhost:9092") as admin:
             admin.create_topics([NewTopic("pages", num_partitions=3)])
@@ -89,14 +89,14 @@ class Admin(ClosedOnExit):
     def describe_topics(
         self, names: Sequence[str] | None = None, include_authorized_operations: bool = False
     ) -> dict[str, TopicDescription]:
-        """Some topics, or all of them."""
+        """Describe some topics, or all of them."""
         call = self._topics.describe_topics(names, include_authorized_operations)
         return checked(self._run(call))
 
     def create_topics(
         self, new_topics: Iterable[NewTopic | str], validate_only: bool = False
     ) -> None:
-        """Create topics; a name alone stands for the broker's defaults."""
+        """Create topics; one given by name only has the broker's defaults."""
         topics = [NewTopic(new) if isinstance(new, str) else new for new in new_topics]
         checked(self._run(self._topics.create_topics(topics, validate_only)))
 
@@ -108,7 +108,7 @@ class Admin(ClosedOnExit):
         total_counts: Mapping[str, int],
         assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
     ) -> None:
-        """Let topics have so many partitions in all; `assignments` are those of the new ones."""
+        """Raise topics to these partition totals; `assignments` are for the new partitions."""
         checked(self._run(self._topics.create_partitions(total_counts, assignments)))
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -118,7 +118,7 @@ class Admin(ClosedOnExit):
     # Cluster
 
     def describe_cluster(self) -> ClusterDescription:
-        """The brokers that are alive, and the controller."""
+        """The live brokers, and the controller."""
         return self._run(self._describe_cluster())
 
     def api_versions(self, node_id: int) -> dict[ApiKey | int, tuple[int, int]]:
@@ -132,10 +132,10 @@ class Admin(ClosedOnExit):
     def alter_replica_log_dirs(
         self, targets: Mapping[TopicPartitionReplica, str]
     ) -> dict[TopicPartitionReplica, KafkaError | None]:
-        """Have replicas move to other log directories of their brokers; None where it began.
+        """Begin to move replicas to other log directories of their brokers; None for success.
 
-        REPLICA_NOT_AVAILABLE is an outcome as good as others: the broker has no such replica yet,
-        and will make it there. `describe_log_dirs` tells how far a move is.
+        REPLICA_NOT_AVAILABLE is returned, not raised: the broker has no such replica yet, and will
+        create it there. `describe_log_dirs` shows the progress of a move.
         """
         return self._run(self._log_dirs.alter_replica_log_dirs(targets))
 
@@ -146,9 +146,9 @@ class Admin(ClosedOnExit):
         election: ElectionType = ElectionType.PREFERRED,
         partitions: Iterable[TopicPartition] | None = None,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Elect leaders of these partitions, or of all that need it; None where it was done.
+        """Elect leaders of these partitions, or of all that need it; None for success.
 
-        ELECTION_NOT_NEEDED is an outcome as good as others: nothing is raised for a partition.
+        Errors of partitions are returned, not raised; ELECTION_NOT_NEEDED is one of them.
         """
         wanted = None if partitions is None else list(partitions)
         return self._run(self._reassignments.elect_leaders(election, wanted))
@@ -156,20 +156,20 @@ class Admin(ClosedOnExit):
     def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Iterable[int] | None]
     ) -> None:
-        """Have partitions move to these brokers; None ends what is under way."""
+        """Begin to move partitions to these brokers; None cancels a move in progress."""
         checked(self._run(self._reassignments.alter_partition_reassignments(targets)))
 
     def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The partitions on their way to other brokers, of these or of all."""
+        """The reassignments in progress, of these partitions or of all."""
         wanted = None if partitions is None else list(partitions)
         return self._run(self._reassignments.list_partition_reassignments(wanted))
 
     # Features
 
     def describe_features(self) -> dict[str, FeatureDescription]:
-        """The features that a broker knows, and the levels that are in force in the cluster."""
+        """The features that a broker supports, and the cluster's finalized levels."""
         return self._run(self._features.describe_features())
 
     def update_features(
@@ -178,7 +178,7 @@ class Admin(ClosedOnExit):
         direction: UpgradeType = UpgradeType.UPGRADE,
         validate_only: bool = False,
     ) -> None:
-        """Put levels in force; all of them go up, or all go down."""
+        """Finalize feature levels; all of them are upgrades, or all are downgrades."""
         checked(self._run(self._features.update_features(levels, direction, validate_only)))
 
     # Settings
@@ -186,7 +186,7 @@ class Admin(ClosedOnExit):
     def describe_configs(
         self, resources: Iterable[ConfigResource], include_synonyms: bool = False
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """All settings of the topics and brokers."""
+        """All settings of the resources."""
         return checked(self._run(self._configs.describe_configs(list(resources), include_synonyms)))
 
     def alter_configs(
@@ -194,7 +194,7 @@ class Admin(ClosedOnExit):
         settings: Mapping[ConfigResource, Mapping[str, str | None]],
         validate_only: bool = False,
     ) -> None:
-        """Let resources have exactly these settings; what is not named loses its value."""
+        """Give resources exactly these settings; those not named revert to their defaults."""
         checked(self._run(self._configs.alter_configs(settings, validate_only)))
 
     def incremental_alter_configs(
@@ -210,7 +210,7 @@ class Admin(ClosedOnExit):
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> list[GroupListing]:
-        """The groups of all brokers, by id; only those of `states` and `types` that are named."""
+        """The groups of all brokers, by id; only those with the named `states` and `types`."""
         return self._run(self._groups.list_groups(list(states), list(types)))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
@@ -228,7 +228,7 @@ class Admin(ClosedOnExit):
         timestamps: Mapping[TopicPartition, int],
         isolation: str = "read_uncommitted",
     ) -> dict[TopicPartition, ListOffsetsResult]:
-        """The first offset at or after each timestamp, or an `OffsetSpec`; -1 where none is."""
+        """The first offset at or after each timestamp, or of an `OffsetSpec`; -1 if none."""
         level = IsolationLevel.of(isolation)
         return checked(self._run(self._offsets.list_offsets(dict(timestamps), level)))
 
@@ -238,7 +238,7 @@ class Admin(ClosedOnExit):
         partitions: Iterable[TopicPartition] | None = None,
         require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, for some partitions or for all; others are left out.
+        """The committed offsets of a group, for some partitions or for all; others are left out.
 
         With `require_stable` it waits until no open transaction may change it (KIP-447).
         """
@@ -257,7 +257,7 @@ class Admin(ClosedOnExit):
         checked(self._run(self._offsets.alter_group_offsets(group_id, wanted)))
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group has committed for partitions of topics that it does not read now."""
+        """Delete a group's committed offsets, of topics that it does not currently read."""
         checked(self._run(self._offsets.delete_group_offsets(group_id, list(partitions))))
 
     # Transactions
@@ -269,31 +269,31 @@ class Admin(ClosedOnExit):
         longer_than_ms: int | None = None,
         id_pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """The transactional ids of all brokers; with filters, those that pass each of them."""
+        """The transactional ids of all brokers; with filters, those that pass every filter."""
         wanted = TransactionFilter(list(states), list(producer_ids), longer_than_ms, id_pattern)
         return self._run(self._transactions.list_transactions(wanted))
 
     def describe_transactions(
         self, transactional_ids: Iterable[str]
     ) -> dict[str, TransactionDescription]:
-        """What the coordinators know of transactional ids."""
+        """What the coordinators know about transactional ids."""
         return checked(self._run(self._transactions.describe_transactions(transactional_ids)))
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], broker_id: int | None = None
     ) -> dict[TopicPartition, list[ProducerDescription]]:
-        """Who has written to partitions with a producer id, as their leaders know, or a broker."""
+        """The idempotent producers of partitions, as known to their leaders or to one broker."""
         call = self._transactions.describe_producers(list(partitions), broker_id)
         return checked(self._run(call))
 
     def abort_transaction(self, hanging: HangingTransaction) -> None:
-        """End a transaction in a partition without asking its coordinator, who has lost it."""
+        """Abort a transaction in a partition without its coordinator, which has lost it."""
         error = self._run(self._transactions.abort_transaction(hanging))
         if error is not None:
             raise error
 
     def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Abort what is open under the ids and fence their producers; returns the new epochs."""
+        """Abort open transactions of the ids and fence their producers; returns the new epochs."""
         return checked(self._run(self._transactions.fence_producers(transactional_ids)))
 
     def close(self) -> None:
@@ -301,7 +301,7 @@ class Admin(ClosedOnExit):
         self._io.close(self._client.close)
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        # A call keeps the limits by itself; this one is for a call that does not.
+        # A call keeps its own deadline; this limit is a safety net.
         limit_ms = 2 * self._config.default_api_timeout_ms + self._config.request_timeout_ms
         return self._io.run(call, limit_ms + MARGIN_MS)
 

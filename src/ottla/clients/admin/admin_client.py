@@ -1,4 +1,4 @@
-"""How administrative requests find their broker, and when they are tried again."""
+"""How administrative requests find their broker, and when they are retried."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class AdminClient:
         return Deadline(self.runtime.clock, self.config.default_api_timeout_ms)
 
     def request_timeout_ms(self, deadline: Deadline) -> int:
-        """How long a broker may work on a change before it says that it is not done yet."""
+        """How long a broker may work on a change before it responds that it is not done yet."""
         return min(self.config.request_timeout_ms, deadline.left_ms)
 
     async def for_each(
@@ -58,7 +58,7 @@ class AdminClient:
         return await self._retrying.for_each(keys, attempt, self.deadline())
 
     async def until_done(self, attempt: Callable[[Deadline], Awaitable[V]]) -> V:
-        """What `attempt` returns, after as many tries as its errors ask for."""
+        """The result of `attempt`, which is retried after retriable errors."""
 
         async def once(pending: list[str], deadline: Deadline) -> dict[str, V | KafkaError]:
             return {"": await attempt(deadline)}
@@ -69,13 +69,13 @@ class AdminClient:
         return result
 
     async def any_broker(self, request: Request, deadline: Deadline) -> Any:
-        """Ask whichever broker can be reached."""
+        """Send a request to any broker that can be reached."""
         connection = await self.client.any_ready(deadline)
         version = connection.version_of(type(request))
         return await self.client.send_on(connection, request, version)
 
     async def controller(self, request: Request, deadline: Deadline, *, low: int = 0) -> Any:
-        """Ask the controller."""
+        """Send a request to the controller."""
         cluster = self.metadata.cluster
         if cluster.controller_id not in cluster.nodes:
             cluster = await self.metadata.update(deadline)
@@ -86,7 +86,7 @@ class AdminClient:
     async def coordinator(
         self, key: str, deadline: Deadline, key_type: int = KEY_TYPE_GROUP
     ) -> Node:
-        """The coordinator of a group, or what else `key_type` says; kept until it proves wrong."""
+        """The coordinator of a group, or of another kind of key; cached until it proves wrong."""
         known = (key_type, key)
         if known not in self._coordinators:
             node = await find_coordinator(self.client, key, deadline, key_type)
@@ -103,7 +103,7 @@ class AdminClient:
         ],
         deadline: Deadline,
     ) -> dict[TopicPartition, V | KafkaError]:
-        """`ask` those who lead the partitions now; each partition has its answer or its error."""
+        """`ask` the current leaders; the result has an answer or an error for each partition."""
         self.metadata.want(partition.topic for partition in partitions)
         await self.metadata.update(deadline)
         return await ask_leaders(self.metadata, partitions, ask)
@@ -119,14 +119,14 @@ class AdminClient:
         self.client.close()
 
 
-# Calls about many things at once: everything is tried, then what failed is raised.
+# Calls about many things at once: all of them are tried, then the errors are raised.
 
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class BulkError(KafkaError):
-    """Some of a call failed: this is the error of the first one, and `results` has them all."""
+    """Part of a call failed: this is the first error, and `results` has all outcomes."""
 
     def __init__(self, cause: KafkaError, results: Mapping[Any, Any]) -> None:
         failed = sum(isinstance(result, KafkaError) for result in results.values())

@@ -141,7 +141,7 @@ class ConfigAdmin:
         resources: Iterable[ConfigResource],
         ask: Callable[[list[ConfigResource], Deadline], Awaitable[dict[ConfigResource, Any]]],
     ) -> dict[ConfigResource, Any]:
-        """One request to each broker that has to be asked for itself, and one for all others."""
+        """Send one request to each broker that must answer itself, and one for all others."""
 
         async def attempt(
             pending: list[ConfigResource], deadline: Deadline
@@ -178,7 +178,7 @@ class ConfigAdmin:
 
 
 def broker_of(resource: ConfigResource) -> str:
-    """The id of the broker that alone can answer, "" if any can."""
+    """The id of the only broker that can answer, "" if any can."""
     return resource.name if resource.type in PER_BROKER else ""
 
 
@@ -191,7 +191,7 @@ def alterable(operation: AlterConfigOp) -> IncrementalAlterableConfig:
 
 
 def outcomes(response: Any) -> dict[ConfigResource, KafkaError | None]:
-    """The error, or None, of each resource in the answer to a change."""
+    """The error, or None, of each resource in the response to a change."""
     results = {}
     for result in response.responses:
         key = ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
@@ -219,7 +219,7 @@ def source_of(number: int) -> ConfigSource:
         return ConfigSource.UNKNOWN
 
 
-# Features: which levels are in force in the cluster, and which of them a broker can work at.
+# Features: the finalized levels of the cluster, and the levels that a broker supports.
 
 
 NO_LEVEL = 0
@@ -227,7 +227,7 @@ FIRST_VERSION_WITH_DIRECTION = 1
 
 
 class FeatureDescription(NamedTuple):
-    """The levels that a broker supports, and the one in force; 0 is none. The epoch may be -1."""
+    """The levels that a broker supports, and the finalized one; 0 is none. The epoch may be -1."""
 
     lowest: int
     highest: int
@@ -302,7 +302,7 @@ class ReplicaInfo(NamedTuple):
 
 
 class LogDirDescription(NamedTuple):
-    """A log directory; one with an error cannot be used. Sizes are of its volume, -1: unknown."""
+    """A log directory; it cannot be used if it has an error. Sizes of its volume; -1: unknown."""
 
     error: ErrorCode
     replicas: dict[TopicPartition, ReplicaInfo]
@@ -328,7 +328,7 @@ Outcomes = dict[TopicPartitionReplica, KafkaError | None]
 
 
 class LogDirAdmin:
-    """Requests about log directories; each goes to the broker that has them."""
+    """Requests about log directories; each is sent to the broker that has them."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
@@ -366,7 +366,7 @@ class LogDirAdmin:
 
 
 def alteration(targets: Mapping[TopicPartitionReplica, str]) -> AlterReplicaLogDirsRequest:
-    """What to ask of the broker that has these replicas."""
+    """The request to the broker that has these replicas."""
     dirs: dict[str, dict[str, list[int]]] = {}
     for (topic, partition, _), path in targets.items():
         dirs.setdefault(path, {}).setdefault(topic, []).append(partition)
@@ -385,7 +385,7 @@ def alteration(targets: Mapping[TopicPartitionReplica, str]) -> AlterReplicaLogD
 
 
 def outcomes_of(broker_id: int, response: AlterReplicaLogDirsResponse) -> Outcomes:
-    """The errors of the broker's replicas, None where it was well."""
+    """The errors of the broker's replicas, None for success."""
     return {
         (replica := TopicPartitionReplica(topic.topic_name, row.partition_index, broker_id)): (
             response_error(row.error_code, str(replica))
@@ -396,7 +396,7 @@ def outcomes_of(broker_id: int, response: AlterReplicaLogDirsResponse) -> Outcom
 
 
 def described(response: DescribeLogDirsResponse) -> LogDirs | KafkaError:
-    """The directories by their paths."""
+    """The directories of a response by their paths."""
     if response.error_code:
         return KafkaError(ErrorCode.of(response.error_code))
     return {

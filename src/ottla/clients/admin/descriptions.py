@@ -1,4 +1,4 @@
-"""What administrators ask for and are told, as values."""
+"""Values that `Admin` takes and returns: topics, settings, groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USE_DEFAULT = -1
 class NewTopic:
     """A topic to create; -1 asks for the broker's default.
 
-    `replica_assignment` (partition -> broker ids) takes the place of both counts.
+    `replica_assignment` (partition -> broker ids) replaces both counts.
     """
 
     name: str
@@ -28,7 +28,7 @@ class NewTopic:
 
 
 class TopicPartitionInfo(NamedTuple):
-    """Where the replicas of a partition are; `leader` is -1 while there is none."""
+    """The replicas of a partition; `leader` is -1 while there is none."""
 
     partition: int
     leader: int
@@ -51,7 +51,7 @@ class TopicDescription:
 
 @dataclass(slots=True)
 class ClusterDescription:
-    """The brokers that are alive, and which of them is the controller (-1: none)."""
+    """The live brokers, and which of them is the controller (-1: none)."""
 
     cluster_id: str | None
     controller_id: int
@@ -63,7 +63,7 @@ class ClusterDescription:
 
 
 class ConfigResource(NamedTuple):
-    """Whose settings: those of a topic, a group, or a broker by its id ("" for all brokers)."""
+    """What has settings: a topic, a group, or a broker by its id ("" for all brokers)."""
 
     type: ConfigResourceType
     name: str
@@ -85,7 +85,7 @@ class ConfigResource(NamedTuple):
 
 
 class ConfigSynonym(NamedTuple):
-    """A place where a setting has a value; of several the first is in force."""
+    """A source of a setting's value; the first of several takes effect."""
 
     name: str
     value: str | None
@@ -93,7 +93,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting as it stands; the value of a sensitive one is not told."""
+    """A setting and its value, which is None for a sensitive one."""
 
     name: str
     value: str | None
@@ -113,7 +113,7 @@ class AlterConfigOp(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """A group in a list; brokers before 2.6 do not tell the state, those before 3.8 the type."""
+    """A group in a list; brokers before 2.6 do not return the state, those before 3.8 the type."""
 
     group_id: str
     protocol_type: str
@@ -123,9 +123,9 @@ class GroupListing(NamedTuple):
 
 @dataclass(slots=True)
 class MemberDescription:
-    """A member of a group and the partitions that it was given.
+    """A member of a group and its assigned partitions.
 
-    One of a consumer group has an epoch, and a target that it is on its way to (KIP-848).
+    A member of a consumer group has an epoch, and a target assignment (KIP-848).
     """
 
     member_id: str

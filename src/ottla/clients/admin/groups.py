@@ -113,7 +113,7 @@ class GroupAdmin:
             return error
         (group,) = cast(DescribeGroupsResponse, answer).groups
         if not group.error_code and group.group_state == DEAD:
-            # To this request a consumer group is one that does not exist.
+            # DescribeGroups reports a consumer group as one that does not exist.
             found = await self._describe_consumer_group(group_id, coordinator)
             if found is not None:
                 return found
@@ -124,7 +124,7 @@ class GroupAdmin:
     async def _describe_consumer_group(
         self, group_id: str, coordinator: Node
     ) -> GroupDescription | KafkaError | None:
-        """None if there is no such group, or the broker has none of that kind."""
+        """Describe a group of KIP-848; None if it does not exist or the broker has no such kind."""
         request = ConsumerGroupDescribeRequest(group_ids=[group_id])
         try:
             answer = await self._admin.client.send(coordinator.id, request)
@@ -149,7 +149,7 @@ class GroupAdmin:
 
 
 def description_of(group: DescribedGroup, coordinator: Node) -> GroupDescription:
-    """A group as the coordinator tells it; only consumers' assignments can be read."""
+    """A group as the coordinator describes it; only consumers' assignments can be decoded."""
     return GroupDescription(
         group.group_id,
         group.group_state,
@@ -172,7 +172,7 @@ def description_of(group: DescribedGroup, coordinator: Node) -> GroupDescription
 
 
 def consumer_group_of(group: DescribedConsumerGroup, coordinator: Node) -> GroupDescription:
-    """A group of KIP-848 as the coordinator tells it."""
+    """A group of KIP-848 as the coordinator describes it."""
     return GroupDescription(
         group.group_id,
         group.group_state,
@@ -204,7 +204,7 @@ def _partitions(assignment: DescribedAssignment) -> list[TopicPartition]:
     ]
 
 
-# Offsets: those of partitions by timestamp, and those that groups have committed.
+# Offsets: those of partitions by timestamp, and the committed ones of groups.
 
 
 Committed = dict[TopicPartition, OffsetAndMetadata]

@@ -1,4 +1,4 @@
-"""Leaders and replicas: elections, and partitions that move to other brokers."""
+"""Leaders and replicas: elections, and reassignment of partitions to other brokers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Outcomes = dict[TopicPartition, KafkaError | None]
 
 
 class ElectionType(IntEnum):
-    """Which replica an election looks for: the first of the assignment, or any that lives."""
+    """Which replica an election chooses: the first of the assignment, or any live one."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 class PartitionReassignment(NamedTuple):
-    """The replicas of a partition on its way, and which of them come and go."""
+    """The replicas of a partition being moved, and which are being added and removed."""
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Topics: create, delete, grow, describe, and cut off at the start."""
+"""Topics: create, delete, add partitions, describe, and delete records."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class TopicAdmin:
 
 
 def description_of(topic: MetadataResponseTopic) -> TopicDescription | KafkaError:
-    """A topic as it stands in the metadata, or its error."""
+    """The description of a topic from the metadata, or its error."""
     error = response_error(topic.error_code, f"topic {topic.name}")
     if error is not None and error.error is not ErrorCode.LEADER_NOT_AVAILABLE:
         return error

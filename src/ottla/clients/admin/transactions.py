@@ -1,4 +1,4 @@
-"""Transactions: list and describe them, see who writes to a partition, and end what hangs."""
+"""Transactions: list and describe them, list a partition's producers, abort hanging ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIRST_LIST_WITH_DURATION = 1
 FIRST_LIST_WITH_PATTERN = 2
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
-# The fence is all that is wanted: nothing will be written under the id and epoch that come of it.
+# The transaction timeout does not matter: nothing will be written with the new id and epoch.
 FENCE_TIMEOUT_MS = 1
 
 
@@ -49,7 +49,7 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """All that its coordinator knows of a transactional id; no start where nothing is open."""
+    """What its coordinator knows about a transactional id; the start only if one is open."""
 
     coordinator_id: int
     state: str
@@ -61,7 +61,7 @@ class TransactionDescription(NamedTuple):
 
 
 class ProducerDescription(NamedTuple):
-    """A producer as a partition knows it; no start offset where it has no transaction open."""
+    """A producer as known to a partition; the start offset only if it has an open transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -72,7 +72,7 @@ class ProducerDescription(NamedTuple):
 
 
 class HangingTransaction(NamedTuple):
-    """What to abort, and where: as `ProducerDescription` has it."""
+    """A transaction to abort in one partition, with the values of its `ProducerDescription`."""
 
     partition: TopicPartition
     producer_id: int
@@ -81,7 +81,7 @@ class HangingTransaction(NamedTuple):
 
 
 class TransactionFilter(NamedTuple):
-    """Which transactional ids are to be listed; what is not said lets all pass."""
+    """Which transactional ids to list; a filter that is not set lets all pass."""
 
     states: Sequence[str] = ()
     producer_ids: Sequence[int] = ()
@@ -90,7 +90,7 @@ class TransactionFilter(NamedTuple):
 
 
 class TransactionAdmin:
-    """Requests about transactions, to coordinators and to the leaders of partitions."""
+    """Requests about transactions; they go to coordinators and to the leaders of partitions."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
@@ -206,7 +206,7 @@ class TransactionAdmin:
                             name=partition.topic, partition_indexes=[partition.partition]
                         )
                     ],
-                    # A partition that has seen no marker of the producer yet knows of none (-1).
+                    # It is -1 if the partition has seen no marker of the producer yet.
                     coordinator_epoch=max(0, hanging.coordinator_epoch),
                 )
             ]
@@ -261,7 +261,7 @@ class TransactionAdmin:
 def description_of(
     state: DescribeTransactionsTransactionState, coordinator_id: int
 ) -> TransactionDescription:
-    """A transactional id as its coordinator tells it."""
+    """A transactional id as its coordinator describes it."""
     start_ms = state.transaction_start_time_ms
     return TransactionDescription(
         coordinator_id,
@@ -279,7 +279,7 @@ def description_of(
 
 
 def producer_of(state: ProducerState) -> ProducerDescription:
-    """A producer as a partition tells it."""
+    """A producer as the partition's broker describes it."""
     offset = state.current_txn_start_offset
     return ProducerDescription(
         state.producer_id,
