@@ -302,7 +302,7 @@ class ReplicaInfo(NamedTuple):
 
 
 class LogDirDescription(NamedTuple):
-    """A log directory; it cannot be used if it has an error. Sizes of its volume; -1: unknown."""
+    """A log directory; unusable if it has an error. Sizes are of its volume, -1: unknown."""
 
     error: ErrorCode
     replicas: dict[TopicPartition, ReplicaInfo]

@@ -106,7 +106,7 @@ class ZooKeeperPartitionInfo:
         await self._registry.close()
 
     async def _make(self, topic: str) -> None:
-        """Ask a broker for a topic that does not exist: it creates it, or returns an error."""
+        """Ask a broker for a missing topic, which it creates or answers with an error."""
         broker_id = self._runtime.random.choice(sorted(self.brokers))
         response = await self._link_to(broker_id).metadata(topic)
         (answer,) = response.topics

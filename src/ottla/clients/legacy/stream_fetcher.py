@@ -171,7 +171,7 @@ class StreamFetcher:
         self._go_on()
 
     async def _learn_topics(self) -> None:
-        """Load the metadata of new topics first, so that no fetch fails for lack of a leader."""
+        """Load the topics' metadata first, so that no fetch fails for lack of a leader."""
         for topic in {partition.topic for partition in self.owned}:
             deadline = Deadline(self._runtime.clock, self._client.config.request_timeout_ms)
             try:

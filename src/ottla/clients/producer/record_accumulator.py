@@ -32,7 +32,7 @@ from ottla.structs import TopicPartition
 logger = logging.getLogger(__name__)
 
 
-# The future of a record: what `send` returns.
+# The future of a record, which `send` returns.
 
 
 class RecordFuture:
@@ -125,7 +125,7 @@ class RecordFuture:
 
 
 class EncodedBatch(ProducerBatch):
-    """A batch that is closed from the start: no record is added to it, only a header.
+    """A batch closed from the start: no record is added to it, only a header.
 
     Its records are decoded into tuples only if a broker finds it too large and it must be split.
     """

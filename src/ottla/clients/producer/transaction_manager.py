@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionState(Enum):
-    """Where a transactional producer stands."""
+    """The state of a transactional producer."""
 
     UNINITIALIZED = auto()
     INITIALIZING = auto()

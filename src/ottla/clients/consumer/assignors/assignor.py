@@ -1,4 +1,4 @@
-"""What an assignor is, and what it is told about each member."""
+"""The interface of assignors, their input for each member, and the two simple ones."""
 
 from __future__ import annotations
 
