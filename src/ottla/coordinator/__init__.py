@@ -1,1 +1,1 @@
-"""Coordinators: brokers' state machines that clients agree through, groups and producer ids."""
+"""Coordinators: a broker's state machines for groups and for transactions."""

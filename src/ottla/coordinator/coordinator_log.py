@@ -1,4 +1,4 @@
-"""Where a coordinator keeps its state: the partitions of its internal topic, as seen from here."""
+"""A coordinator's state: the partitions of its internal topic, and how they are loaded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CoordinatorLog(Protocol):
         ...
 
     def append(self, partition: int, batch: bytes, on_done: Callable[[ErrorCode], object]) -> None:
-        """Write one batch; `on_done` is told when all in-sync replicas have it, or what failed."""
+        """Write one batch; `on_done` gets NONE once all in-sync replicas have it, or the error."""
         ...
 
     def read(self, partition: int) -> Iterator[memoryview]:
@@ -54,7 +54,7 @@ RECORDS_PER_STEP: Final = 2000
 
 
 class StepwiseLoader(ABC):
-    """Reads so few records in each step that the broker stays responsive."""
+    """Reads a partition in steps, each with so few records that the broker stays responsive."""
 
     def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
         self.partition = partition
@@ -62,7 +62,7 @@ class StepwiseLoader(ABC):
         self._batches = (batch for buffer in source for batch in batches(buffer))
 
     def step(self) -> bool:
-        """Read on for a moment; False when all has been read."""
+        """Read about RECORDS_PER_STEP records; False when all have been read."""
         stop_at = self.record_count + RECORDS_PER_STEP
         for batch in self._batches:
             self.read_batch(batch)
@@ -72,20 +72,21 @@ class StepwiseLoader(ABC):
 
     @abstractmethod
     def read_batch(self, batch: RecordBatch) -> None:
-        """Take what the batch says, and add its records to `record_count`."""
+        """Apply the batch's records, and add their number to `record_count`."""
 
 
-# The partitions of a coordinator's topic that are here: read a step in each turn of the loop.
+# The partitions of a coordinator's topic that this broker leads. Each turn of the event loop reads
+# one step.
 
 
 LoaderT = TypeVar("LoaderT", bound=StepwiseLoader)
 
 
 class CoordinatorPartitions(Generic[LoaderT]):
-    """Which partitions are being read, and which have been; people know the topic as `topic_name`.
+    """Which partitions are being loaded, and which are loaded; `topic_name` is for log lines.
 
-    A partition that cannot be read is in here no more, and was not finished either: what lives in
-    it is refused. One that is given up meanwhile is not finished, even if it is begun again.
+    A partition that failed to load is in neither set, so its requests get an error. If a partition
+    is unloaded while it is being loaded, that load never finishes, even if another one begins.
     """
 
     def __init__(self, scheduler: Scheduler, topic_name: str) -> None:
@@ -100,7 +101,7 @@ class CoordinatorPartitions(Generic[LoaderT]):
         return bool(self._loaders)
 
     def availability(self, partition: int) -> ErrorCode:
-        """NONE if what lives in the partition is known here, else what to tell the client."""
+        """NONE if the partition is loaded here, else the error for the client."""
         if partition in self._loaded:
             return ErrorCode.NONE
         if partition in self._loaders:
@@ -113,16 +114,16 @@ class CoordinatorPartitions(Generic[LoaderT]):
         new_loader: Callable[[], LoaderT],
         on_finished: Callable[[LoaderT], object],
     ) -> None:
-        """Read from the next turn on; `on_finished` is called when all has been read.
+        """Read from the loop's next turn on; `on_finished` is called when all has been read.
 
-        Nothing happens to a partition that is being read, or has been.
+        Does nothing if the partition is being loaded, or is loaded.
         """
         if partition not in self._loaded and partition not in self._loaders:
             self._loaders[partition] = loader = new_loader()
             self._scheduler.call_soon(lambda: self._step(loader, on_finished))
 
     def unload(self, partition: int) -> None:
-        """The partition is not ours any more."""
+        """This broker no longer leads the partition."""
         self._loaders.pop(partition, None)
         self._loaded.discard(partition)
 

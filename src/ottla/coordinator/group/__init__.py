@@ -1,1 +1,1 @@
-"""The coordinator of consumer groups: who is a member, who reads what, and how far they got."""
+"""The coordinator of consumer groups: members, assignments and committed offsets."""

@@ -1,14 +1,14 @@
 """A classic consumer group: its members, its generation and the state it is in.
 
-Everything that decides which state may follow which stands in `NEXT_STATES`; `transition_to` is the
-only place that changes the state.
+`NEXT_STATES` says which state may follow which; `transition_to` is the only place that changes the
+state. (A group that is loaded, or was a consumer group before, is built in its first state.)
 
     Empty --------------> PreparingRebalance    a member joins
     PreparingRebalance -> CompletingRebalance   all have joined, or the time to join is over
     PreparingRebalance -> Empty                 all have left
     CompletingRebalance > Stable                the leader has sent the assignment
     CompletingRebalance > PreparingRebalance    a member joins, leaves or fails
-    Stable -------------> PreparingRebalance    the same, or the leader wants to assign anew
+    Stable -------------> PreparingRebalance    the same, or the leader joins again
     any ----------------> Dead                  deleted, expired, or moved to another coordinator
 """
 
@@ -30,7 +30,7 @@ from ottla.protocol.offsets_topic import ConsumerProtocolSubscription, GroupMeta
 from ottla.runtime import Timer
 from ottla.structs import TopicPartition
 
-# What the groups of both protocols have in common: an id, offsets, and an end.
+# What groups of both protocols have in common: an id, and committed offsets that expire.
 
 
 class GroupType(Enum):
@@ -43,7 +43,7 @@ class GroupType(Enum):
 class Group(ABC):
     """A group of either protocol, which keeps committed offsets.
 
-    `subscribed_topics` are those that some member reads, None where that cannot be told.
+    `subscribed_topics` are those that some member reads, None if that is unknown.
     """
 
     type: ClassVar[GroupType]
@@ -71,23 +71,23 @@ class Group(ABC):
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is in the group, or about to be, and it keeps no offsets."""
+        """Whether the group has no members, present or pending, and no offsets or open commits."""
         return self.is_empty and not len(self.offsets) and not self.offsets.has_pending
 
     @abstractmethod
     def tombstone_keys(self) -> list[bytes]:
-        """The keys of the group's records, those of its offsets left out."""
+        """The keys of the group's records, except those of its offsets."""
 
     @abstractmethod
     def die(self, now_ms: int) -> None:
-        """The group is forgotten."""
+        """Make the group Dead: its coordinator forgets it."""
 
     @abstractmethod
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """Partitions whose offset nobody needs any more (KIP-211)."""
+        """Partitions whose committed offset has expired (KIP-211)."""
 
 
-# Which topics a member reads, as far as its subscription can be read.
+# Which topics a member reads, if its subscription can be parsed.
 
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -96,8 +96,8 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """The topics of a consumer's subscription; None if the bytes are of another kind.
 
-    The coordinator hands subscriptions from member to member unread. Only the expiry of offsets
-    wants to know the topics (KIP-211), so bytes that cannot be read are no error.
+    The coordinator passes subscriptions to the leader unparsed. Only the expiry of offsets needs
+    the topics (KIP-211), so bytes that cannot be parsed are no error.
     """
     try:
         return frozenset(decode_versioned(ConsumerProtocolSubscription, metadata).topics)
@@ -115,7 +115,7 @@ SyncCallback = Callable[[SyncGroupResponse], object]
 
 
 class ClientContext(NamedTuple):
-    """Who sends a request, and in which version of the API."""
+    """The client that sends a request, and the version of the API that it uses."""
 
     client_id: str
     client_host: str
@@ -133,7 +133,7 @@ class SupportedProtocol(NamedTuple):
 class MemberMetadata:
     """A member and its open requests: at most one JoinGroup and one SyncGroup wait for an answer.
 
-    Protocols stand in the member's order of preference. A member with a `group_instance_id` is
+    Protocols are in the member's order of preference. A member with a `group_instance_id` is
     static (KIP-345): it keeps its place while it restarts, under a new member id.
     """
 
@@ -159,10 +159,10 @@ class MemberMetadata:
 
     @property
     def is_kept_alive(self) -> bool:
-        """Whether silence is excused: the member waits for us, so it cannot send heartbeats.
+        """Whether the session cannot expire: the member awaits our answer and sends no heartbeats.
 
-        A new member is not excused. It has no member id yet, and if its client gave up and tried
-        again we would collect members that nobody will ever speak for.
+        A new member's session can expire. It has no member id yet, so each retry of its client adds
+        another member, and no client would ever speak for the abandoned ones.
         """
         waits = self.awaiting_join is not None or self.awaiting_sync is not None
         return waits and not self.is_new
@@ -179,7 +179,7 @@ class MemberMetadata:
         return list(self.protocols) == list(protocols)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate that the member likes best; it must offer one of them."""
+        """The candidate that the member prefers; it must offer one of them."""
         for offered in self.protocols:
             if offered.name in candidates:
                 return offered.name
@@ -218,8 +218,8 @@ class GroupMetadata(Group):
     Invariants: the leader is a member; every static instance points to a member; each member
     supports at least one protocol that all the others support as well; a member that is pending
     (it got a member id and has not come back with it, KIP-394) is not a member yet.
-    `owed_tombstones` are the keys of what the group was before it became a classic one, as long as
-    their deletion is not in the log.
+    `owed_tombstones` are the keys of the consumer group that this group was before, until their
+    deletion is in the log.
     """
 
     type: ClassVar[GroupType] = GroupType.CLASSIC
@@ -253,7 +253,7 @@ class GroupMetadata(Group):
         return GroupState.PREPARING_REBALANCE in NEXT_STATES[self.state]
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
-        """Go to another state; only the ways of `NEXT_STATES` are open."""
+        """Change the state; `NEXT_STATES` must allow it."""
         assert state in NEXT_STATES[self.state], (
             f"group {self.group_id} cannot go from {self.state.value} to {state.value}"
         )
@@ -261,12 +261,12 @@ class GroupMetadata(Group):
         self.state_timestamp_ms = now_ms
 
     def new_member_id(self, client_id: str, group_instance_id: str | None, uuid: UUID) -> str:
-        """An id that no member ever had; its front tells people who it is."""
+        """A new unique id; its prefix tells people which client or instance it belongs to."""
         name = client_id if group_instance_id is None else group_instance_id
         return f"{name[:MEMBER_ID_NAME_LENGTH]}-{uuid}"
 
     def add(self, member: MemberMetadata, callback: JoinCallback | None = None) -> None:
-        """Take in a member, which may wait for the answer to its JoinGroup."""
+        """Add a member, which may wait for the answer to its JoinGroup."""
         assert member.member_id not in self.members, f"{member.member_id} is a member already"
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -283,7 +283,7 @@ class GroupMetadata(Group):
         self.await_join(member, callback)
 
     def remove(self, member_id: str) -> MemberMetadata | None:
-        """Let a member or a pending member go; the next in line leads if it was the leader."""
+        """Remove a member or a pending member; if it led, the earliest of the others leads."""
         self.pending_members.discard(member_id)
         self.pending_sync_members.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -301,7 +301,7 @@ class GroupMetadata(Group):
         return member
 
     def replace_static_member(self, member: MemberMetadata, new_member_id: str) -> None:
-        """The instance is back under a new id; whoever still waits under the old one is fenced."""
+        """An instance is back under a new id; open requests of the old id are fenced."""
         assert member.group_instance_id is not None
         old_member_id = member.member_id
         self.answer_join(
@@ -309,7 +309,7 @@ class GroupMetadata(Group):
             JoinGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=old_member_id),
         )
         self.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
-        # The place in the dictionary is kept: a leader is found in it by order of arrival.
+        # Keep the place in the dictionary: leaders are elected in order of arrival.
         self.members = {
             new_member_id if key == old_member_id else key: value
             for key, value in self.members.items()
@@ -372,7 +372,7 @@ class GroupMetadata(Group):
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether nobody is missing any more who is known to the group."""
+        """Whether every member waits for the next generation, and no member id is pending."""
         return self._awaiting_join_count == len(self.members) and not self.pending_members
 
     def members_not_joined(self) -> list[MemberMetadata]:
@@ -389,7 +389,7 @@ class GroupMetadata(Group):
         return self.leader_id == member_id
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is a member that has joined; False if nobody has."""
+        """Make sure that the leader is a member that has joined; False if none has."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaiting_join is not None:
@@ -404,7 +404,7 @@ class GroupMetadata(Group):
     def supports_protocols(
         self, protocol_type: str, protocols: Iterable[SupportedProtocol]
     ) -> bool:
-        """Whether someone who offers these protocols can be a member."""
+        """Whether a client that offers these protocols can be a member."""
         names = {protocol.name for protocol in protocols}
         if not self.members:
             return bool(protocol_type and names)
@@ -422,7 +422,7 @@ class GroupMetadata(Group):
         return votes.most_common(1)[0][0]
 
     def init_next_generation(self, now_ms: int) -> None:
-        """The joining is over: one generation on, with the members that there are."""
+        """The wait for joins is over: begin the next generation with the present members."""
         self.generation_id += 1
         self.pending_sync_members.clear()
         if self.members:
@@ -434,7 +434,7 @@ class GroupMetadata(Group):
         self.subscribed_topics = self.compute_subscribed_topics()
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """Topics that some member reads; None if that cannot be told. Their offsets stay."""
+        """Topics that some member reads, so that their offsets stay; None if unknown."""
         if not self.members:
             return frozenset()
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.protocol_name is None:
@@ -484,7 +484,10 @@ class GroupMetadata(Group):
             self.transition_to(GroupState.DEAD, now_ms)
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """Whether the group's members or its commits keep offsets alive depends on its kind."""
+        """Offsets age from their commit, or from when the last member left (KIP-211).
+
+        Offsets of subscribed topics stay. All stay during a rebalance, or if topics are unknown.
+        """
         if self.protocol_type is None:
             return self.offsets.expired(now_ms, retention_ms, _commit_time)
         if self.is_in(GroupState.EMPTY):
@@ -512,7 +515,7 @@ def _commit_time(value: OffsetAndMetadata) -> int:
     return value.commit_timestamp_ms
 
 
-# What a coordinator checks of every request before it looks at the group's state.
+# Checks of every request that come before those of the group's state.
 
 
 # Names are kept in records as strings with an int16 length; flexible requests could carry longer.
@@ -520,7 +523,7 @@ MAX_NAME_BYTES: Final = 32767
 
 
 def is_too_long(name: str | None) -> bool:
-    """Whether a name has no room in the records of the offsets topic."""
+    """Whether a name is too long for the records of the offsets topic."""
     return name is not None and len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
 
 

@@ -1,11 +1,12 @@
-"""The coordinator of groups: membership, generations, offsets, and who gets which partitions.
+"""The coordinator of groups: membership, generations, offsets and assignments.
 
-Groups of the consumer protocol are `consumer/consumer_group_coordinator.py`, and their members of
-the classic protocol `consumer/classic_members.py`; this is the way to them, and the classic groups.
+This file answers for classic groups. It passes requests for consumer groups on: to
+`consumer/consumer_group_coordinator.py`, or to `consumer/classic_members.py` if they come from
+members of the classic protocol.
 
-Rules that hold everywhere: a request is answered exactly once; whoever names a generation that is
-not the present one, or a member id that the group does not know, changes nothing; and what members
-were told survives a crash of this broker, because it is in the log first.
+Rules that hold everywhere: a request is answered exactly once; a request that names a generation
+that is not the present one, or a member id that the group does not know, changes nothing; and what
+members were told survives a crash of this broker, because it is in the log first.
 
 State x request (Kafka 2.3):
 
@@ -102,14 +103,14 @@ class Availability(Protocol):
 
 
 class GroupAdministration:
-    """Looks at groups from outside, and removes those that nobody uses."""
+    """Describes, lists and deletes groups, and deletes committed offsets."""
 
     def __init__(self, manager: GroupMetadataManager, availability: Availability) -> None:
         self._manager = manager
         self._availability = availability
 
     def describe_groups(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
-        """State and members of each classic group; one that there is not is Dead, no error."""
+        """State and members of each classic group; a missing one is Dead, which is no error."""
         return [self._describe(group_id) for group_id in group_ids]
 
     def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
@@ -150,7 +151,7 @@ class GroupAdministration:
         partitions: Sequence[TopicPartition],
         respond: Callable[[ErrorCode, Mapping[TopicPartition, ErrorCode]], object],
     ) -> None:
-        """Only of topics that no member reads; a group whose members do not say so keeps all."""
+        """Delete offsets of topics that no member reads; none if the subscriptions are unknown."""
         error = self._availability(group_id, may_be_empty=True)
         group = self._manager.group(group_id)
         if not error and group is None:
@@ -209,7 +210,7 @@ def _listed(group: Group) -> ListedGroup:
 
 
 def _described_members(group: GroupMetadata) -> list[DescribedGroupMember]:
-    """Subscriptions and assignments are shown of a stable group; else they do not hold."""
+    """Subscriptions and assignments are shown only of a stable group: else they are invalid."""
     is_stable = group.is_in(GroupState.STABLE)
     protocol = group.protocol_name or ""
     return [
@@ -273,14 +274,14 @@ class GroupCoordinator:
         self._is_active = False
 
     def startup(self) -> None:
-        """Begin to answer, and to look for expired offsets now and then."""
+        """Begin to answer, and to expire offsets periodically."""
         self._is_active = True
         self._expiry = self._scheduler.call_every(
             self._config.offsets_retention_check_interval_ms, self._expire_offsets
         )
 
     def shutdown(self) -> None:
-        """Answer nothing any more; members find another coordinator, or this one again."""
+        """Stop answering; members look for another coordinator, or find this one again."""
         self._is_active = False
         if self._expiry is not None:
             self._expiry.cancel()
@@ -294,12 +295,12 @@ class GroupCoordinator:
         self.manager.load(partition, self._on_group_loaded)
 
     def on_resignation(self, partition: int) -> None:
-        """Another broker leads the partition now: send everybody who waits here to it."""
+        """Another broker leads the partition now: send the waiting members to it."""
         for group in self.manager.unload(partition):
             self._abandon(group, ErrorCode.NOT_COORDINATOR)
 
     def on_topics_deleted(self, topics: Collection[str]) -> None:
-        """These topics are gone, and with them all offsets in them."""
+        """Topics were deleted: delete the offsets in them."""
         self.manager.drop_topics(topics)
 
     @property
@@ -322,7 +323,7 @@ class GroupCoordinator:
     def join_group(
         self, request: JoinGroupRequest, client: ClientContext, respond: JoinCallback
     ) -> None:
-        """Take the sender into the next generation of the group; answered when that begins."""
+        """Add the sender to the next generation of the group; answered when that begins."""
         attempt = JoinAttempt(request, client, respond)
         error = self.availability(request.group_id)
         if error:
@@ -331,7 +332,7 @@ class GroupCoordinator:
             self._joins.join(attempt)
 
     def sync_group(self, request: SyncGroupRequest, respond: SyncCallback) -> None:
-        """Give the sender its assignment; answered when the leader has brought it."""
+        """Give the sender its assignment; answered when the leader's assignment is stored."""
         consumers = self._available_consumer_group(request.group_id)
         if consumers is not None:
             self._sync_in_consumer_group(consumers, request, respond)
@@ -345,7 +346,7 @@ class GroupCoordinator:
             self._await_assignment(group, request, respond)
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """The sender lives. REBALANCE_IN_PROGRESS asks it to join again."""
+        """The sender is alive. REBALANCE_IN_PROGRESS asks it to join again."""
         error = self.availability(request.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # The sessions of loaded groups begin when loading ends: nothing is lost by waiting.
@@ -367,7 +368,7 @@ class GroupCoordinator:
         return ErrorCode.NONE if group.is_in(GroupState.STABLE) else ErrorCode.REBALANCE_IN_PROGRESS
 
     def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Let members go at once, each on its own; v0-2 requests come with one identity as well."""
+        """Remove members at once, each with its own result; v0-2 requests have one identity."""
         error = self.availability(request.group_id)
         if error:
             return LeaveGroupResponse(error_code=error)
@@ -427,7 +428,7 @@ class GroupCoordinator:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_committed: OnCommitted,
     ) -> None:
-        """Keep offsets of a member, or of someone who uses the group only to keep offsets."""
+        """Commit offsets of a member, or of a client that uses the group only for its offsets."""
         error = self.availability(group_id, may_be_empty=True)
         if error:
             on_committed(dict.fromkeys(offsets, error))
@@ -442,7 +443,7 @@ class GroupCoordinator:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_committed: OnCommitted,
     ) -> None:
-        """Keep offsets that count once the producer's transaction is committed."""
+        """Store offsets that count once the producer's transaction is committed."""
         error = self.availability(group_id)
         if error:
             on_committed(dict.fromkeys(offsets, error))
@@ -452,7 +453,7 @@ class GroupCoordinator:
             )
 
     def on_transaction_ended(self, partition: int, producer_id: int, commit: bool) -> None:
-        """The end of a producer's transaction is in a partition of the offsets topic."""
+        """A producer's transaction marker is in a partition of the offsets topic."""
         self.manager.end_transaction(partition, producer_id, commit)
 
     def delete_offsets(
@@ -467,7 +468,7 @@ class GroupCoordinator:
     def unstable_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """Those whose offset an open transaction may change (KIP-447)."""
+        """The partitions whose offset an open transaction may change (KIP-447)."""
         group = self.manager.group(group_id)
         if group is None or not group.offsets.has_pending:
             return frozenset()
@@ -513,7 +514,7 @@ class GroupCoordinator:
     def _heartbeat_in_consumer_group(
         self, group: ConsumerGroup, request: HeartbeatRequest
     ) -> ErrorCode:
-        """A heartbeat of the last classic members may make a consumer group a classic one."""
+        """A classic member's heartbeat; it may turn a settled group into a classic one."""
         error = self._classic_members.heartbeat(group, request)
         if not error and self._migration.downgrade_if_settled(group) is not None:
             return ErrorCode.REBALANCE_IN_PROGRESS
@@ -522,9 +523,9 @@ class GroupCoordinator:
     def _sync_in_consumer_group(
         self, group: ConsumerGroup, request: SyncGroupRequest, respond: SyncCallback
     ) -> None:
-        """The answer that gives the last classic members everything makes the group a classic one.
+        """Answer the sender; then make the group a classic one, if its members allow that.
 
-        It is on its way before that, so that no member loses its generation.
+        The answer is sent before that, so that no member loses its generation.
         """
 
         def respond_and_settle(answer: SyncGroupResponse) -> None:
@@ -582,7 +583,7 @@ class GroupCoordinator:
             self._store_assignment(group, request)
 
     def _store_assignment(self, group: GroupMetadata, request: SyncGroupRequest) -> None:
-        """Members that the leader has forgotten get nothing; strangers are not stored."""
+        """Members that the leader left out get nothing; unknown member ids are not stored."""
         assignment = dict.fromkeys(group.members, b"")
         for part in request.assignments:
             if part.member_id in assignment:

@@ -1,8 +1,8 @@
 """All groups of this broker: a cache in memory over the partitions of the offsets topic.
 
 A partition is loaded when this broker becomes its leader, and its groups are refused with
-COORDINATOR_LOAD_IN_PROGRESS until that is done. What is written reaches the cache when all in-sync
-replicas have it, so that nobody reads what a crash could take back.
+COORDINATOR_LOAD_IN_PROGRESS until that is done. A client is told of a commit or an assignment when
+all in-sync replicas have it, so that a crash cannot undo what a client was told.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def read_group_value(group_id: str, data: bytes, now_ms: int) -> GroupMetadata:
 
 
 def _check_members(stored: GroupMetadataValue) -> None:
-    """Refuse what no coordinator writes, before the group's own checks take it for our bug."""
+    """Refuse values that no coordinator writes, before they fail the group's own assertions."""
     ids = [member.member_id for member in stored.members]
     instances = [
         member.group_instance_id
@@ -177,8 +177,8 @@ class PartitionLoader(StepwiseLoader):
     """Collects the last value of each key.
 
     A record that cannot be read is logged and left out: the other groups of the partition must not
-    suffer from it. Offsets of a transaction count once its commit marker has been read, at the
-    place where they were written, so that a later plain commit stays.
+    suffer from it. Offsets in a transaction count once its commit marker has been read. They are
+    ordered by where they were written, so that a plain commit written after them wins.
     """
 
     def __init__(self, partition: int, source: Iterator[memoryview]) -> None:
@@ -186,7 +186,7 @@ class PartitionLoader(StepwiseLoader):
         self._groups: dict[str, bytes] = {}
         self._consumer_groups: dict[str, StoredConsumerGroup] = {}
         self._offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
-        # Where the record was that said it; of a deletion as well.
+        # The log offset of each key's newest record, also if that is a tombstone.
         self._places: dict[tuple[str, TopicPartition], int] = {}
         self._open_transactions: dict[int, list[Record]] = {}
 
@@ -314,7 +314,7 @@ STORE_OFFSETS_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-# ... and to a member of a consumer group, whose heartbeat is simply to be sent again.
+# ... and to a member of a consumer group, which simply sends its heartbeat again.
 STORE_RECORDS_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     **STORE_GROUP_ERRORS,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -322,7 +322,7 @@ STORE_RECORDS_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 
 
 class GroupMetadataManager:
-    """The groups by id, their partitions, and the way into the log and back.
+    """The groups by id, their partitions, and how they are written to the log and loaded.
 
     Invariant: a group in the cache belongs to a partition that is loaded here, and is not Dead.
     """
@@ -347,7 +347,7 @@ class GroupMetadataManager:
         return self._partitions.is_loading
 
     def group(self, group_id: str) -> Group | None:
-        """The group of whatever protocol, if it exists."""
+        """The group of either protocol, if it exists."""
         return self._groups.get(group_id)
 
     def classic_group(self, group_id: str) -> GroupMetadata | None:
@@ -361,11 +361,11 @@ class GroupMetadataManager:
             yield self._groups[group_id]
 
     def get_or_create_group(self, group_id: str) -> Group:
-        """The group; one that nobody has asked for before is new, classic and Empty."""
+        """The group; if there is none, a new one, which is classic and Empty."""
         return self._groups.get(group_id) or self._add_classic_group(group_id)
 
     def get_or_create_classic_group(self, group_id: str) -> GroupMetadata | None:
-        """The group for members of the classic protocol; None if others are in it.
+        """The group for members of the classic protocol; None if it has members of the other.
 
         A consumer group without members becomes a classic one, and keeps its offsets.
         """
@@ -384,10 +384,9 @@ class GroupMetadataManager:
         return successor
 
     def create_classic_group(self, before: ConsumerGroup) -> GroupMetadata:
-        """A classic group in the place of a consumer group, with its offsets.
+        """Put a classic group in the place of a consumer group, with its offsets.
 
-        Generations and epochs are one sequence: what was given out in one of them is not given
-        out again under the same number.
+        The generation continues from the group epoch, so that no number is used twice.
         """
         self._forget(before)
         group = self._add_classic_group(before.group_id)
@@ -397,7 +396,7 @@ class GroupMetadataManager:
         return group
 
     def create_consumer_group(self, group_id: str) -> ConsumerGroup:
-        """A consumer group in the place of none, or of a classic one, with its offsets."""
+        """Create a consumer group; it takes the offsets of a classic group that it replaces."""
         group = ConsumerGroup(group_id)
         before = self._groups.get(group_id)
         if before is not None:
@@ -409,12 +408,12 @@ class GroupMetadataManager:
         return group
 
     def forget_if_unused(self, group: Group) -> None:
-        """A group that was only ever asked about leaves no trace."""
+        """Forget a group that was only ever asked about."""
         if group.is_unused and self._groups.get(group.group_id) is group:
             self._forget(group)
 
     def store_records(self, group: ConsumerGroup, records: Records, on_stored: OnStored) -> None:
-        """Write records of a consumer group in one batch, after those that it still owes."""
+        """Write records of a consumer group in one batch, with those that failed before."""
 
         def append(batch: Mapping[bytes, bytes | None], on_done: OnStored) -> None:
             builder = BatchBuilder()
@@ -487,13 +486,14 @@ class GroupMetadataManager:
                 group.offsets.give_up_in_transaction(producer_id, sequence, offsets)
             on_stored(STORE_OFFSETS_ERRORS.get(error, error))
 
-        # The log knows a producer's transaction by its batches. Their numbers do not matter here.
+        # The log recognizes a transaction by its batches' producer id and epoch; their sequence
+        # numbers do not matter here.
         builder = BatchBuilder()
         builder.set_producer_state(producer_id, producer.producer_epoch, 0, True)
         self._append_offsets(group, offsets, builder, on_done)
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
-        """The end of a producer's transaction is in the log of the partition."""
+        """A producer's transaction marker is in the log of the partition."""
         for group_id in self._transactions.pop((partition, producer_id), ()):
             group = self._groups.get(group_id)
             if group is not None:
@@ -503,7 +503,7 @@ class GroupMetadataManager:
     def delete_offsets(
         self, group: Group, partitions: Iterable[TopicPartition], on_stored: OnStored
     ) -> None:
-        """Forget what was committed for partitions, and the group if nothing else is left."""
+        """Delete the offsets of partitions, and the group if nothing else is left."""
         known = [partition for partition in partitions if partition in group.offsets]
         self._drop_offsets(group, known, on_stored)
 
@@ -516,7 +516,7 @@ class GroupMetadataManager:
         self._append_tombstones(group, keys, on_stored)
 
     def expire_offsets(self, retention_ms: int) -> int:
-        """Drop offsets that nobody needs any more, and groups that nothing is left of (KIP-211)."""
+        """Delete expired offsets, and groups that have nothing left (KIP-211)."""
         count = 0
         for group in list(self._groups.values()):
             expired = group.expired_offsets(self._clock.now_ms(), retention_ms)
@@ -527,14 +527,14 @@ class GroupMetadataManager:
         return count
 
     def drop_topics(self, topics: Collection[str]) -> None:
-        """The topics were deleted: one that is made again under the same name begins anew."""
+        """Delete the offsets of deleted topics; a new topic of the same name begins without any."""
         for group in list(self._groups.values()):
             gone = group.offsets.remove_topics(topics)
             if gone:
                 self._drop_offsets(group, gone)
 
     def load(self, partition: int, on_loaded: Callable[[Group], object]) -> None:
-        """This broker leads the partition now: read its groups, which goes on in steps."""
+        """This broker leads the partition now: read its groups, in steps."""
         self._partitions.load(
             partition,
             lambda: PartitionLoader(partition, self.log.read(partition)),
@@ -589,7 +589,7 @@ class GroupMetadataManager:
         self._append_tombstones(group, keys, on_stored)
 
     def _append_tombstones(self, group: Group, keys: list[bytes], on_stored: OnStored) -> None:
-        """A group may have more offsets than a batch has room for; the first error is reported."""
+        """Write tombstones, in several batches if there are many; reports the first error."""
         if not keys:
             on_stored(ErrorCode.NONE)
             return

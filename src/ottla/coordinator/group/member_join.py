@@ -1,4 +1,4 @@
-"""JoinGroup: what becomes of it depends on who asks and on the state of the group.
+"""JoinGroup: its effect depends on the sender and on the state of the group.
 
 State x sender:
 
@@ -87,7 +87,7 @@ class JoinAttempt:
 
     @property
     def reason(self) -> str:
-        """Why it joins, in the client's words if it says (KIP-800)."""
+        """Why it joins; the client may give its reason (KIP-800)."""
         return f"a member joins, reason: {self.request.reason or 'not provided'}"
 
     def refuse(self, error: ErrorCode, member_id: str | None = None) -> None:
@@ -111,7 +111,7 @@ class JoinAttempt:
 
 
 class _Before(NamedTuple):
-    """What a static member was, in case that its new id cannot be stored."""
+    """A static member as it was before, in case its new id cannot be stored."""
 
     member_id: str
     leader_id: str | None
@@ -165,17 +165,17 @@ class MemberJoin:
         names += [protocol.name for protocol in attempt.protocols]
         if any(is_too_long(name) for name in names):
             return ErrorCode.INVALID_REQUEST
-        # The subscription is stored in one record; one that has no room there would only fail at
-        # the end of the rebalance, and take the others with it.
+        # All subscriptions are stored in one record. One that is too large for it would otherwise
+        # only fail at the end of the rebalance, for all members.
         if any(len(p.metadata) > self._config.message_max_bytes for p in attempt.protocols):
             return ErrorCode.MESSAGE_TOO_LARGE
         return ErrorCode.NONE
 
     def _find_group(self, attempt: JoinAttempt) -> GroupMetadata | None:
-        """A group comes into being with its first member; a member id is from an existing one."""
+        """Only a sender without a member id creates the group: an id is from an existing one."""
         if attempt.is_new:
             return self._manager.get_or_create_classic_group(attempt.request.group_id)
-        # A consumer group without members has none of them.
+        # A consumer group without members does not know the id either.
         return self._manager.classic_group(attempt.request.group_id)
 
     def _join_group(self, group: GroupMetadata, attempt: JoinAttempt) -> None:
@@ -194,8 +194,8 @@ class MemberJoin:
     def _has_room(self, group: GroupMetadata, member_id: str) -> bool:
         """Whether group.max.size allows it.
 
-        During a rebalance those that have joined count, not the members: so a group that is larger
-        than it may be, because the limit was lowered, loses those who come last.
+        During a rebalance only members that have joined count. So a group that is too large,
+        because the limit was lowered, refuses those that join last.
         """
         limit = self._config.group_max_size
         member = group.members.get(member_id)
@@ -237,9 +237,10 @@ class MemberJoin:
     def _needs_rebalance(
         self, group: GroupMetadata, member: MemberMetadata, attempt: JoinAttempt
     ) -> bool:
-        """The leader may want another assignment although no subscription has changed.
+        """Whether the member waits for the next generation, or just gets the present one again.
 
-        In CompletingRebalance a member that has not changed did not get our last answer.
+        The leader of a stable group may want another assignment although no subscription has
+        changed. In CompletingRebalance an unchanged member did not get our last answer.
         """
         if group.is_in(GroupState.PREPARING_REBALANCE):
             return True
@@ -263,7 +264,7 @@ class MemberJoin:
     def _replace_static_member(
         self, group: GroupMetadata, attempt: JoinAttempt, member_id: str
     ) -> None:
-        """The instance was restarted: it gets a new member id, and often nobody else notices."""
+        """The instance was restarted: it gets a new member id, if possible without a rebalance."""
         assert attempt.request.group_instance_id is not None
         member = group.members[group.static_members[attempt.request.group_instance_id]]
         before = _Before(
@@ -288,7 +289,7 @@ class MemberJoin:
     def _store_replacement(
         self, group: GroupMetadata, member: MemberMetadata, attempt: JoinAttempt, before: _Before
     ) -> None:
-        """The generation stays as it is, except for the member id."""
+        """Store the same generation with the new member id, and answer."""
 
         def on_stored(error: ErrorCode) -> None:
             if error:
@@ -303,10 +304,10 @@ class MemberJoin:
     def _replacement_answer(
         self, group: GroupMetadata, member: MemberMetadata, attempt: JoinAttempt, before: _Before
     ) -> JoinGroupResponse:
-        """Keep a leader that comes back from assigning partitions, which nobody would wait for.
+        """Keep a returning leader from assigning partitions: no member waits for an assignment.
 
-        Before version 9 there is no word for that, so it is told of the leader that it was before:
-        an id that is not its own, which makes it a follower.
+        Before version 9 the answer has no field for that, so it names the leader's old member id.
+        As that is not the member's own id now, the member acts as a follower.
         """
         answer = self._rebalancer.generation_for(group, member)
         if attempt.can_skip_assignment:
@@ -326,7 +327,7 @@ class MemberJoin:
             and member.awaiting_join is not None
         )
         if not is_unchanged:
-            return  # the answer that the member waited for has come another way
+            return  # the member has got its answer in another way
         group.answer_join(
             member,
             JoinGroupResponse(

@@ -28,10 +28,10 @@ NO_GENERATION = -1
 
 
 class Committer(NamedTuple):
-    """Who commits: a member in its generation, or, without both, a simple consumer.
+    """The sender of a commit: a member in its generation, or, without both, a simple consumer.
 
-    In a consumer group the generation is a member epoch. Versions of OffsetCommit before 9 are not
-    for its members, as they cannot be told that their epoch is stale.
+    In a consumer group the generation is a member epoch. Members of the consumer protocol cannot
+    use OffsetCommit before v9, which has no error for a stale epoch (`knows_epochs` is False).
     """
 
     member_id: str = UNKNOWN_MEMBER_ID
@@ -41,7 +41,7 @@ class Committer(NamedTuple):
 
     @property
     def claims_membership(self) -> bool:
-        """Whether it speaks as a member."""
+        """Whether the sender claims to be a member."""
         return (
             self.generation_id >= 0
             or self.member_id != UNKNOWN_MEMBER_ID
@@ -74,11 +74,11 @@ class OffsetCommits:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_committed: OnCommitted,
     ) -> None:
-        """Store the offsets, or none of them; only those with too long a note fail alone."""
+        """Store all offsets or none; only those with too long metadata fail alone."""
         group = self._manager.group(group_id)
         if group is None:
             if committer.generation_id >= 0:
-                # Only clients that know epochs have heard of groups that are not found.
+                # Only clients that know epochs understand GROUP_ID_NOT_FOUND.
                 unknown = ErrorCode.ILLEGAL_GENERATION
                 if committer.knows_epochs:
                     unknown = ErrorCode.GROUP_ID_NOT_FOUND
@@ -100,10 +100,10 @@ class OffsetCommits:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_committed: OnCommitted,
     ) -> None:
-        """Store offsets that count with the producer's transaction, or none.
+        """Store all offsets or none; they count once the producer's transaction is committed.
 
         A producer that names no member is an old one, which is fenced by its epoch alone (KIP-447).
-        A request by a connection that it has given up for a newer one belongs to what it did then.
+        A request of a connection that the producer has since replaced is late, and is refused.
         """
         group = self._manager.group(group_id)
         if group is None:
@@ -116,7 +116,7 @@ class OffsetCommits:
         if not is_empty and committer.claims_membership:
             error = check_generation(group, committer, offsets)
         if error is ErrorCode.STALE_MEMBER_EPOCH:
-            error = ErrorCode.ILLEGAL_GENERATION  # TxnOffsetCommit has no other word for it
+            error = ErrorCode.ILLEGAL_GENERATION  # TxnOffsetCommit has no error for stale epochs
         if not error and not group.offsets.admit(
             producer.producer_id, producer.producer_epoch, producer.session
         ):
@@ -133,7 +133,7 @@ class OffsetCommits:
     def fetch(
         self, group_id: str, partitions: Sequence[TopicPartition] | None
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
-        """Nothing committed, and no such group, are not errors."""
+        """The committed offsets; a group without any, or no group, is not an error."""
         group = self._manager.group(group_id)
         if group is None:
             return dict.fromkeys(partitions or ())
@@ -178,7 +178,7 @@ class OffsetCommits:
         fitting: Iterable[TopicPartition],
         on_committed: OnCommitted,
     ) -> Callable[[ErrorCode], object]:
-        """Those with too long a note fail alone; the others share what becomes of the batch."""
+        """Offsets with too long metadata fail alone; the others share the result of the batch."""
 
         def on_stored(error: ErrorCode) -> None:
             results = dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
@@ -194,10 +194,10 @@ class OffsetCommits:
 def check_generation(
     group: Group, committer: Committer, partitions: Iterable[TopicPartition]
 ) -> ErrorCode:
-    """Whether the committer is a member of the group as it is now.
+    """Whether the committer is a member of the group in its present generation.
 
-    A member of a consumer group that has not heard of its new epoch yet, as the heartbeat is still
-    on its way, may commit what it had in the old one and has ever since (KIP-1251).
+    A member of a consumer group that does not know its new epoch yet, as the heartbeat's answer is
+    still on its way, may commit partitions that it has had since the old one (KIP-1251).
     """
     if isinstance(group, ConsumerGroup):
         return _check_epoch(group, committer, partitions)
@@ -209,7 +209,7 @@ def check_generation(
 
 
 def check_reader(group: Group | None, reader: Committer) -> ErrorCode:
-    """Members of consumer groups read offsets in their epoch; all others may read them too."""
+    """Members of consumer groups must name their present epoch; all others may always read."""
     if not isinstance(group, ConsumerGroup) or not reader.claims_membership:
         return ErrorCode.NONE
     return _check_epoch(group, reader, None)

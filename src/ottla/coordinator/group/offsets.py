@@ -38,9 +38,9 @@ class GroupOffsets:
     """Committed offsets by partition.
 
     A commit is prepared before it is written to the log and completed when all in-sync replicas
-    have it. Commits may complete in another order than they were written; the later written one
-    stays, as it will when the log is read again. Offsets of a transaction are kept apart by their
-    producer until it ends, and until then nobody knows which offset counts (KIP-447).
+    have it. Commits may complete in another order than they were written; the one written later
+    wins, as it does when the log is read again. Offsets in a transaction are kept apart, by
+    producer, until it ends; until then their partitions' offsets are unstable (KIP-447).
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class GroupOffsets:
     # -- transactions
 
     def admit(self, producer_id: int, producer_epoch: int, session: int) -> bool:
-        """Whether no later connection of the producer has been here; notes this one if so."""
+        """Whether no newer connection of the producer has committed; if so, note this one."""
         epoch, latest = self._sessions.get(producer_id, (producer_epoch, session))
         if epoch == producer_epoch and session < latest:
             return False
@@ -150,7 +150,7 @@ class GroupOffsets:
             self._applied.pop(partition, None)
 
     def remove_topics(self, topics: Collection[str]) -> list[TopicPartition]:
-        """Forget all offsets of topics that are gone, and say which counted."""
+        """Forget all offsets of deleted topics; returns the partitions that had committed ones."""
         for waiting in self._transactions.values():
             for partition in [key for key in waiting if key.topic in topics]:
                 del waiting[partition]
@@ -165,7 +165,7 @@ class GroupOffsets:
         idle_since_ms: Callable[[OffsetAndMetadata], int],
         subscribed_topics: Collection[str] = (),
     ) -> list[TopicPartition]:
-        """Partitions whose offset nobody needs any more, by the rules of KIP-211."""
+        """Partitions whose offset has expired, by the rules of KIP-211."""
 
         def is_expired(value: OffsetAndMetadata) -> bool:
             if value.expire_timestamp_ms is not None:
@@ -185,7 +185,7 @@ class GroupOffsets:
 class RegistryOffsets:
     """Offsets as Kafka 0.8 kept them: a number at /consumers/[group]/offsets/[topic]/[partition].
 
-    Versions 0 of OffsetCommit and OffsetFetch read and write them, and no others do.
+    Only versions 0 of OffsetCommit and OffsetFetch write and read them.
     """
 
     def __init__(self, registry: Registry, metadata_max_bytes: int) -> None:
@@ -195,7 +195,7 @@ class RegistryOffsets:
     async def commit(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Write each offset; the note beside it must not be too long, and is not kept."""
+        """Write each offset; its metadata must not be too long, and is not kept."""
         if not group or "/" in group:
             return dict.fromkeys(offsets, ErrorCode.INVALID_GROUP_ID)
         return {

@@ -21,7 +21,7 @@ from ottla.runtime import DelayedOperation, DelayedOperationPurgatory, Runtime, 
 logger = logging.getLogger(__name__)
 
 
-# The time limits of members: sessions kept up by heartbeats, and member ids that nobody claims.
+# The time limits of members: sessions, renewed by heartbeats, and member ids not yet claimed.
 
 
 # A member in its first JoinGroup has no session yet, and a closed connection is not noticed while
@@ -103,8 +103,8 @@ class _Pending(NamedTuple):
 class PendingMembers:
     """Member ids that were handed out and have not come back yet (KIP-394), of all groups together.
 
-    They expire, and there are never more than `limit`: who asks for ids and never joins pushes out
-    the oldest ones, whose owners then have to ask again.
+    They expire, and there are never more than `limit`: a client that asks for ids and never joins
+    pushes out the oldest ones, whose owners then have to ask again.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class PendingMembers:
         )
 
     def discard(self, group: GroupMetadata, member_id: str) -> None:
-        """The id is not waited for any more: the member has joined or gone."""
+        """Stop waiting for the id: the member has joined or left."""
         group.pending_members.discard(member_id)
         timer = self._timers.pop(_Pending(group, member_id), None)
         if timer is not None:
@@ -169,8 +169,8 @@ class DelayedJoin(DelayedOperation):
 class InitialDelayedJoin(DelayedJoin):
     """Holds the first rebalance of an empty group, so that members which start together meet in it.
 
-    It always waits group.initial.rebalance.delay.ms, and as long again for as long as new members
-    keep coming, but in all no longer than the rebalance timeout (KIP-134).
+    It always waits group.initial.rebalance.delay.ms, and repeats that while new members keep
+    coming, but in all waits no longer than the rebalance timeout (KIP-134).
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class Rebalancer:
     def add_member(
         self, group: GroupMetadata, member: MemberMetadata, respond: JoinCallback, reason: str
     ) -> None:
-        """Take in a new member, which has to wait until the next generation begins."""
+        """Add a new member, which has to wait until the next generation begins."""
         if group.is_in(GroupState.PREPARING_REBALANCE) and group.generation_id == 0:
             group.new_member_added = True
         self.pending.discard(group, member.member_id)
@@ -231,7 +231,7 @@ class Rebalancer:
         self.maybe_prepare_rebalance(group, reason)
 
     def remove_member(self, group: GroupMetadata, member: MemberMetadata, reason: str) -> None:
-        """Let a member go; what it still waits for is answered with UNKNOWN_MEMBER_ID."""
+        """Remove a member; its open requests are answered with UNKNOWN_MEMBER_ID."""
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
         group.answer_join(member, JoinGroupResponse(error_code=unknown))
         group.answer_sync(member, SyncGroupResponse(error_code=unknown))
@@ -243,7 +243,7 @@ class Rebalancer:
             self.maybe_prepare_rebalance(group, reason)
 
     def remove_pending_member(self, group: GroupMetadata, member_id: str) -> None:
-        """A member id that was handed out is not waited for any more."""
+        """Stop waiting for a member id that was handed out."""
         self.pending.discard(group, member_id)
         self.try_complete_join(group)
         self._manager.forget_if_unused(group)
@@ -273,12 +273,12 @@ class Rebalancer:
             self._wait_for_members(group)
 
     def try_complete_join(self, group: GroupMetadata) -> None:
-        """Somebody joined or left: perhaps all that remain have joined."""
+        """A member joined or left: if all that remain have joined, the wait ends."""
         if group.is_in(GroupState.PREPARING_REBALANCE):
             self._joins.check_and_complete(group.group_id)
 
     def complete_join(self, group: GroupMetadata) -> None:
-        """The wait for the members is over: go on with those that have joined."""
+        """The wait for the members is over: continue with those that have joined."""
         if not group.is_in(GroupState.PREPARING_REBALANCE):
             return
         self._remove_members_not_joined(group)
@@ -306,7 +306,7 @@ class Rebalancer:
         )
 
     def received_sync(self, group: GroupMetadata, member_id: str) -> None:
-        """A member has sent its SyncGroup; when all have, there is nothing more to wait for."""
+        """A member has sent its SyncGroup; when all have, the time limit ends."""
         group.pending_sync_members.discard(member_id)
         self._end_sync_wait_if_over(group)
 
@@ -334,14 +334,14 @@ class Rebalancer:
             self._answer_sync(group, member, SyncGroupResponse(error_code=error))
 
     def resume(self, group: GroupMetadata, max_size: int) -> None:
-        """The group was read from the log: its members are expected to go on with heartbeats."""
+        """The group was read from the log: start the sessions of its members again."""
         for member in group.members.values():
             self.sessions.restart(group, member)
         if len(group.members) > max_size:
             self.maybe_prepare_rebalance(group, f"it is over group.max.size, {max_size}")
 
     def abandon(self, group: GroupMetadata, error: ErrorCode) -> None:
-        """The group dies here: another broker takes over, or it was deleted."""
+        """Make the group Dead: another broker takes over, or it becomes a consumer group."""
         group.transition_to(GroupState.DEAD, self._clock.now_ms())
         self._cancel_sync_timer(group)
         for member_id in list(group.pending_members):
@@ -398,7 +398,7 @@ class Rebalancer:
     def _store_empty_generation(self, group: GroupMetadata) -> None:
         def on_stored(error: ErrorCode) -> None:
             if error:
-                # After a crash the last generation in the log comes back, and soon expires.
+                # After a crash the last generation in the log is loaded; its sessions soon expire.
                 logger.warning(
                     "Group %s is empty, but that could not be stored: %s",
                     group.group_id,
@@ -415,7 +415,7 @@ class Rebalancer:
         )
 
     def _on_syncs_expired(self, group: GroupMetadata, generation_id: int) -> None:
-        """Members that never asked for their assignment would hold their partitions for nothing."""
+        """Remove members without a SyncGroup: they hold partitions that they do not read."""
         if generation_id != group.generation_id or not group.pending_sync_members:
             return
         if not group.is_in(GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
@@ -438,7 +438,7 @@ class Rebalancer:
     def _answer_sync(
         self, group: GroupMetadata, member: MemberMetadata, response: SyncGroupResponse
     ) -> None:
-        # While a member waits for us its session is not looked at: it starts anew with the answer.
+        # A session cannot expire while its member waits for us; it starts again with the answer.
         if member.awaiting_sync is not None:
             self.sessions.restart(group, member)
         group.answer_sync(member, response)

@@ -1,1 +1,1 @@
-"""The coordinator of transactions: who may write under an id, and how all counts or nothing."""
+"""The coordinator of transactions: which producer may write, and how all counts or nothing."""

@@ -1,7 +1,7 @@
 """The second phase of a transaction: its markers, sent until all partitions have them.
 
 The outcome is in the log before the first marker goes out, so it does not matter how often this
-broker or a leader fails in between: whoever coordinates the id next goes on from there.
+broker or a leader fails in between: the id's next coordinator continues from there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TxnMarker(NamedTuple):
     """How a producer's transaction has ended, as decided in an epoch of its coordinator.
 
     From `transaction_version` 2 on the end has raised the producer's epoch: the marker has the
-    epoch in which the producer goes on, and batches of this epoch are not the marker's.
+    epoch in which the producer continues, and batches of this epoch are of later transactions.
     """
 
     producer_id: int
@@ -57,7 +57,7 @@ class MarkerChannel(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is known which partitions exist: not before the controller has told."""
+        """Whether it is known which partitions exist: not before the controller has sent them."""
         ...
 
     def exists(self, topic_partition: TopicPartition) -> bool:
@@ -67,17 +67,17 @@ class MarkerChannel(Protocol):
     def write_markers(
         self, marker: TxnMarker, partitions: Collection[TopicPartition], on_written: OnWritten
     ) -> None:
-        """Have the marker written to each partition; `on_written` hears once how that went."""
+        """Have the marker written to each partition; `on_written` gets the results once."""
         ...
 
 
 RETRY_MS: Final = 100
 
-# Another coordinator has gone on with the id: this one must stop.
+# Another coordinator has taken over the id: this one must stop.
 FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
-# No marker can ever get into such a partition, and no transactional batch can have.
+# Such a partition can never take a marker, and cannot have a transactional batch.
 HOPELESS: Final = frozenset(
     {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
 )
@@ -173,7 +173,7 @@ OnOffsetsEnded = Callable[[int, int, bool], object]
 
 
 class MarkerWriter:
-    """Appends markers, and tells the group coordinator of those that are about its offsets."""
+    """Appends markers, and notifies the group coordinator of those that end its offsets."""
 
     def __init__(
         self, clock: Clock, replica_manager: ReplicaManager, on_offsets_ended: OnOffsetsEnded
@@ -187,8 +187,8 @@ class MarkerWriter:
     ) -> None:
         """Append the marker to each partition; answered once all in-sync replicas have it.
 
-        A marker may come again, by a connection that its sender has given up, when the next
-        transaction is open. Where that one has the marker's epoch it must not be ended (KIP-1228).
+        A marker may come again, on a connection that its sender has replaced, when the next
+        transaction is open. If that one has the marker's epoch, it must not be ended (KIP-1228).
         """
         type_ = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
         batch = build_end_transaction_marker(

@@ -48,7 +48,7 @@ class ProducerIdManager:
     async def _claim_block(self) -> ProducerIdBlock:
         """The next block; if another broker is faster, the one after that.
 
-        A claim whose session ended may have been written: then that block is nobody's.
+        A claim whose session ended may have been written: then that block is never used.
         """
         for _ in range(MAX_CLAIMS):
             try:

@@ -1,8 +1,8 @@
-"""The coordinator of transactions: who may write under a transactional id, and how it ends.
+"""The coordinator of transactions: which producer may write, and how a transaction ends.
 
 A transaction is decided when its PrepareCommit or PrepareAbort is in the log; then each partition
-gets a marker, and then the id is free for the next one. Whoever has not the id's present epoch has
-been fenced, and changes nothing.
+gets a marker, and then the id is free for the next one. A producer without the id's present epoch
+has been fenced, and changes nothing.
 
 State x request, for the producer with the present epoch (KIP-98):
 
@@ -13,10 +13,10 @@ State x request, for the producer with the present epoch (KIP-98):
     Complete...     next epoch              Ongoing                  NONE, INVALID_TXN_STATE
     pending         CONCURRENT              CONCURRENT               CONCURRENT
 
-EndTxn gets the last answer of a line when it wants the other outcome than the one that is decided.
-From v5 on (transaction.version 2, KIP-890) it raises the epoch, so that what comes late of one
-transaction is refused in the next. Then the epoch tells an end that is asked for again from that of
-the next transaction, which may be aborted though it has nothing in it.
+EndTxn gets the last answer of a line if it asks for the outcome that was not decided. From v5 on
+(transaction.version 2, KIP-890) it raises the epoch, so that late requests of one transaction are
+refused in the next. The epoch then distinguishes a repeated EndTxn from that of the next
+transaction, which may be aborted though it is empty.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class TxnProducer(NamedTuple):
-    """Who asks: the id, and the producer id and epoch that it has.
+    """The sender of a request: the id, and the producer id and epoch that it has.
 
     `session` numbers the connections of a broker in the order in which they were opened.
     """
@@ -59,7 +59,7 @@ class TxnProducer(NamedTuple):
 
 
 class ProducerIds(Protocol):
-    """Gives out producer ids that nobody has had."""
+    """Gives out producer ids that no producer has had."""
 
     async def generate_producer_id(self) -> int: ...
 
@@ -88,7 +88,7 @@ class TransactionCoordinator:
         self._is_active = False
 
     def startup(self) -> None:
-        """Begin to answer, to abort what takes too long, and to forget what nobody uses."""
+        """Begin to answer, to abort transactions that take too long, and to expire unused ids."""
         config, every = self._config, self._scheduler.call_every
         self._is_active = True
         self._timers = [
@@ -103,7 +103,7 @@ class TransactionCoordinator:
         ]
 
     def shutdown(self) -> None:
-        """Answer nothing any more; what is decided goes on when the ids are loaded again."""
+        """Stop answering; decided transactions are completed when the ids are loaded again."""
         self._is_active = False
         for timer in self._timers:
             timer.cancel()
@@ -111,7 +111,7 @@ class TransactionCoordinator:
             self.manager.unload(partition)
 
     def on_election(self, partition: int) -> None:
-        """This broker leads the partition now: read its ids, and end what was about to end."""
+        """This broker leads the partition now: read its ids, and complete decided transactions."""
         self.manager.load(partition, self._on_loaded)
 
     def on_resignation(self, partition: int) -> None:
@@ -130,14 +130,15 @@ class TransactionCoordinator:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return self.manager.availability(transactional_id)
 
-    # -- who may write
+    # -- which producer may write
 
     async def init_producer_id(
         self, producer: TxnProducer, timeout_ms: int, respond: OnInitialized
     ) -> None:
-        """Give the sender the next epoch, which fences every other; an open transaction goes first.
+        """Give the sender the next epoch, which fences every other; first abort what is open.
 
-        A producer that names the id and epoch it has must be the last one that got one (KIP-360).
+        A producer id and epoch that the sender names must be the latest, or those before if the
+        sender repeats its last request (KIP-360).
         """
         error = self.availability(producer.transactional_id)
         if not error and not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
@@ -198,7 +199,7 @@ class TransactionCoordinator:
         now_ms = self._clock.now_ms()
         if not present.is_epoch_exhausted or expected == present.last_producer_epoch != NO_EPOCH:
             return present.with_next_epoch(timeout_ms, expected, now_ms)
-        if new_producer_id == NO_PRODUCER_ID:  # the epochs ran out while something was waited for
+        if new_producer_id == NO_PRODUCER_ID:  # the epochs ran out during an await
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return present.with_producer_id(new_producer_id, timeout_ms, expected, now_ms)
 
@@ -210,7 +211,7 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         respond: Callable[[ErrorCode], object],
     ) -> None:
-        """Take partitions into the sender's transaction, which begins with the first ones."""
+        """Add partitions to the sender's transaction, which begins with the first ones."""
         error, metadata = self._find(producer)
         if metadata is None:
             respond(error)
@@ -241,7 +242,7 @@ class TransactionCoordinator:
         }
 
     def _find(self, producer: TxnProducer) -> tuple[ErrorCode, TransactionMetadata | None]:
-        """The sender's id, if it may go on with a transaction now."""
+        """The sender's id, if it may begin or continue a transaction now."""
         error, metadata = self._identify(producer)
         if metadata is None:
             return error, None
@@ -252,12 +253,12 @@ class TransactionCoordinator:
     def _identify(
         self, producer: TxnProducer, *, may_repeat: bool = False
     ) -> tuple[ErrorCode, TransactionMetadata | None]:
-        """The sender's id, if the sender is the producer that has it now.
+        """The sender's id, if the sender has its present producer id and epoch.
 
-        With `may_repeat` it is one as well that had it when it ended the last transaction.
+        With `may_repeat`, the epoch that ended the previous transaction is accepted too (a retry).
 
-        A frame of a connection that the producer has given up for a newer one comes too late: it
-        belongs to what the producer did then, and must not touch what it is doing now.
+        A request of a connection that the producer has since replaced is late: it belongs to an
+        earlier transaction, and is refused so that it does not affect the present one.
         """
         error = self.availability(producer.transactional_id)
         if error:
@@ -284,7 +285,7 @@ class TransactionCoordinator:
     def end_transaction(
         self, producer: TxnProducer, commit: bool, respond: Callable[[ErrorCode], object]
     ) -> None:
-        """Commit or abort; answered when that is decided, which is before the markers are out."""
+        """Commit or abort; answered when that is in the log, before the markers are sent."""
         error, metadata = self._identify(producer)
         if metadata is None:
             respond(error)
@@ -299,12 +300,12 @@ class TransactionCoordinator:
         elif state in ENDING:
             respond(ErrorCode.CONCURRENT_TRANSACTIONS)
         else:
-            respond(ErrorCode.NONE)  # asked before, and the answer was lost
+            respond(ErrorCode.NONE)  # a retry: the first answer was lost
 
     async def end_with_bump(
         self, producer: TxnProducer, commit: bool, respond: OnInitialized
     ) -> None:
-        """The same in transaction.version 2; the answer has the id and epoch to go on with."""
+        """The same in transaction.version 2; the answer has the next producer id and epoch."""
         known = self.manager.get(producer.transactional_id)
         new_producer_id = NO_PRODUCER_ID
         if known is not None and known.current.is_epoch_exhausted:
@@ -335,7 +336,7 @@ class TransactionCoordinator:
         if present.state is not TransactionState.ONGOING and commit:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         if present.is_epoch_exhausted and new_producer_id == NO_PRODUCER_ID:
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)  # it was not so a moment ago
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)  # not so before the await
         following = present.ended_with_bump(
             commit=commit,
             next_producer_id=new_producer_id if present.is_epoch_exhausted else NO_PRODUCER_ID,
@@ -370,12 +371,12 @@ class TransactionCoordinator:
         self.manager.store(metadata, ended, on_stored)
 
     def _abort_and_fence(self, metadata: TransactionMetadata, on_decided: OnStored) -> None:
-        """Abort on the broker's own account: the producer that had the epoch has lost it."""
+        """Abort on behalf of the broker, and fence the producer that had the epoch."""
         fenced = metadata.prepare(metadata.current.fenced(is_raised=metadata.is_fence_raised))
 
         def on_stored(error: ErrorCode) -> None:
             if error:
-                # Whoever has the epoch is refused from now on, though it is not yet in the log.
+                # The old epoch is refused from now on, though the new one is not yet in the log.
                 metadata.current = metadata.current._replace(producer_epoch=fenced.producer_epoch)
                 metadata.is_fence_raised = True
             on_decided(error)
@@ -389,7 +390,7 @@ class TransactionCoordinator:
             self._abort_and_fence(metadata, lambda error: None)
 
     def remove_expired(self) -> None:
-        """Forget the ids that nobody has used for transactional.id.expiration.ms."""
+        """Forget the ids that were unused for transactional.id.expiration.ms."""
         count = self.manager.expire(self._config.transactional_id_expiration_ms)
         if count:
             logger.info("%d transactional ids have expired", count)
@@ -401,7 +402,7 @@ class TransactionCoordinator:
 
 
 def _check_may_init(present: Transaction, producer: TxnProducer) -> None:
-    """Whether the producer id that the sender names, if any, is the one that the id has or had."""
+    """Raise PRODUCER_FENCED if the sender names a producer id that the id neither has nor had."""
     if producer.producer_id in (NO_PRODUCER_ID, present.producer_id):
         return
     if present.producer_epoch == NO_EPOCH:

@@ -1,19 +1,19 @@
-"""A transactional id: who may write under it now, and what has become of its last transaction.
+"""A transactional id: its present producer, and the state of its last transaction.
 
 `NEXT_STATES` says which state may follow which, and `TransactionMetadata.prepare` is the only place
-that asks it.
+that checks it.
 
     Empty -----------> Ongoing            the first partition is added
     Ongoing ---------> Ongoing            another one is
     Ongoing ---------> PrepareCommit      EndTxn: from here on the outcome is decided
     Ongoing ---------> PrepareAbort       the same, or a newer producer, or the time is over
-    Empty, Complete... > PrepareAbort     there was nothing to abort but an epoch (KIP-890)
-    Ongoing ---------> PrepareEpochFence  the broker itself aborts: first nobody may write any more
+    Empty, Complete... > PrepareAbort     an empty transaction ends, to raise the epoch (KIP-890)
+    Ongoing ---------> PrepareEpochFence  the broker itself aborts: first the producer is fenced
     PrepareEpochFence> PrepareAbort
     PrepareCommit ---> CompleteCommit     all partitions have their marker
     PrepareAbort ----> CompleteAbort
     Complete... -----> Ongoing, Empty     the next transaction; a new producer
-    Empty, Complete... > Dead             nobody has used the id for long
+    Empty, Complete... > Dead             the id was unused for too long
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ ENDING: Final = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})
 
 
 class Transaction(NamedTuple):
-    """All that is kept of a transactional id in one state of it, as one record of the log."""
+    """The state of a transactional id, as it is kept in one record of the log."""
 
     producer_id: int
     producer_epoch: int
@@ -96,7 +96,7 @@ class Transaction(NamedTuple):
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     def age_ms(self, now_ms: int) -> int:
-        """For how long it has been open, as far as one can believe in clocks: never too long."""
+        """How long it has been open; wall clocks may be set, so between 0 and the timeout."""
         return min(max(0, now_ms - self.start_ms), self.timeout_ms)
 
     def was_ended_by(self, producer_id: int, producer_epoch: int) -> bool:
@@ -110,15 +110,15 @@ class Transaction(NamedTuple):
 
     @property
     def successor(self) -> tuple[int, int]:
-        """The producer id and the epoch to go on with once it is completed."""
+        """The producer id and epoch to continue with once the transaction is completed."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
 
-    # -- what it becomes
+    # -- the states that may follow
 
     def with_partitions(self, partitions: frozenset[TopicPartition], now_ms: int) -> Transaction:
-        """Open, with these partitions as well."""
+        """Ongoing, with these partitions as well."""
         is_new = self.state is not TransactionState.ONGOING
         return self._replace(
             state=TransactionState.ONGOING,
@@ -130,10 +130,10 @@ class Transaction(NamedTuple):
     def with_next_epoch(
         self, timeout_ms: int, expected_epoch: int | None, now_ms: int
     ) -> Transaction:
-        """For a producer that begins: it alone may write from now on (KIP-360).
+        """Empty, for a producer that begins: it alone may write from now on (KIP-360).
 
-        A producer that names the epoch it has gets the next one; if it names the one before, it has
-        asked already and has not heard the answer. Any other has been fenced.
+        A producer that names the epoch it has gets the next one; if it names the one before, it
+        repeats a request whose answer it did not get. Any other has been fenced.
         """
         epoch, last_epoch = self.producer_epoch + 1, NO_EPOCH
         if expected_epoch is not None and self.producer_epoch != NO_EPOCH:
@@ -151,7 +151,7 @@ class Transaction(NamedTuple):
     def with_producer_id(
         self, producer_id: int, timeout_ms: int, expected_epoch: int | None, now_ms: int
     ) -> Transaction:
-        """The same when no epoch is left: it goes on under another producer id."""
+        """The same when no epoch is left: it continues under another producer id."""
         last_epoch = NO_EPOCH if expected_epoch is None else self.producer_epoch
         begun = self._begun(producer_id, 0, last_epoch, timeout_ms, now_ms)
         return begun._replace(previous_producer_id=self.producer_id)
@@ -172,7 +172,7 @@ class Transaction(NamedTuple):
         )
 
     def fenced(self, *, is_raised: bool) -> Transaction:
-        """Nobody may write any more, not even who holds the present epoch."""
+        """No producer may write, not even the one that has the present epoch."""
         return self._replace(
             state=TransactionState.PREPARE_EPOCH_FENCE,
             producer_epoch=self.producer_epoch + (0 if is_raised else 1),
@@ -186,7 +186,7 @@ class Transaction(NamedTuple):
         return self._replace(state=state, updated_ms=now_ms)
 
     def ended_with_bump(self, *, commit: bool, next_producer_id: int, now_ms: int) -> Transaction:
-        """Decided, and what comes of its producer from here on is too late (KIP-890).
+        """Decided; later requests of this transaction have an old epoch (KIP-890).
 
         The markers have the raised epoch. If it is the last one, a new producer id follows them.
         """
@@ -218,10 +218,11 @@ class Transaction(NamedTuple):
 
 
 class TransactionMetadata:
-    """A transactional id in memory: what it is, and what it is about to become.
+    """A transactional id in memory: its state, and the one that is being written.
 
     Invariant: `current` is what the log holds; it changes when the log has the record of `pending`.
-    While something is pending nothing else may begin, except that a fence goes on to an abort.
+    (Only the epoch of a fence that could not be written is ahead of the log: `is_fence_raised`.)
+    While something is pending nothing else may begin, except that a fence continues to an abort.
     """
 
     __slots__ = (
@@ -238,11 +239,11 @@ class TransactionMetadata:
         self.transactional_id = transactional_id
         self.current = current
         self.pending: Transaction | None = None
-        # When the open transaction has lasted too long: monotonic, as the date may be set.
+        # When the open transaction times out: monotonic, as the wall clock may be set.
         self.deadline_ms = 0
-        # The epoch was raised for a fence that then could not be written: once is enough.
+        # The epoch was raised for a fence that could not be written; it is not raised again.
         self.is_fence_raised = False
-        # The state that could last not be written, and why: it is logged once.
+        # The last state that could not be written, and the error: it is logged once.
         self.refusal: tuple[TransactionState, ErrorCode] | None = None
         # The latest connection that has asked for something under this id.
         self.session = NO_SESSION
@@ -255,7 +256,7 @@ class TransactionMetadata:
         return self.pending is not None
 
     def prepare(self, following: Transaction) -> Transaction:
-        """Begin to become `following`; only the ways of `NEXT_STATES` are open."""
+        """Begin to change to `following`; `NEXT_STATES` must allow it."""
         present = self.current if self.pending is None else self.pending
         may_go_on = self.pending is None or (
             self.pending.state is TransactionState.PREPARE_EPOCH_FENCE
@@ -268,7 +269,7 @@ class TransactionMetadata:
         return following
 
     def complete(self, prepared: Transaction) -> None:
-        """The log has it."""
+        """The log has the prepared state."""
         assert self.pending is prepared, f"{self.transactional_id} was to become {self.pending}"
         self.current, self.pending = prepared, None
         self.is_fence_raised = False
@@ -286,7 +287,7 @@ class TransactionMetadata:
         )
 
     def give_up(self, prepared: Transaction) -> None:
-        """The log could not take it: everything stays as it was."""
+        """The write failed: everything stays as it was."""
         if self.pending is prepared:
             self.pending = None
 
@@ -296,9 +297,9 @@ NO_SESSION: Final = -1
 
 # Transactional ids as records of `__transaction_state`, with Kafka's keys and values.
 #
-# Version 1 is written of ids whose producers follow transaction.version 2, which has words for a
-# new producer id; else version 0, as Kafka does up to transaction.version 0. A record without a
-# value forgets its id.
+# Version 1, which has fields for a new producer id, is written for ids whose producers follow
+# transaction.version 2; else version 0, as Kafka does up to transaction.version 0. A record without
+# a value deletes its id.
 
 
 KEY_VERSION: Final = 0
@@ -307,7 +308,7 @@ VALUE_VERSION_WITH_BUMP: Final = 1
 
 
 def transaction_batch(transactional_id: str, transaction: Transaction, now_ms: int) -> bytes:
-    """The batch that says what an id is now; a dead one is forgotten."""
+    """The batch with the state of an id; a tombstone if it is dead."""
     key = encode_versioned(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
     is_dead = transaction.state is TransactionState.DEAD
     bumps = transaction.client_version >= EPOCH_BUMP
@@ -324,7 +325,7 @@ def read_transactional_id(key: bytes) -> str | None:
 
 
 def read_transaction(value: bytes) -> Transaction:
-    """What a record says of its id; CORRUPT_MESSAGE if no coordinator can have written it."""
+    """The state that a record has; CORRUPT_MESSAGE if no coordinator can have written it."""
     stored = decode_versioned(TransactionLogValue, value)
     try:
         state = TransactionState(stored.transaction_status)

@@ -2,7 +2,7 @@
 
 A partition is loaded when this broker becomes its leader, and its ids are refused with
 COORDINATOR_LOAD_IN_PROGRESS until that is done. An id changes when the change is in the log on all
-in-sync replicas, so that nobody is told what a crash could take back.
+in-sync replicas, so that a crash cannot undo what a client was told.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ STORE_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 
 
 class TransactionStateManager:
-    """The ids of the partitions that are loaded here, and the way into the log and back."""
+    """The ids of the loaded partitions, and how they are written to the log and loaded."""
 
     def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
         self.log = log
@@ -111,12 +111,12 @@ class TransactionStateManager:
         return cache.get(transactional_id)
 
     def add(self, metadata: TransactionMetadata) -> TransactionMetadata:
-        """Take in an id that is new; its partition is loaded."""
+        """Add an id that is new; its partition is loaded."""
         partition = self.log.partition_for(metadata.transactional_id)
         return self._by_partition[partition].setdefault(metadata.transactional_id, metadata)
 
     def all(self) -> Iterator[TransactionMetadata]:
-        """Every id that is known here; it may be changed meanwhile."""
+        """Every id that is known here; ids may come and go during the iteration."""
         for cache in list(self._by_partition.values()):
             yield from list(cache.values())
 
@@ -125,13 +125,13 @@ class TransactionStateManager:
         return self.log.leader_epoch(self.log.partition_for(metadata.transactional_id))
 
     def is_current(self, metadata: TransactionMetadata) -> bool:
-        """Whether this broker still coordinates the id, and since it was loaded has not stopped."""
+        """Whether this broker has coordinated the id without a break since it was loaded."""
         return self.get(metadata.transactional_id) is metadata
 
     def store(
         self, metadata: TransactionMetadata, following: Transaction, on_stored: OnStored
     ) -> None:
-        """Write what the id is to become; it becomes that before `on_stored` hears of it."""
+        """Write the next state of the id, which takes effect before `on_stored` is called."""
         prepared = metadata.prepare(following)
 
         def on_done(error: ErrorCode) -> None:
@@ -160,7 +160,7 @@ class TransactionStateManager:
         return (metadata for metadata in self.all() if metadata.is_timed_out(monotonic_ms))
 
     def expire(self, expiration_ms: int) -> int:
-        """Forget the ids that nobody has used for so long."""
+        """Forget the ids that were unused for so long."""
         limit_ms = self._clock.now_ms() - expiration_ms
         expired = [
             metadata
@@ -177,7 +177,7 @@ class TransactionStateManager:
     # -- partitions come and go
 
     def load(self, partition: int, on_loaded: Callable[[TransactionMetadata], object]) -> None:
-        """This broker leads the partition now: read its ids, which goes on in steps."""
+        """This broker leads the partition now: read its ids, in steps."""
         self._partitions.load(
             partition,
             lambda: TransactionLoader(partition, self.log.read(partition)),

@@ -1,12 +1,12 @@
 """Has partitions confirmed by a transaction's coordinator before its first batch reaches them.
 
-A batch that was held up on its way may arrive after its transaction has ended. Taken in, it would
-be in no transaction, or in one that nobody ends; so the coordinator is asked first (KIP-890). The
-log refuses what is not confirmed, and takes a confirmation back when a marker comes in between.
+A delayed batch may arrive after its transaction has ended. If it were appended, it would be in no
+transaction, or in one that is never ended; so the coordinator is asked first (KIP-890). The log
+refuses what is not confirmed, and a marker that comes in between cancels the confirmation.
 
 Producers that follow transaction.version 2 do not name partitions before they write to them: the
-coordinator is then asked to take them in, which it can do as soon as the transaction before has all
-of its markers.
+coordinator is then asked to add them, which it can do as soon as the transaction before has all of
+its markers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.structs import TopicPartition
 
-# How often, and for how long, partitions are offered to a transaction that cannot begin yet. After
-# that the producer has to come again.
+# How often, and for how long, adding partitions to a transaction that cannot begin yet is retried.
+# After that the producer has to try again.
 RETRY_MS: Final = 20
 RETRY_LIMIT_MS: Final = 100
 
@@ -40,7 +40,7 @@ class AskCoordinator(Protocol):
         *,
         adds: bool,
     ) -> None:
-        """`on_answer` hears how it is with each; `adds`: those that it does not have, it takes."""
+        """`on_answer` gets an error code for each; with `adds`, missing ones are added."""
         ...
 
 
@@ -63,9 +63,9 @@ class TransactionVerifier:
         *,
         adds: bool = False,
     ) -> None:
-        """`on_verified` hears what is wrong, by partition; the others may be appended to.
+        """`on_verified` gets the errors by partition; the other partitions may be appended to.
 
-        With `adds` the partitions are taken into the transaction, if they are not in it.
+        With `adds` the partitions are added to the transaction, if they are not in it.
         """
         limit_ms = self._clock.monotonic_ms() + RETRY_LIMIT_MS if adds else 0
         self._verify(producer, partitions, on_verified, limit_ms)
@@ -89,7 +89,7 @@ class TransactionVerifier:
         def on_answer(errors: Mapping[TopicPartition, ErrorCode]) -> None:
             is_early = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
             if is_early and self._clock.monotonic_ms() < add_until_ms:
-                # The marker that is waited for takes the question back: it is asked anew.
+                # The awaited marker cancels this verification, so the retry begins another.
                 self._scheduler.call_later(
                     RETRY_MS,
                     lambda: self._verify(producer, partitions, on_verified, add_until_ms),
@@ -103,7 +103,7 @@ class TransactionVerifier:
         self._ask(producer, list(asked), on_answer, adds=bool(add_until_ms))
 
     def _begin(self, producer: TxnProducer, topic_partition: TopicPartition) -> Verification | None:
-        """Nothing is asked about a partition that is not here: it is refused in any case."""
+        """A partition that is not here is not verified: the append refuses it in any case."""
         partition = self._replica_manager.partitions.get(topic_partition)
         if partition is None:
             return None

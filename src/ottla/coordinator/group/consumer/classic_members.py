@@ -1,7 +1,7 @@
 """Members of the classic protocol in a consumer group, while it changes to the other protocol.
 
-They send JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and there the member epoch stands for the
-generation. Nobody leads: the coordinator assigns the partitions, and each member is asked to join
+They send JoinGroup, SyncGroup, Heartbeat and LeaveGroup, in which the member epoch stands for the
+generation. No member leads: the coordinator assigns the partitions, and asks each member to join
 again, by REBALANCE_IN_PROGRESS, when there is something that it should give up or may take.
 """
 
@@ -56,7 +56,7 @@ class ClassicMembers:
     # -- joining
 
     def join(self, group: ConsumerGroup, attempt: JoinAttempt) -> None:
-        """Answer when the member's next step is in the log; nobody waits for the others."""
+        """Answer when the member's next step is in the log; it does not wait for others."""
         try:
             self._join(group, attempt)
         except KafkaError as error:
@@ -102,7 +102,7 @@ class ClassicMembers:
         attempt: JoinAttempt,
         subscription: Subscription,
     ) -> ConsumerMember:
-        """A new member, one that comes again, or the next one of its instance."""
+        """A new member, one that joins again, or the new member of an instance."""
         details = joined_details(known, attempt, subscription)
         member_id = attempt.request.member_id
         if known is None:
@@ -114,7 +114,7 @@ class ClassicMembers:
             return member
         if known.member_id == member_id:
             if not known.is_classic:
-                # It has begun anew with the other protocol, and has nothing of what it had.
+                # It has restarted with the other protocol, and has no partitions yet.
                 changes.set_current(known, CurrentAssignment(assigned=known.current.assigned))
             changes.update_details(known, details)
             return known
@@ -151,7 +151,7 @@ class ClassicMembers:
         self._manager.store_records(group, {}, on_stored)
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
-        """The member lives. REBALANCE_IN_PROGRESS asks it to join again, within its time."""
+        """The member is alive. REBALANCE_IN_PROGRESS asks it to join again, within its time."""
         try:
             member = find_classic(group, request.member_id, request.group_instance_id)
             check_generation(member, request.generation_id)
@@ -166,7 +166,7 @@ class ClassicMembers:
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     def leave(self, group: ConsumerGroup, identities: list[MemberIdentity]) -> list[MemberResponse]:
-        """Let members go, each on its own."""
+        """Remove members, each with its own result."""
         responses, leaving = [], {}
         for identity in identities:
             error = ErrorCode.NONE
@@ -187,7 +187,7 @@ class ClassicMembers:
 
 
 def check_protocols(group: ConsumerGroup, attempt: JoinAttempt) -> None:
-    """Classic members must agree on a protocol, since they may be alone with each other again."""
+    """Classic members must agree on a protocol: the group may become a classic one again."""
     common = {protocol.name for protocol in attempt.protocols}
     for member in group.classic_members:
         if member.details.classic is not None and member.member_id != attempt.request.member_id:
@@ -213,7 +213,7 @@ def find_rejoining(group: ConsumerGroup, attempt: JoinAttempt) -> ConsumerMember
 def joined_details(
     known: ConsumerMember | None, attempt: JoinAttempt, subscription: Subscription
 ) -> MemberDetails:
-    """What a member says of itself with its JoinGroup."""
+    """What a member says about itself with its JoinGroup."""
     request = attempt.request
     return MemberDetails(
         client_id=attempt.client.client_id,

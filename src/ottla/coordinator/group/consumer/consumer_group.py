@@ -1,8 +1,8 @@
-"""A consumer group of KIP-848: epochs, members, and who owns which partition.
+"""A consumer group of KIP-848: epochs, members, and the owner of each partition.
 
 Empty          no members
 Assigning      the group epoch is ahead of the epoch of the target assignment
-Reconciling    some member has not got its target assignment yet
+Reconciling    some member does not have its target assignment yet
 Stable         all members have it
 """
 
@@ -78,8 +78,8 @@ Append = Callable[[Mapping[bytes, bytes | None], OnStored], object]
 class PendingWrites:
     """Writes of one group, in order.
 
-    A group changes in memory at once. Nobody is told of a change before all that led to it is in
-    the log; what could not be written is written again with the next change.
+    A group changes in memory at once. A client is told of a change when that and all before it are
+    in the log; what could not be written is written again with the next change.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class PendingWrites:
 
     @property
     def keys(self) -> dict[bytes, None]:
-        """The keys that are in the log, or may come to be, although the group may have let go."""
+        """The keys of open and failed writes: the log has or may get them, the group may not."""
         return dict.fromkeys([*self.unsaved, *self._newest])
 
     def write(self, records: Records, append: Append, on_stored: OnStored) -> None:
@@ -114,7 +114,7 @@ class PendingWrites:
         append(batch, on_done)
 
     def abandon(self, error: ErrorCode) -> None:
-        """The group is not ours any more: who waits is told."""
+        """This broker no longer coordinates the group: waiting callers get the error."""
         self._batches.clear()
         self._newest.clear()
         self.unsaved = {}
@@ -159,7 +159,7 @@ class ConsumerGroupState(Enum):
 class ConsumerGroup(Group):
     """What the coordinator knows of one consumer group.
 
-    Invariants: a partition has at most one owner, and stands in that member's `current`; epochs
+    Invariants: a partition has at most one owner, and is in that member's `current`; epochs
     never fall; the assignment epoch is at most the group epoch; every member has a target.
     """
 
@@ -183,7 +183,7 @@ class ConsumerGroup(Group):
 
     @property
     def state(self) -> ConsumerGroupState:
-        """Follows from the epochs; it is stored nowhere."""
+        """Follows from members and epochs; it is not stored."""
         if self.is_dead:
             return ConsumerGroupState.DEAD
         if not self.members:
@@ -210,7 +210,7 @@ class ConsumerGroup(Group):
     # -- members
 
     def add(self, member: ConsumerMember) -> None:
-        """Take in a member, with all that it owns."""
+        """Add a member, with all that it owns."""
         assert member.member_id not in self.members, f"{member.member_id} is a member already"
         self.members[member.member_id] = member
         self.target.setdefault(member.member_id, NO_PARTITIONS)
@@ -220,7 +220,7 @@ class ConsumerGroup(Group):
         self._own(member.member_id, member.current.owned)
 
     def remove(self, member: ConsumerMember) -> None:
-        """Let a member go; what it owned is free."""
+        """Remove a member; what it owned is free."""
         del self.members[member.member_id]
         self.target.pop(member.member_id, None)
         if member.details.instance_id is not None:
@@ -229,12 +229,12 @@ class ConsumerGroup(Group):
         member.cancel_timers()
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
-        """The member that an instance is now."""
+        """The present member of an instance."""
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def set_current(self, member: ConsumerMember, current: CurrentAssignment) -> None:
-        """The member goes on to its next assignment."""
+        """Move the member to its next assignment."""
         self._free(member.member_id, member.current.owned - current.owned)
         self._own(member.member_id, current.owned - member.current.owned)
         member.current = current
@@ -244,7 +244,7 @@ class ConsumerGroup(Group):
         return self._owners.get(partition, member_id) == member_id
 
     def has_had(self, member: ConsumerMember, partition: TopicPartition, epoch: int) -> bool:
-        """Whether the partition was the member's in the epoch, and has been ever since."""
+        """Whether the member had the partition in the epoch, and has had it ever since."""
         topic = self.topics.get(partition.topic)
         return topic is not None and member.current.has_had(
             TopicIdPartition(topic.topic_id, partition.partition), epoch
@@ -273,7 +273,7 @@ class ConsumerGroup(Group):
         )
         return votes.most_common(1)[0][0] if votes else default
 
-    # -- what becomes of it
+    # -- deletion and expiry
 
     def tombstone_keys(self) -> list[bytes]:
         keys = self.writes.keys
@@ -317,7 +317,7 @@ class ConsumerGroup(Group):
 
 
 def has_unrevoked(member: ConsumerMember) -> bool:
-    """Whether the member is asked to give partitions up."""
+    """Whether the member still has to give partitions up."""
     return member.current.state is MemberState.UNREVOKED_PARTITIONS
 
 
@@ -325,13 +325,13 @@ def _commit_time(value: OffsetAndMetadata) -> int:
     return value.commit_timestamp_ms
 
 
-# One change of a consumer group: what it does in memory, and the records that say so.
+# One change of a consumer group: its effect in memory, and its records.
 
 
 class GroupChanges:
-    """Changes a group and notes the records; the last word on a key counts.
+    """Changes a group and collects the records; the last value of a key counts.
 
-    `needs_assignment` is set where the group has to go to a new epoch.
+    `needs_assignment` is set when the group needs a new epoch.
     """
 
     def __init__(self, group: ConsumerGroup) -> None:
@@ -346,14 +346,14 @@ class GroupChanges:
         self._note_details(member)
 
     def adopt_member(self, member: ConsumerMember) -> None:
-        """A member of the classic group that this one was: it keeps what it has."""
+        """Add a member of the classic group that this one was; it keeps its partitions."""
         self.group.add(member)
         self._note_details(member)
         self.set_target(member.member_id, member.current.assigned)
         self._note_current(member)
 
     def remove_member(self, member: ConsumerMember) -> None:
-        """A member goes; all that it owned is free at once."""
+        """Remove a member; all that it owned is free at once."""
         self.group.remove(member)
         self.records.update(dict.fromkeys(self.group.member_keys(member.member_id)))
 
@@ -367,7 +367,7 @@ class GroupChanges:
         self._note_current(new)
 
     def update_details(self, member: ConsumerMember, details: MemberDetails) -> None:
-        """A member says who it is, perhaps something else than before."""
+        """Take over what a member says about itself, if that has changed."""
         before = member.details
         if details == before:
             return
@@ -376,12 +376,12 @@ class GroupChanges:
         self.needs_assignment |= details.assignment_input != before.assignment_input
 
     def set_regex(self, regex: str, topics: frozenset[str], version: int, now_ms: int) -> None:
-        """A regular expression stands for these topics now."""
+        """A regular expression matches these topics now."""
         self.group.regexes[regex] = topics
         self.records[regex_key(self.group.group_id, regex)] = regex_value(topics, version, now_ms)
 
     def drop_regex(self, regex: str) -> None:
-        """Nobody subscribes to the regular expression any more."""
+        """No member subscribes to the regular expression now."""
         del self.group.regexes[regex]
         self.records[regex_key(self.group.group_id, regex)] = None
 
@@ -412,7 +412,7 @@ class GroupChanges:
         self.records[target_epoch_key(self.group.group_id)] = target_epoch_value(epoch)
 
     def set_current(self, member: ConsumerMember, current: CurrentAssignment) -> None:
-        """A member goes on to its next assignment."""
+        """Move a member to its next assignment."""
         self.group.set_current(member, current)
         self._note_current(member)
 
@@ -425,7 +425,7 @@ class GroupChanges:
         self.records[key] = current_assignment_value(member.current)
 
 
-# A consumer group as its records tell it, put together when all have been read.
+# A consumer group as its records describe it, built when all have been read.
 
 
 class StoredConsumerGroup:
@@ -446,7 +446,7 @@ class StoredConsumerGroup:
         return self.epoch is not None
 
     def apply(self, key: Message, value: bytes | None) -> None:
-        """A record of the group has been read."""
+        """Apply a record of the group."""
         READERS[type(key)](self, key, value)
 
     def restore(self, group_id: str) -> ConsumerGroup:
@@ -471,7 +471,7 @@ class StoredConsumerGroup:
         details: MemberDetails,
         current: CurrentAssignment,
     ) -> None:
-        """Refuse what no coordinator writes, before the group takes it for our bug."""
+        """Refuse values that no coordinator writes, before they fail the group's assertions."""
         if details.instance_id is not None and details.instance_id in group.static_members:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"instance {details.instance_id} is there twice"

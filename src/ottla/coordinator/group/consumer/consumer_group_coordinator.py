@@ -1,8 +1,8 @@
 """Answers heartbeats of the consumer group protocol (KIP-848).
 
-A heartbeat that changes nothing touches the member's session and nothing else. All others go the
-same way: member, subscriptions, group epoch, target assignment, the member's own next step; and
-are answered when the records of that are in the log.
+A heartbeat that changes nothing only restarts the member's session. Every other one updates, in
+this order, the member, the subscriptions, the group epoch, the target assignment and the member's
+current assignment; it is answered when the records of these changes are in the log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ottla.protocol.consumer_group import (
 logger = logging.getLogger(__name__)
 
 
-# What a ConsumerGroupHeartbeat must keep, before and after its member is known.
+# The checks of a ConsumerGroupHeartbeat, before and after its member is known.
 
 
 MEMBER_MAKES_ITS_ID_VERSION = 1
@@ -54,7 +54,7 @@ MEMBER_MAKES_ITS_ID_VERSION = 1
 def check_request(
     request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Collection[str]
 ) -> None:
-    """Raise what is wrong with the request whatever the group is."""
+    """Raise what is wrong with the request, regardless of its group."""
     _check_names(request)
     needs_id = api_version >= MEMBER_MAKES_ITS_ID_VERSION or request.member_epoch != JOIN_EPOCH
     if needs_id and not request.member_id.strip():
@@ -94,9 +94,9 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def check_epoch(member: ConsumerMember, member_epoch: int, owned: Assignment | None) -> None:
-    """A member in its present epoch goes on, and one that did not get our last answer.
+    """Fence the member, unless it names its present epoch or did not get our last answer.
 
-    The latter comes with the epoch before, and has nothing that it did not have then.
+    In the latter case it names the previous epoch, and only partitions that are still its own.
     """
     current = member.current
     if member_epoch == current.member_epoch:
@@ -109,7 +109,7 @@ def check_epoch(member: ConsumerMember, member_epoch: int, owned: Assignment | N
 
 
 def fenced(member: ConsumerMember, member_epoch: int) -> KafkaError:
-    """The member must give all up and join again."""
+    """The error that makes a member give all its partitions up and join again."""
     return KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"Member {member.member_id} has epoch {member.current.member_epoch}, not {member_epoch}; "
@@ -120,7 +120,7 @@ def fenced(member: ConsumerMember, member_epoch: int) -> KafkaError:
 def find_member(
     group: ConsumerGroup | None, member_id: str, instance_id: str | None
 ) -> ConsumerMember:
-    """The member that the sender says it is: by its instance where it is static."""
+    """The member that the sender claims to be; a static one is found by its instance id."""
     if group is None or (instance_id is None and member_id not in group.members):
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group."
@@ -148,7 +148,7 @@ def _invalid(message: str) -> KafkaError:
 
 
 class ConsumerGroupDescription:
-    """Looks at consumer groups from outside."""
+    """Describes consumer groups and their members."""
 
     def __init__(
         self, config: BrokerConfig, manager: GroupMetadataManager, topics: ClusterTopics
@@ -196,7 +196,7 @@ class ConsumerGroupDescription:
         )
 
     def _assignment(self, partitions: Assignment) -> DescribedAssignment:
-        """Partitions of topics that have gone are left out: they have no name any more."""
+        """Partitions of deleted topics are left out: their topics no longer have names."""
         return DescribedAssignment(
             topic_partitions=[
                 DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
@@ -262,7 +262,7 @@ class ConsumerGroupCoordinator:
     def _go_on(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext
     ) -> tuple[GroupChanges, ConsumerMember]:
-        """A member in its epoch, which may say something new about itself."""
+        """A known member, which may have changed what it says about itself."""
         group, member = self._find(request)
         check_epoch(member, request.member_epoch, owned_partitions(request))
         changes = GroupChanges(group)
@@ -272,7 +272,7 @@ class ConsumerGroupCoordinator:
     def _join(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext
     ) -> tuple[GroupChanges, ConsumerMember]:
-        """A new member, or one that has given all up: what it had before may come back to it."""
+        """A new member, or one that gave up its partitions and may get them back."""
         group = self._group_to_join(request.group_id)
         known = find_rejoining(group, request)
         details = MemberDetails(client.client_id, client.client_host, request.instance_id)
@@ -308,7 +308,7 @@ class ConsumerGroupCoordinator:
         return group if isinstance(group, ConsumerGroup) else None
 
     def _find(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, ConsumerMember]:
-        """UNKNOWN_MEMBER_ID lets a member join anew, also where the group is a classic one now."""
+        """UNKNOWN_MEMBER_ID makes a member join again, also if the group is a classic one now."""
         group = self._manager.group(request.group_id)
         consumers = group if isinstance(group, ConsumerGroup) else None
         member = find_member(consumers, request.member_id, request.instance_id)
@@ -382,7 +382,7 @@ def find_rejoining(
 def updated_details(
     details: MemberDetails, request: ConsumerGroupHeartbeatRequest, client: ClientContext
 ) -> MemberDetails:
-    """What the member says of itself now; null, and -1, leave things as they were."""
+    """What the member says about itself now; null and -1 leave a value as it was."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
     return details._replace(
@@ -408,7 +408,7 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Assignment | Non
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member says everything, as it does when an answer was lost: so do we then."""
+    """Whether the request is full, as after a lost answer; then the answer is full as well."""
     return (
         request.rebalance_timeout_ms >= 0
         and request.topic_partitions is not None

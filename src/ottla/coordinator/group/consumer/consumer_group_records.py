@@ -1,6 +1,7 @@
-"""Consumer groups as records of `__consumer_offsets`, with the keys and values of Kafka 4.0.
+"""Members of consumer groups, and consumer groups as records of `__consumer_offsets`.
 
-A record without a value deletes its key. Tombstones and values of one change stand in one batch.
+Keys and values are those of Kafka 4.0. A record without a value deletes its key. Tombstones and
+values of one change are in one batch.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from ottla.protocol.offsets_topic import (
 )
 from ottla.runtime import Timer
 
-# The topics of the cluster, as a group's subscriptions need to know them.
+# The topics of the cluster, as subscriptions are resolved against them.
 
 
 class SubscribedTopic(NamedTuple):
-    """A topic that a group reads, as it was when the group last looked."""
+    """A topic that a group reads, as it was when the group last refreshed its topics."""
 
     topic_id: UUID
     partition_count: int
@@ -85,11 +86,11 @@ def look_up(topics: ClusterTopics, names: Iterable[str]) -> dict[str, Subscribed
     return found
 
 
-# A member of a consumer group: who it is, and how far it is on the way to its target.
+# A member of a consumer group: its identity, and its progress towards its target assignment.
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of a topic that is named by its id."""
+    """A partition, with the id of its topic."""
 
     topic_id: UUID
     partition: int
@@ -121,7 +122,7 @@ class MemberState(IntEnum):
 
 
 class ClassicMembership(NamedTuple):
-    """What only a member has that speaks the classic protocol, with JoinGroup and SyncGroup."""
+    """What only a member of the classic protocol, with JoinGroup and SyncGroup, has."""
 
     session_timeout_ms: int
     protocols: tuple[SupportedProtocol, ...]
@@ -151,10 +152,10 @@ class MemberDetails(NamedTuple):
 
 
 class CurrentAssignment(NamedTuple):
-    """Where a member is. Partitions that are pending revocation are still its own.
+    """A member's progress. It still owns the partitions that are pending revocation.
 
     `assignment_epochs` has the epoch since which the member has had a partition without a break;
-    where it is not known, as after the member has begun anew, the present epoch counts (KIP-1251).
+    if it is unknown, as after the member has joined again, the present epoch counts (KIP-1251).
     """
 
     member_epoch: int = 0
@@ -166,11 +167,11 @@ class CurrentAssignment(NamedTuple):
 
     @property
     def owned(self) -> Assignment:
-        """All partitions that nobody else may read."""
+        """All partitions that no other member may read."""
         return self.assigned | self.pending_revocation
 
     def has_had(self, partition: TopicIdPartition, epoch: int) -> bool:
-        """Whether the partition was the member's in the epoch, and has been ever since."""
+        """Whether the member had the partition in the epoch, and has had it ever since."""
         since = self.assignment_epochs.get(partition, self.member_epoch)
         return since <= epoch <= self.member_epoch
 
@@ -196,7 +197,7 @@ class ConsumerMember:
 
     @property
     def is_kept_alive(self) -> bool:
-        """Heartbeats are answered at once: nothing excuses silence."""
+        """Always False: no open request excuses a member from sending heartbeats."""
         return False
 
     @property
@@ -210,13 +211,13 @@ class ConsumerMember:
         return self.details.classic is not None
 
     def cancel_rebalance_timer(self) -> None:
-        """What the rebalance wanted of the member is done."""
+        """The member has done what the rebalance required, or has left for now."""
         if self.rebalance_timer is not None:
             self.rebalance_timer.cancel()
             self.rebalance_timer = None
 
     def cancel_timers(self) -> None:
-        """The member goes, or is not looked after here any more."""
+        """The member leaves, or this broker no longer coordinates its group."""
         self.cancel_rebalance_timer()
         if self.session_timer is not None:
             self.session_timer.cancel()
@@ -371,7 +372,7 @@ def read_current_assignment(value: ConsumerGroupCurrentMemberAssignmentValue) ->
 def _read_epochs(
     stored: Iterable[StoredOwnedPartitions],
 ) -> Iterator[tuple[TopicIdPartition, int]]:
-    """Nothing of topics that were stored without epochs, as brokers before KIP-1251 did."""
+    """The stored epochs; topics have none if a broker before KIP-1251 stored them."""
     for topic in stored:
         if topic.assignment_epochs is None:
             continue
@@ -430,7 +431,7 @@ def _owned_partitions(
 def _known_epochs(
     current: CurrentAssignment, topic_id: UUID, numbers: list[int]
 ) -> list[int] | None:
-    """Since when each is the member's, or None if one has no epoch of its own."""
+    """The assignment epoch of each partition; None if that of any is unknown."""
     since = current.assignment_epochs
     owned = [TopicIdPartition(topic_id, number) for number in numbers]
     return [since[partition] for partition in owned] if since.keys() >= set(owned) else None

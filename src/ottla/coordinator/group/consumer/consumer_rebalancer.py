@@ -1,7 +1,8 @@
 """Carries the members of a consumer group to their targets, whichever protocol they speak.
 
 A change of members, subscriptions or topics brings a new group epoch and a target assignment. Each
-member then goes its own way there (`reconciliation`), with its next heartbeat or JoinGroup.
+member then moves towards its target on its own (`next_assignment`), with each heartbeat or
+JoinGroup.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import re
 from collections.abc import Callable, Collection
 from functools import lru_cache
 from math import prod
-from re import _constants as codes  # type: ignore[attr-defined]  # the only ones who know how
-from re import _parser as parser  # type: ignore[attr-defined]  # Python reads an expression
+from re import _constants as codes  # type: ignore[attr-defined]  # no public module shows how
+from re import _parser as parser  # type: ignore[attr-defined]  # Python parses an expression
 from typing import Any, Final
 from uuid import UUID
 
@@ -78,9 +79,9 @@ def group_spec(group: ConsumerGroup) -> GroupSpec:
 
 # How a member gets from its current assignment to its target, step by step.
 #
-# First it gives up what is not its own any more, and keeps its epoch until it has said so. Then it
-# goes to the epoch of the target, with those partitions that nobody else owns; the others follow
-# when their owners have given them up. So a partition never has two owners.
+# First it gives up the partitions that its target lacks, and keeps its epoch until it has confirmed
+# that. Then it moves to the epoch of the target, with those partitions that no other member owns;
+# the others follow when their owners have given them up. So a partition never has two owners.
 
 
 def next_assignment(
@@ -90,7 +91,7 @@ def next_assignment(
     is_free: Callable[[TopicIdPartition], bool],
     owned: Assignment | None,
 ) -> CurrentAssignment:
-    """Where the member goes now; `owned` is what it says that it has, None if nothing new."""
+    """The member's next assignment; `owned` is what it reports to have, None if unchanged."""
     if current.state is MemberState.UNREVOKED_PARTITIONS:
         if owned is None or owned & current.pending_revocation:
             return current
@@ -117,21 +118,21 @@ def next_assignment(
         pending_revocation=NO_PARTITIONS,
         assignment_epochs=_epochs(current, kept | free, target_epoch),
     )
-    # A member that goes on waiting in the same epoch is not written again.
+    # A member that still waits in the same epoch is not written again.
     is_same = following._replace(previous_member_epoch=current.previous_member_epoch) == current
     return current if is_same else following
 
 
 def _epochs(current: CurrentAssignment, partitions: Assignment, epoch: int) -> AssignmentEpochs:
-    """Those of before, and the new epoch for what comes now or whose own is not known."""
+    """The known epochs; partitions that are new, or whose epoch is unknown, get `epoch`."""
     return {partition: current.assignment_epochs.get(partition, epoch) for partition in partitions}
 
 
-# The regular expressions that members subscribe to, and the topics that they stand for.
+# The regular expressions that members subscribe to, and the topics that they match.
 #
-# Kafka's are those of RE2, which looks at each character once. Python's may look back without end,
-# so an expression that could is refused, beside those that RE2 does not have either: a client must
-# not be able to stop the broker.
+# Kafka uses RE2, which reads each character once. Python's matcher may backtrack almost without
+# end, and a client could stop the broker with that. So an expression that could do this is refused,
+# as are those that RE2 does not support.
 
 
 MAX_NAME_LENGTH: Final = 249
@@ -142,12 +143,12 @@ MAX_LENGTH: Final = 4096
 
 
 class _RefusedError(Exception):
-    """The expression could take long, or is of a kind that RE2 does not have."""
+    """The expression could take long, or is of a kind that RE2 does not support."""
 
 
 @lru_cache(maxsize=256)
 def compile_regex(text: str) -> re.Pattern[str]:
-    """The expression; INVALID_REGULAR_EXPRESSION if it is none, or may not be used."""
+    """The compiled expression; INVALID_REGULAR_EXPRESSION if it is malformed or refused."""
     try:
         if len(text) > MAX_LENGTH:
             raise _RefusedError(f"it is longer than {MAX_LENGTH} characters")
@@ -162,13 +163,13 @@ def compile_regex(text: str) -> re.Pattern[str]:
 
 
 def matching_topics(text: str, topics: ClusterTopics) -> frozenset[str]:
-    """The names of the topics that the whole expression fits."""
+    """The names of the topics that the expression matches as a whole."""
     pattern = compile_regex(text)
     return frozenset(topic.name for topic in topics.topics() if pattern.fullmatch(topic.name))
 
 
 def _ways(tree: Any) -> int:
-    """In how many ways the expression could fit one name, at most: that many are tried."""
+    """How many ways to match one name there are at most; a match may try them all."""
     return prod(_ways_of(code, argument) for code, argument in tree)
 
 
@@ -193,9 +194,9 @@ def _ways_of(code: Any, argument: Any) -> int:
 
 
 def refresh_topics(changes: GroupChanges, topics: ClusterTopics, now_ms: int) -> bool:
-    """Look at the subscriptions and the cluster again; whether that calls for an assignment.
+    """Look up the subscribed topics again; True if the group needs a new assignment.
 
-    Topics that come, go, or get partitions are noticed by their version at the next heartbeat.
+    Topics that come, go, or get partitions change `version`, which each heartbeat compares.
     """
     group = changes.group
     _refresh_regexes(changes, topics, now_ms)
@@ -209,7 +210,7 @@ def refresh_topics(changes: GroupChanges, topics: ClusterTopics, now_ms: int) ->
 
 
 def _refresh_regexes(changes: GroupChanges, topics: ClusterTopics, now_ms: int) -> None:
-    """Each expression that some member has; a look at all topics only where they have changed."""
+    """Match the members' expressions: new ones, or all if the cluster's topics changed."""
     group = changes.group
     has_changed = group.seen_topics_version != topics.version
     used = {member.details.topic_regex for member in group.members.values()} - {""}
@@ -227,7 +228,7 @@ ConfigOfGroup = Callable[[str], ConsumerGroupConfig]
 
 
 class ConsumerRebalancer:
-    """What joins, heartbeats, leaves and time limits do to a group."""
+    """Applies joins, heartbeats, leaves and time limits to a group."""
 
     def __init__(
         self,
@@ -249,14 +250,14 @@ class ConsumerRebalancer:
         )
 
     def resume(self, group: ConsumerGroup) -> None:
-        """The group was read from the log: its members are expected to go on with heartbeats."""
+        """The group was read from the log: start the time limits of its members again."""
         for member in group.members.values():
             self.keep_alive(group, member)
             if has_unrevoked(member) and not member.is_classic:
                 self._expect_revocation(group, member)
 
     def abandon(self, group: ConsumerGroup, error: ErrorCode) -> None:
-        """The group dies here: another broker takes over, or it was deleted."""
+        """Make the group Dead: this broker no longer coordinates it."""
         group.die(self._clock.now_ms())
         group.writes.abandon(error)
 
@@ -274,11 +275,11 @@ class ConsumerRebalancer:
         return ConsumerMember(member_id or self.new_member_id(), details)
 
     def new_member_id(self) -> str:
-        """An id that no member ever had."""
+        """A new unique member id."""
         return str(UUID(int=self._random.getrandbits(128), version=4))
 
     def keep_alive(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """The member has its full session timeout again: its own, or that of its group."""
+        """Restart the member's session, with the group's timeout or a classic member's own."""
         classic = member.details.classic
         member.session_timeout_ms = (
             self.config_of(group.group_id).consumer_session_timeout_ms
@@ -288,7 +289,7 @@ class ConsumerRebalancer:
         self._sessions.restart(group, member)
 
     def advance(self, changes: GroupChanges) -> None:
-        """A new epoch and a target assignment for it, if something calls for that."""
+        """Begin a new epoch, with a target assignment, if something calls for that."""
         group = changes.group
         if changes.needs_assignment or group.seen_topics_version != self.topics.version:
             changes.needs_assignment |= refresh_topics(changes, self.topics, self._clock.now_ms())
@@ -320,7 +321,7 @@ class ConsumerRebalancer:
             member.cancel_rebalance_timer()
 
     def notice_topics(self, group: ConsumerGroup) -> None:
-        """Begin a new epoch if topics have come, gone or grown, on behalf of no member."""
+        """Begin a new epoch if topics have come, gone or grown; no member waits for that."""
         if group.seen_topics_version == self.topics.version:
             return
         changes = GroupChanges(group)
@@ -335,7 +336,7 @@ class ConsumerRebalancer:
         reason: str,
         on_stored: OnStored,
     ) -> None:
-        """Members go; the others find out about it with their next heartbeats."""
+        """Remove members; the others learn of it with their next heartbeats."""
         changes = GroupChanges(group)
         for member in members:
             logger.info(
@@ -348,7 +349,7 @@ class ConsumerRebalancer:
         self._manager.store_records(group, changes.records, on_stored)
 
     def expect(self, group: ConsumerGroup, member: ConsumerMember, deed: str) -> None:
-        """Put the member out of the group if it has not done a thing in its rebalance timeout."""
+        """Remove the member unless it does `deed` within its rebalance timeout."""
         member.cancel_rebalance_timer()
 
         def on_timeout() -> None:
@@ -368,4 +369,4 @@ class ConsumerRebalancer:
 
 
 def _unheard(error: ErrorCode) -> None:
-    """Nobody waits for the answer; what was not written is written with the next change."""
+    """No request waits for this write; if it fails, the next change repeats it."""

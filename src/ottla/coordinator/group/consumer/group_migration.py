@@ -1,9 +1,9 @@
-"""Groups with members change their protocol (KIP-848): `group.consumer.migration.policy`.
+"""Changes the protocol of groups with members (KIP-848): `group.consumer.migration.policy`.
 
 A classic group becomes a consumer group when the first member of the consumer protocol joins. Its
-members stay what they are, and rebalance from then on one by one (`classic_members`). When no
+members keep their protocol, and rebalance from then on one by one (`classic_members`). When no
 member of the consumer protocol is left, and the others have all reached their targets, the group
-becomes a classic one again. (Kafka does not wait for that, and so fences those who have not.)
+becomes a classic one again. (Kafka does not wait for that, and so fences those that have not.)
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ logger = logging.getLogger(__name__)
 
 # Subscriptions and assignments of classic members, as a consumer group understands them.
 #
-# Clients of the classic protocol pack them into bytes that a coordinator hands on unread. A group
-# that also has members of the consumer protocol has to read them, and to write them itself.
+# Clients of the classic protocol pack them into bytes that a coordinator passes on unread. For a
+# group that also has members of the consumer protocol it has to read them, and to write its own.
 
 
 MessageT = TypeVar("MessageT", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 
 KAFKA_ASSIGNORS: Final = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
-"""Their members need nothing but the partitions, whatever user data stand beside them: librdkafka
-repeats there what the member has said of itself, its generation under cooperative-sticky."""
+"""Their members need nothing but the partitions, so user data beside them are ignored: librdkafka
+repeats there what the member has said about itself, its generation under cooperative-sticky."""
 
 MAX_VERSION: Final = ConsumerProtocolAssignment.max_version
 
 
 class Subscription(NamedTuple):
-    """What a classic member wants, and what it says that it still has."""
+    """What a classic member subscribes to, and the partitions that it says it still has."""
 
     topic_names: tuple[str, ...]
     owned: Assignment
@@ -80,7 +80,7 @@ def read_subscription(metadata: bytes, topics: ClusterTopics) -> Subscription:
 
 
 def read_assignment(protocol: str | None, assignment: bytes, topics: ClusterTopics) -> Assignment:
-    """The partitions; what an assignor of the client's own has added would be lost."""
+    """The partitions; user data of a client's own assignor is refused: it would be lost."""
     stored = _decode(ConsumerProtocolAssignment, assignment)
     if stored.user_data and protocol not in KAFKA_ASSIGNORS:
         raise KafkaError(
@@ -91,7 +91,7 @@ def read_assignment(protocol: str | None, assignment: bytes, topics: ClusterTopi
 
 
 def write_assignment(assigned: Assignment, metadata: bytes, topics: ClusterTopics) -> bytes:
-    """The partitions in the version of a subscription; topics that have gone are left out."""
+    """The partitions in the version of a subscription; deleted topics are left out."""
     version = int.from_bytes(metadata[:2], "big", signed=True)
     named = ((topics.topic_name(topic_id), p) for topic_id, p in by_topic(assigned).items())
     stored = ConsumerProtocolAssignment(
@@ -124,7 +124,7 @@ def _decode(cls: type[MessageT], data: bytes) -> MessageT:
 
 
 class GroupMigration:
-    """Makes consumer groups of classic ones and the other way round, with their members."""
+    """Turns classic groups into consumer groups and back, with their members."""
 
     def __init__(
         self,
@@ -145,10 +145,10 @@ class GroupMigration:
     # -- from classic to consumer
 
     def upgrade(self, classic: GroupMetadata) -> ConsumerGroup:
-        """The consumer group that a classic one becomes; GROUP_ID_NOT_FOUND if it cannot.
+        """Turn a classic group into a consumer group; GROUP_ID_NOT_FOUND if that cannot be.
 
-        What that changes in the log is written with whatever the group writes next: the answer
-        to the member for whose sake this happens waits for it.
+        The records are written with the group's next write, which the answer to the joining
+        member waits for.
         """
         self._check_upgrade(classic)
         try:
@@ -157,7 +157,7 @@ class GroupMigration:
             raise _not_upgraded(classic, error.message) from error
         generation_id = classic.generation_id
         logger.info("Classic group %s becomes a consumer group", classic.group_id)
-        # All that wait are asked to join again, and find themselves in the new group.
+        # All waiting members are asked to join again, and are then in the new group.
         self._classic.abandon(classic, ErrorCode.REBALANCE_IN_PROGRESS)
         changes = GroupChanges(self._manager.create_consumer_group(classic.group_id))
         group = changes.group
@@ -179,7 +179,7 @@ class GroupMigration:
             raise _not_upgraded(classic, "it is larger than group.consumer.max.size")
 
     def _consumer_members(self, classic: GroupMetadata) -> list[ConsumerMember]:
-        """The members with what they have; what two of them claim, the first one keeps."""
+        """The members with their partitions; the first one keeps what two of them claim."""
         if not classic.members:
             return []  # all have left, and the group still waits for others to join
         protocol = classic.select_protocol()
@@ -187,8 +187,8 @@ class GroupMigration:
         members = []
         for member in classic.members.values():
             subscription = read_subscription(member.metadata(protocol), self._topics)
-            # Who was left without an assignment by a failed rebalance may have not given up yet
-            # what it had before.
+            # A member that a failed rebalance left without an assignment may not have given up
+            # yet what it had before.
             assigned = subscription.owned
             if member.assignment:
                 assigned = read_assignment(classic.protocol_name, member.assignment, self._topics)
@@ -213,7 +213,7 @@ class GroupMigration:
     # -- from consumer to classic
 
     def downgrade_if_settled(self, group: ConsumerGroup) -> GroupMetadata | None:
-        """The classic group that it becomes, if only classic members are left and all is done."""
+        """Turn the group into a classic one, if all members are classic and reconciled."""
         if not self._may_downgrade or not self._is_settled_without_consumers(group):
             return None
         logger.info("Consumer group %s becomes a classic group", group.group_id)
@@ -233,7 +233,7 @@ class GroupMigration:
             self._classic.sessions.restart(classic, member)
         assignments = {m.member_id: m.assignment for m in classic.members.values()}
         self._manager.store_group(classic, assignments, lambda error: _warn(classic, error))
-        # None of them was told to lead: nobody would look after new partitions.
+        # No member was told to lead, so none would assign new partitions.
         self._classic.prepare_rebalance(classic, "it was a consumer group before")
         return classic
 

@@ -1,4 +1,4 @@
-"""What an assignor is told, and what it answers."""
+"""The input and output of assignors, and the assignors `range` and `uniform`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class GroupSpec(NamedTuple):
 
 
 Assignor = Callable[[GroupSpec], dict[str, Assignment]]
-"""Gives each partition that somebody reads to exactly one member that reads its topic."""
+"""Gives each partition of the topics that are read to exactly one member that reads its topic."""
 
 
 # The range assignor: neighbouring partitions of each topic, the same numbers of every topic.
 #
 # Members that read the same topics get partitions of the same numbers, so that records with equal
-# keys meet in one member. The first members get one more where the division leaves a rest.
+# keys reach the same member. The first members get one more if the division leaves a remainder.
 
 
 def assign_range(group: GroupSpec) -> dict[str, Assignment]:
-    """Static members keep their place under their instance id, whatever their member id is."""
+    """Members are sorted by id; static ones by instance id, so they keep their place."""
     order = sorted(group.members, key=lambda member: group.members[member].instance_id or member)
     given: dict[str, list[TopicIdPartition]] = {member: [] for member in group.members}
     for topic_id, count in group.partition_counts.items():
@@ -94,11 +94,11 @@ def _all_partitions(group: GroupSpec, topic_ids: Collection[UUID]) -> Iterator[T
 
 
 def _assign_to_equals(group: GroupSpec, given: Given) -> None:
-    """All read the same topics: nobody has more than one partition more than another."""
+    """All read the same topics: members' partition counts differ by at most one."""
     topic_ids = next(iter(group.members.values())).topic_ids
     partitions = list(_all_partitions(group, topic_ids))
     quota, rest = divmod(len(partitions), len(given))
-    # Those who have most may keep one more, so that fewer partitions move.
+    # Members that have most may keep one more, so that fewer partitions move.
     for member in sorted(given, key=lambda member: (-len(given[member]), member)):
         limit = quota + (rest > 0 and len(given[member]) > quota)
         rest -= limit > quota
@@ -136,9 +136,9 @@ def _deal(free: list[TopicIdPartition], readers: list[str], given: Given) -> Non
 
 
 def _even_out(readers: Mapping[UUID, list[str]], given: Given) -> None:
-    """Move partitions to readers of their topic that have at least two less, until none has.
+    """Move partitions to readers of their topic that have at least two fewer, until none has.
 
-    Each move brings two members closer together, so it comes to an end.
+    Each move brings the counts of two members closer together, so it comes to an end.
     """
     has_moved = True
     while has_moved:
