@@ -19,7 +19,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "3",
     "controlled.shutdown.retry.backoff.ms": "500",
 }
-"""Small and quick: a broker that was killed is given up after two seconds."""
+"""Small and quick: the session of a killed broker expires after two seconds."""
 
 
 class ClusterProcess:
@@ -112,7 +112,7 @@ class ClusterProcess:
         self.brokers[broker_id].kill()
 
     def stop_broker(self, broker_id: int) -> int:
-        """A clean stop: others lead before it goes; returns the exit status."""
+        """A clean stop: leadership moves to other brokers first; returns the exit status."""
         return self.brokers[broker_id].stop()
 
     def pause_broker(self, broker_id: int) -> None:
@@ -120,11 +120,11 @@ class ClusterProcess:
         os.kill(self.brokers[broker_id].pid, signal.SIGSTOP)
 
     def resume_broker(self, broker_id: int) -> None:
-        """The broker goes on where it was, and does not know that time has passed."""
+        """The broker continues where it was, and does not know that time has passed."""
         os.kill(self.brokers[broker_id].pid, signal.SIGCONT)
 
     def mend(self) -> None:
-        """Every broker serves again: those that were paused go on, those that ended start anew."""
+        """Every broker serves again: paused ones are resumed, ended ones are started."""
         for broker_id in self.brokers:
             if broker_id in self.live_brokers:
                 self.resume_broker(broker_id)
@@ -140,7 +140,7 @@ class ClusterProcess:
                 all_of_it.callback(self._end_broker, broker_id)
 
     def _end_broker(self, broker_id: int) -> None:
-        """There is nothing to hand over any more: no controlled shutdown."""
+        """Kill the broker: nothing is left to hand over, so no controlled shutdown is needed."""
         if self.brokers[broker_id].process is not None:
             self.resume_broker(broker_id)
             self.kill_broker(broker_id)

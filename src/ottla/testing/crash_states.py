@@ -1,9 +1,9 @@
 """Every state that a crash can leave a disk in, made from a record of what was done to it.
 
-`RecordingDisk` notes each change that a run makes. `crash_state` does the first so many of them
-again on a disk of its own and then ends the process (what was written is kept) or the power: what
+`RecordingDisk` notes each change that a run makes. `crash_state` repeats the first so many of them
+on a disk of its own, and then ends the process (what was written is kept) or the power: what
 was not synced is lost, or the kernel had happened to write back some of it, in any order between
-files, with the last write torn at any byte or its room there and its bytes not.
+files, with the last write torn at any byte, or with its size on the disk and its bytes not.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RecordingFile(MemoryFile):
 class RecordingDisk(MemoryDisk):
     """A disk in memory that notes all changes in the order in which they were made.
 
-    What a real disk does in several steps is done and noted in several.
+    An operation that a real disk does in several steps is done and noted in several.
     """
 
     trace: list[Change] = field(default_factory=list)
@@ -121,7 +121,7 @@ class RecordingDisk(MemoryDisk):
         self.trace.append(Change("fsync_dir", path))
 
     def lose_power(self, seed: int) -> None:
-        """A crash in the middle of the record; it goes on with what this one has left."""
+        """Crash in the middle of the trace, which continues with what the crash has left."""
         MemoryDisk.crash(self, random.Random(seed))
         self.trace.append(Change("crash", "/", seed))
 
@@ -135,7 +135,7 @@ class Fate(Enum):
 
 
 class CrashPoint(NamedTuple):
-    """After how many changes of a trace, how, and with which chance."""
+    """A crash: after how many changes of a trace, of which kind, and with which seed."""
 
     length: int
     fate: Fate
@@ -175,7 +175,7 @@ def crash_state(trace: Sequence[Change], point: CrashPoint) -> MemoryDisk:
 
 
 def fingerprint(disk: MemoryDisk) -> bytes:
-    """The same for disks with the same names and contents."""
+    """A digest that is the same for disks with the same names and contents."""
     digest = blake2b(digest_size=16)
     for path, inode in _files(disk.root, ""):
         contents = b"/" if inode is None else bytes(inode.data)
@@ -195,7 +195,7 @@ def _files(directory: Directory, path: str) -> Iterator[tuple[str, Inode | None]
 
 
 def _punch_holes(root: Directory, chance: random.Random) -> None:
-    """Let the sizes of some files have reached the disk before the bytes."""
+    """Zero some pending writes: the size of the file reached the disk before the bytes."""
     for _, inode in _files(root, ""):
         if inode is not None and inode.pending and chance.random() < HOLE_CHANCE:
             index = chance.randrange(len(inode.pending))
@@ -205,7 +205,7 @@ def _punch_holes(root: Directory, chance: random.Random) -> None:
 
 
 class _Replay:
-    """Does recorded changes again."""
+    """Repeats recorded changes on a disk of its own."""
 
     def __init__(self) -> None:
         self.disk = MemoryDisk()
@@ -231,7 +231,7 @@ class _Replay:
         self.inodes.append(self.disk.create(change.path))
 
     def write_back(self, chance: random.Random) -> None:
-        """The kernel syncs a file or a directory of its own accord."""
+        """Sync a random file or directory, as the kernel may at any time."""
         files = list(_files(self.disk.root, ""))
         if not files:
             return

@@ -2,7 +2,7 @@
 
 `pytest_plugins = ["ottla.testing.fixtures"]` in the top conftest.py makes them known. The processes
 are started when a test first asks for them, live as long as the session, and every test finds them
-whole: what a test has killed, stopped or paused is brought back after it.
+running: a process that a test has killed, stopped or paused is brought back after the test.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class PendingWrite(NamedTuple):
 
 
 class Inode:
-    """The contents of a file: as processes see it, and as the platters would give it back."""
+    """The contents of a file: as processes see them, and as they are after a loss of power."""
 
     __slots__ = ("data", "durable", "pending")
 
@@ -65,7 +65,7 @@ class Inode:
 
 
 class Directory:
-    """Names and what they stand for: now, and after a crash."""
+    """The entries of a directory: now, and after a crash."""
 
     __slots__ = ("durable", "entries")
 
@@ -133,7 +133,7 @@ class Fault:
 
 
 class MemoryFile:
-    """An open file of a `MemoryDisk`; a crash makes it unusable, as it ends the process."""
+    """An open file of a `MemoryDisk`; unusable after a crash, which ends the process."""
 
     __slots__ = ("_closed", "_disk", "_inode", "_life", "path")
 
@@ -205,12 +205,12 @@ class MemoryDiskLock:
 
 @dataclass(slots=True)
 class MemoryDisk:
-    """`Disk` in memory, with crashes, faults by operation and path, and an end to its room."""
+    """`Disk` in memory, with crashes, faults by operation and path, and limited space."""
 
     capacity_in_bytes: int | None = None
     crash_count: int = 0
     is_cold: bool = False
-    """Nothing is in the page cache."""
+    """Whether the page cache is empty."""
     root: Directory = field(default_factory=Directory)
     faults: list[Fault] = field(default_factory=list)
     locked: set[str] = field(default_factory=set)
@@ -237,16 +237,16 @@ class MemoryDisk:
         self.end_process()
 
     def end_process(self) -> None:
-        """The process that used it is gone: its files are closed, and nothing written is lost."""
+        """End the process that uses the disk: its files are closed, and nothing written is lost."""
         self.locked = set()
         self.crash_count += 1
 
     def sync_all(self) -> None:
-        """Make everything durable that is there now."""
+        """Make everything that is on the disk now durable."""
         self.root.sync_all()
 
     def check(self, operation: str, path: str) -> None:
-        """Raise the OSError that a fault has in store for this call, if any."""
+        """Raise the OSError of the fault that matches this call, if any."""
         for fault in self.faults:
             if fault.strikes(operation, path):
                 raise OSError(fault.error, os.strerror(fault.error), path)
@@ -271,7 +271,7 @@ class MemoryDisk:
         return MemoryFile(self, path, node)
 
     def create(self, path: str) -> Inode:
-        """Make an empty file, in the place of one of that name if there is one."""
+        """Make an empty file; it replaces one of that name."""
         directory, name = self._parent(path)
         node = directory.entries[name] = Inode()
         return node

@@ -26,7 +26,7 @@ class MemoryTransport(asyncio.Transport):
         self._is_closing = False
 
     def join(self, peer: MemoryTransport) -> None:
-        """Make the two the ends of one stream."""
+        """Connect the two as the ends of one stream."""
         self._peer = peer
         peer._peer = self
 
@@ -70,11 +70,11 @@ def feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
 
 
 Seat = Callable[[asyncio.BaseProtocol], asyncio.BaseTransport]
-"""Puts a protocol at this end of a stream that has been opened."""
+"""Attaches a protocol to this end of a stream that has been opened."""
 
 
 class ChannelNetwork(ABC):
-    """`Network` for channels only: its streams are no sockets, so nobody can listen."""
+    """`Network` for channels only: its streams are no sockets, and it cannot listen."""
 
     def listen(
         self,
@@ -101,7 +101,7 @@ class ChannelNetwork(ABC):
 
     @abstractmethod
     async def seat_at(self, host: str, port: int) -> Seat:
-        """Open a stream to `host:port`; OSError where nobody listens."""
+        """Open a stream to `host:port`; OSError where no server listens."""
 
 
 class MemoryNetwork(ChannelNetwork):

@@ -23,12 +23,12 @@ class MockRuntime(Runtime):
     network: MemoryNetwork
 
     def advance(self, ms: int) -> None:
-        """Let `ms` milliseconds pass, with everything that they bring."""
+        """Let `ms` milliseconds pass, and run everything that falls due."""
         self.scheduler.advance(ms)
 
 
 def mock_runtime(seed: int = 0, disk: MemoryDisk | None = None) -> MockRuntime:
-    """A new world: time stands still, the disk is empty or given, chance is seeded."""
+    """A new runtime: time stands still, the disk is empty or given, randomness is seeded."""
     clock = MockClock()
     scheduler = MockScheduler(clock)
     return MockRuntime(

@@ -45,15 +45,15 @@ class MockScheduler:
         return task
 
     def advance(self, ms: int) -> None:
-        """Let `ms` milliseconds pass; what they bring runs before this returns."""
+        """Let `ms` milliseconds pass; everything that falls due runs before this returns."""
         self.loop.advance(ms)
 
     def run_ready(self) -> None:
-        """Run whatever can run now, without time passing."""
+        """Run everything that can run now, without time passing."""
         self.loop.run_ready()
 
     def run(self, awaitable: Awaitable[T]) -> T:
-        """The result of a coroutine; time passes as far as it has to."""
+        """Run a coroutine to its result; time passes as far as necessary."""
         return self.loop.run_until_complete(awaitable)
 
     async def close(self) -> None:
@@ -72,7 +72,7 @@ class MockScheduler:
 class MockBackground:
     """Background work without threads: a job runs in a later step of the loop, its callback after.
 
-    So nothing comes back within `submit`, as with real workers, but always in the same order.
+    So no callback runs within `submit`, as with real workers, but the order is always the same.
     """
 
     def __init__(self, scheduler: MockScheduler) -> None:

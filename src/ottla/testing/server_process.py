@@ -16,7 +16,7 @@ from ottla.runtime.free_port import free_port
 
 STARTUP_SECONDS = 120
 SHUTDOWN_SECONDS = 120
-"""What takes longer hangs; on a busy machine a start may take half a minute."""
+"""A server that takes longer hangs; on a busy machine a start may take half a minute."""
 
 
 class ServerProcess(ABC):
@@ -27,15 +27,15 @@ class ServerProcess(ABC):
 
     command: ClassVar[str]
     title: ClassVar[str]
-    """What errors call it."""
+    """The name of the server in errors."""
     ready: ClassVar[re.Pattern[str]]
-    """What it prints when it serves; the first group is its address."""
+    """The line it prints when it serves; the first group is its address."""
 
     def __init__(self, data_dir: Path, overrides: Mapping[str, str]) -> None:
         self.data_dir = data_dir
         self.overrides = dict(overrides)
         self.options: tuple[str, ...] = ()
-        """Words of the command line beside the settings."""
+        """Arguments of the command line besides the settings."""
         self.log_path = data_dir.with_name(f"{data_dir.name}.{self.command}.log")
         self.port = 0
         self.module = "ottla"
@@ -50,28 +50,29 @@ class ServerProcess(ABC):
     @property
     @abstractmethod
     def address_settings(self) -> dict[str, str]:
-        """The settings that have it listen on its port, where the overrides do not say another."""
+        """The settings that make it listen on its port, unless the overrides set another."""
 
     def start(self) -> Self:
         """Start and wait until the server says that it is ready."""
         return self.launch().wait_until_ready()
 
     def launch(self) -> Self:
-        """Start, and do not wait: several servers get ready together."""
+        """Start without waiting, so that several servers can get ready together."""
         self.port = self.port or free_port("127.0.0.1")
         command = [sys.executable, "-m", self.module, self.command, *self.options]
         for name, value in {**self.address_settings, **self.overrides}.items():
             command += ["--override", f"{name}={value}"]
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
-            # In a group of its own: Ctrl-C in a terminal is for whoever started it, who stops it.
+            # In a process group of its own: Ctrl-C in a terminal reaches only the program that
+            # started it, which then stops it.
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0
             )
         return self
 
     def wait_until_ready(self) -> Self:
-        """Wait for one that was launched; RuntimeError where it ends instead."""
+        """Wait for a launched server; RuntimeError if it ends instead."""
         process = self.running
         killer = threading.Timer(STARTUP_SECONDS, process.kill)
         killer.start()
@@ -88,7 +89,7 @@ class ServerProcess(ABC):
         raise RuntimeError(f"{self.title} did not become ready; it logged:\n{said}")
 
     def take(self, ready: re.Match[str]) -> None:
-        """Learn from what the server says of itself."""
+        """Take the address from the line that the server printed."""
         self.port = int(ready[1].rpartition(":")[2])
 
     def kill(self) -> None:

@@ -22,7 +22,7 @@ MAX_STEPS_WITHOUT_TIME = 1_000_000
 
 
 class TimelessError(RuntimeError):
-    """Callbacks call each other without end, and no time passes: in the real world a busy loop."""
+    """Callbacks schedule each other without end while no time passes: really a busy loop."""
 
 
 class VirtualTimerHandle(asyncio.TimerHandle):
@@ -51,7 +51,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     @classmethod
     def on(cls, clock: MockClock) -> Self:
-        """A loop. (By way of `cls`: to type checkers, and only to them, asyncio's is abstract.)"""
+        """A loop on this clock. (Made by `cls`: type checkers take asyncio's base for abstract.)"""
         return cls(clock)
 
     # Driving
@@ -73,7 +73,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._run(lambda: None)
 
     def run_due(self) -> None:
-        """Run what the clock, which somebody else has moved on, has made due."""
+        """Run what is due after another object has moved the clock."""
         self._run(lambda: self._timer.advance(self.clock.monotonic_ms()))
 
     def run_until_complete(self, future: Awaitable[T] | Generator[Any, None, T]) -> T:
@@ -125,7 +125,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 handle._run()
         raise TimelessError(f"{self._ready[0]!r} goes on for ever without time passing")
 
-    # What asyncio asks of a loop
+    # The interface of asyncio's loops
 
     def time(self) -> float:
         return self.clock.monotonic_ms() / 1000
@@ -191,4 +191,4 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.call_exception_handler(context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Asyncio's own hook; the wheel has been told by the handle."""
+        """Do nothing: asyncio calls this, but the handle itself has told the timing wheel."""

@@ -33,7 +33,7 @@ class ZooKeeperProcess(ServerProcess):
 
     @property
     def connect(self) -> str:
-        """What `zookeeper.connect` is to be, a chroot may follow."""
+        """The value for `zookeeper.connect`; a chroot may follow."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -45,11 +45,11 @@ class ZooKeeperProcess(ServerProcess):
         self.server_pid = int(ready[2])
 
     def pause(self) -> None:
-        """The server answers nobody until `resume`, as if the machine hung."""
+        """Pause the server: it answers no request until `resume`, as if the machine hung."""
         os.kill(self.server_pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """The server goes on where it was."""
+        """Resume the server; it continues where it was."""
         os.kill(self.server_pid, signal.SIGCONT)
 
     def kill(self) -> None:

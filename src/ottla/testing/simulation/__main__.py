@@ -28,7 +28,7 @@ def seeds_of(text: str) -> range:
 
 
 def report(outcome: Outcome, is_whole: bool) -> None:
-    """Print what came of a seed; all of it if somebody wants to look at this one."""
+    """Print the outcome of a seed; all of it where `is_whole`."""
     print(
         f"seed {outcome.seed}: {outcome.acknowledged_count} acknowledged, "
         f"{outcome.seen_count} seen, {len(outcome.faults)} faults in {outcome.virtual_ms} ms, "
@@ -44,10 +44,10 @@ def report(outcome: Outcome, is_whole: bool) -> None:
 
 
 def run(seeds: Sequence[int], jobs: int) -> int:
-    """Run all seeds; the number of those that failed."""
+    """Run all seeds; returns the number of those that failed."""
     failed: list[int] = []
     records = 0
-    # What is there before the first world is no garbage that a collection could find.
+    # Objects older than the first world are never garbage: the collector need not visit them.
     with ProcessPoolExecutor(jobs, initializer=gc.freeze) as pool:
         for outcome in pool.map(tell, seeds, chunksize=min(10, max(1, len(seeds) // jobs))):
             records += outcome.acknowledged_count
@@ -59,7 +59,7 @@ def run(seeds: Sequence[int], jobs: int) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status 1 where a seed failed."""
+    """Run the seeds; exit status 1 where one failed."""
     parser = argparse.ArgumentParser(prog="ottla.testing.simulation", description=__doc__)
     parser.add_argument("seeds", type=seeds_of, help="a seed, or a range such as 1-500")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at work")

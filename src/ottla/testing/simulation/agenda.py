@@ -1,4 +1,4 @@
-"""What is to be done next in a world: the loops that can run now, and the timers of all of them."""
+"""What runs next in a world: the loops that are ready, and the timers of all loops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Agenda:
         heapq.heappush(self._heap, entry)
 
     def next_due_ms(self) -> int | None:
-        """When the first timer is due of a loop that does not sleep."""
+        """When the first timer of a loop that does not sleep is due."""
         heap = self._heap
         while heap:
             entry = heap[0]
@@ -65,7 +65,7 @@ class Agenda:
 
 
 class AgendaLoop(VirtualLoop):
-    """A loop that says when it can run, and whose timers stand in the agenda."""
+    """A loop that tells the agenda when it can run, and keeps its timers there."""
 
     def __init__(self, clock: MockClock, agenda: Agenda) -> None:
         super().__init__(clock)
@@ -75,7 +75,7 @@ class AgendaLoop(VirtualLoop):
 
     @classmethod
     def over(cls, clock: MockClock, agenda: Agenda) -> Self:
-        """A loop that others are on the same agenda with."""
+        """A loop that shares its agenda with others."""
         return cls(clock, agenda)
 
     def call_soon(
@@ -96,14 +96,14 @@ class AgendaLoop(VirtualLoop):
         return task
 
     def run_timers(self, due: list[Entry]) -> None:
-        """Run timers that are due, and what can be run after them; if it sleeps, when it wakes."""
+        """Run due timers, and what they make ready; a loop that sleeps keeps them for later."""
         if self.is_asleep:
             self._put_aside += due
         else:
             self._run(partial(_run_each, due))
 
     def _run(self, first: Callable[[], object]) -> None:
-        # As the base class does, but the world takes the last loop back: it runs very many.
+        # As in the base class, but the world resets the running loop, once for very many runs.
         asyncio._set_running_loop(self)
         self._is_running = True
         try:
@@ -116,13 +116,13 @@ class AgendaLoop(VirtualLoop):
         self._put_aside.append(entry)
 
     def sleep(self) -> None:
-        """Nothing runs any more, and no timer, until `wake_up`."""
+        """Run nothing, and no timer, until `wake_up`."""
         self.is_asleep = True
         if self in self._agenda.ready:
             self._agenda.ready.remove(self)
 
     def wake_up(self) -> None:
-        """Go on; what was due in the meantime runs now."""
+        """Run again; timers that fell due in the meantime run now."""
         if not self.is_asleep:
             return
         self.is_asleep = False

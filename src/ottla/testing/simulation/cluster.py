@@ -40,7 +40,7 @@ SETTINGS: Final[dict[str, str | int]] = {
     "group.consumer.min.session.timeout.ms": SESSION_TIMEOUT_MS,
     "group.consumer.heartbeat.interval.ms": 1_000,
     "group.consumer.min.heartbeat.interval.ms": 1_000,
-    # Clocks are wrong by an hour at most, so nothing is ever old enough for these.
+    # Clocks are wrong by an hour at most, so no data is ever old enough to be deleted by these.
     "log.segment.bytes": 8_192,
     "log.retention.ms": EXPIRATION_MS,
     "log.retention.check.interval.ms": 5_000,
@@ -57,7 +57,7 @@ SETTINGS: Final[dict[str, str | int]] = {
 
 
 class Host:
-    """A machine: its disk lives on, its broker process comes and goes."""
+    """A machine: its disk outlives its broker processes."""
 
     def __init__(self, cluster: SimulatedCluster, broker_id: int) -> None:
         self.cluster = cluster
@@ -72,7 +72,7 @@ class Host:
         self.is_wanted = False
         self.failure: BaseException | None = None
         self.forgotten: list[str] = []
-        """The connections with a fetch that was not answered when its wait was over."""
+        """The connections with a fetch that was not answered in time."""
         self.fetches: Counter[str] = Counter()
         """How often each connection has asked for records."""
 
@@ -82,7 +82,7 @@ class Host:
         return self.process is not None and self.process.is_running
 
     def start(self) -> None:
-        """Begin a new life; one that cannot start, because of its predecessor, tries again."""
+        """Start a new process; one that fails to start, because of its predecessor, is retried."""
         process = self.process = SimulatedProcess(self.cluster.world, self.name, self.disk)
         self.fetches.clear()
         self.is_serving, self.is_wanted = False, True
@@ -93,7 +93,7 @@ class Host:
             "log.dirs": "/data",
             "listeners": f"PLAINTEXT://{self.name}:{BROKER_PORT}",
         }
-        if "broker.rack" in settings:  # each in one of its own
+        if "broker.rack" in settings:  # each broker in its own rack
             settings["broker.rack"] = f"{settings['broker.rack']}-{self.broker_id}"
         broker = self.broker = Broker(
             BrokerConfig.parse(settings),
@@ -127,7 +127,7 @@ class Host:
             self.start()
 
     def revive(self) -> None:
-        """Let it run: resumed, started, or started again as soon as it has stopped."""
+        """Let the broker run: resume it, start it, or start it again as soon as it has stopped."""
         self.is_wanted = True
         if self.process is None or not self.process.is_alive:
             self.start()
@@ -135,19 +135,19 @@ class Host:
             self.process.resume()
 
     def kill(self) -> None:
-        """kill -9: what it wrote stays in the page cache."""
+        """Kill the process (kill -9): what it wrote stays in the page cache."""
         self.is_serving = self.is_wanted = False
         if self.process is not None:
             self.process.kill()
 
     def lose_power(self, chance: random.Random | None) -> None:
-        """What was not synced is lost, or a part of it."""
+        """Lose what was not synced: all of it, or with `chance` a part."""
         self.is_serving = self.is_wanted = False
         if self.process is not None:
             self.process.lose_power(chance)
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """Shut the broker down (SIGTERM)."""
         process, broker = self.process, self.broker
         if process is None or broker is None or not self.is_serving:
             return
@@ -160,7 +160,7 @@ class Host:
         process.spawn(end(), f"stop {self.name}")
 
     def _stop_for_good(self, process: SimulatedProcess) -> None:
-        """Its disk has failed: the process ends, and is started again, as a supervisor would."""
+        """Stop a broker whose disk has failed; it is started again, as by a supervisor."""
         if process is self.process:
             self.stop()
             self.is_wanted = True

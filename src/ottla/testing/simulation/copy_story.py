@@ -1,4 +1,4 @@
-"""Copiers: what one topic gets, another gets once, in transactions, whatever happens to them."""
+"""Copiers: each record of a topic gets into another exactly once, in transactions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ottla.testing.simulation.cluster import SimulatedCluster
 
 
-# Copiers in a group: what one topic gets, another gets once, in transactions with the offsets.
+# Copiers in a group: each record and its offset go into another topic in one transaction.
 
 
 GROUP: Final = "copiers"
@@ -46,7 +46,7 @@ RESTART_MS: Final = 300
 
 
 class Copier(SimulatedClient):
-    """One life of a copier: after any error it begins anew from what the group has committed."""
+    """One process of a copier: after any error it restarts from the group's committed offsets."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ LEVEL: Final = 2
 
 
 class FeatureRaiser(SimulatedClient):
-    """Raises transaction.version, whatever it takes."""
+    """Raises transaction.version, and retries until that is done."""
 
     async def run(self) -> None:
         config = AdminConfig.parse({"bootstrap.servers": self.cluster.bootstrap_servers})
@@ -266,18 +266,18 @@ class CopyStory(Story):
         return f"pause {copier.name} for {delay_ms} ms"
 
     def _replace_copier(self, chance: random.Random) -> str:
-        """Another one begins with the same transactional id while the first one only sleeps."""
+        """Pause a copier, and start another with the same transactional id meanwhile."""
         index = chance.randrange(len(self._copiers))
         zombie, delay_ms = self._copiers[index], chance.randint(1_000, 8_000)
         zombie.process.pause()
         self._copiers[index] = self._start_copier(zombie.name)
         self.world.loop.add_timer(delay_ms, zombie.process.resume)
-        # It may try for a while; then somebody notices that there are two.
+        # The zombie may try for a while; then it is killed, as an operator would.
         self.world.loop.add_timer(delay_ms + ZOMBIE_MS, zombie.process.kill)
         return f"replace {zombie.name}, which wakes up after {delay_ms} ms"
 
     def _kill_between_decision_and_markers(self, chance: random.Random) -> str:
-        """The next coordinator that has decided on a transaction is killed before it tells."""
+        """Kill the next coordinator that has decided a transaction, before all markers are out."""
         self._awaits_decision = True
         return "wait for a transaction that is decided, to kill its coordinator"
 
@@ -323,7 +323,7 @@ class CopyStory(Story):
             )
 
     def _compare_prefix(self, copy: TopicPartition, copied: dict[int, bytes]) -> None:
-        """What a reader of committed records saw in the time of trouble is still so."""
+        """Check that what a read_committed reader saw during the faults is still there."""
         self.history.violations += [
             f"{copy}: a reader saw {value!r} at offset {offset}; there is {copied.get(offset)!r}"
             for offset, value in self.history.seen.get(copy, {}).items()
@@ -332,7 +332,7 @@ class CopyStory(Story):
 
 
 def has_decided(host: Host) -> bool:
-    """Whether the broker has a transaction whose end is in its log, and not all markers are."""
+    """Whether the broker has a transaction whose end is logged, but not all of its markers."""
     coordinators = getattr(host.broker, "coordinators", None)
     return coordinators is not None and any(
         metadata.current.state.title in DECIDED and not metadata.is_pending

@@ -24,15 +24,15 @@ from ottla.testing.simulation.invariants import batches_of, partitions_of
 from ottla.testing.simulation.story import PEACE_LIMIT_MS, TOPIC, Story
 from ottla.testing.simulation.workload import POLL_MS, History, SimulatedClient
 
-# How often the brokers have removed a group, as the topic of groups and offsets tells.
+# How often the brokers have removed a group, according to __consumer_offsets.
 
 
 def count_removals(cluster: SimulatedCluster, group_id: str) -> int:
-    """The batches that leave nothing of the group, in what is committed.
+    """Count the committed batches that remove the last records of the group.
 
-    A group that goes over to the consumer protocol loses the record of one kind as well, but gets
-    one of the other kind in the same batch. One that goes back to the classic protocol is counted:
-    if its coordinator dies before it has members again, its generations begin anew.
+    A group that migrates to the consumer protocol loses the record of one kind as well, but gets
+    one of the other kind in the same batch. One that returns to the classic protocol is counted:
+    if its coordinator dies before it has members again, its generations start from scratch.
     """
     kinds = GroupMetadataKey(group=group_id), ConsumerGroupMetadataKey(group=group_id)
     keys = {encode_versioned(key, key.max_version) for key in kinds}
@@ -52,11 +52,11 @@ def count_removals(cluster: SimulatedCluster, group_id: str) -> int:
     return count
 
 
-# What a group was given and has committed, as its members tell it, and what cannot be so.
+# What a group was given and has committed, as its members report it, and what is impossible.
 
 
 class Ownership(NamedTuple):
-    """Who was given records of a partition, in which generation or member epoch."""
+    """The member that was given a partition's records, and its generation or member epoch."""
 
     generation: int
     member_id: str
@@ -66,14 +66,14 @@ NOBODY = Ownership(-1, "")
 
 
 class GroupLedger:
-    """The book of one group, in which all of its members write.
+    """The ledger of one group: all of its members report what they were given and committed.
 
     - No partition is given to two members in one generation.
-    - No record is left out: a partition goes on, whoever reads it, from where it was or earlier.
-    - No commit of a member is taken while somebody newer has the partition already.
+    - No record is skipped: the next reader of a partition starts where the last was, or earlier.
+    - No commit of a member is accepted once a newer member has the partition.
 
-    A group that all members have left, and that has no offsets, is removed; generations of the next
-    one with its name begin anew. `removals` tells how often that has happened.
+    A group without members and offsets is removed; the next one of its name
+    counts generations from scratch. `removals` returns how often that has happened.
     """
 
     def __init__(self, history: History, removals: Callable[[], int] = lambda: 0) -> None:
@@ -88,7 +88,7 @@ class GroupLedger:
     def note_given(
         self, partition: TopicPartition, offset: int, membership: GroupMembership
     ) -> None:
-        """A member was given a record of a partition that has no transactions in it."""
+        """Note that a member was given a record; the partition has no transactions in it."""
         end = self.ends.get(partition, 0)
         if offset > end:
             self._complain(
@@ -113,7 +113,7 @@ class GroupLedger:
             self._latest[partition] = Ownership(generation, member_id)
 
     def _has_begun_anew(self) -> bool:
-        """Whether the group was removed since this was asked last: what was noted is of another."""
+        """Whether the group was removed since the last call; forgets its owners if so."""
         count = self._removals()
         if count == self._known_removals:
             return False
@@ -124,13 +124,13 @@ class GroupLedger:
         return True
 
     def owner_of(self, partition: TopicPartition) -> Ownership:
-        """Who was given records of the partition in the newest generation so far."""
+        """The member that was given records of the partition in the newest generation so far."""
         return self._latest.get(partition, NOBODY)
 
     def note_committed(
         self, partition: TopicPartition, owner: Ownership, membership: GroupMembership
     ) -> None:
-        """A commit was taken from a member; `owner` had the partition when it was sent."""
+        """Note an accepted commit; `owner` had the partition when the commit was sent."""
         is_stale = owner.generation > membership.generation
         if owner.member_id != membership.member_id and is_stale and not self._has_begun_anew():
             self._complain(
@@ -141,7 +141,7 @@ class GroupLedger:
         self.history.violations.append(text)
 
 
-# A member of a group that reads, takes its time, and commits what it has done.
+# A member of a group that reads, spends time on the records, and commits.
 
 
 GROUP: Final = "readers"
@@ -153,7 +153,7 @@ RESTART_MS: Final = 300
 
 
 def group_settings(protocol: str) -> dict[str, object]:
-    """What only members of the classic protocol are told by their own settings."""
+    """The settings of a member; with the classic protocol it sets its own timeouts."""
     if protocol == CONSUMER_PROTOCOL:
         return {"group.protocol": protocol}
     return {
@@ -164,7 +164,7 @@ def group_settings(protocol: str) -> dict[str, object]:
 
 
 class GroupReader(SimulatedClient):
-    """One life of a member; what is asked of it while it works waits until it has committed."""
+    """One process of a member; requests to it wait until it has committed what it works on."""
 
     def __init__(
         self, cluster: SimulatedCluster, name: str, ledger: GroupLedger, topic: str, protocol: str
@@ -196,7 +196,7 @@ class GroupReader(SimulatedClient):
                 elif outcome:
                     await self._work(outcome)
             except KafkaError:
-                await self.pause(RESTART_MS)  # the next poll joins anew, if that is what it takes
+                await self.pause(RESTART_MS)  # the next poll joins again, if necessary
         await self.core.close(Deadline(self.process.clock, CLOSE_TIMEOUT_MS))
         self.is_done = True
 
@@ -224,11 +224,11 @@ PROTOCOLS: Final[tuple[tuple[str, ...], ...]] = (
     (CLASSIC,),
     (CLASSIC, CONSUMER_PROTOCOL),
 )
-"""What the members of a story speak: each life of a member one of them."""
+"""The protocols in a story; each process of a member speaks one of them."""
 
 
 class GroupStory(Story):
-    """The members are killed, paused, stopped in order and joined by others for a while."""
+    """Members are killed, paused and shut down cleanly, and others join for a while."""
 
     def __init__(self, seed: int) -> None:
         self._members: list[GroupReader] = []
@@ -264,7 +264,7 @@ class GroupStory(Story):
         return f"pause {member.name} for {delay_ms} ms"
 
     def _stop_member(self, chance: random.Random) -> str:
-        """It leaves in order, and another comes in its place."""
+        """Stop a member cleanly; another replaces it."""
         index = chance.randrange(MEMBERS)
         name = self._members[index].name
         self._members[index].is_told_to_stop = True

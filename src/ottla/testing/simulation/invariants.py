@@ -1,4 +1,4 @@
-"""What must always hold in a cluster, looked at from outside after every step and at the end."""
+"""What must always hold in a cluster, checked from outside after every step and at the end."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ottla.testing.simulation.workload import History
 
 IDLE_S: Final = 5
 MAX_IDLE_FETCHES: Final = 10
-"""Of one connection in a second: a follower's fetch waits for 200 ms, a consumer's for 500 ms."""
+"""Limit for one connection in a second; a follower's fetch waits 200 ms, a consumer's 500 ms."""
 
 Lineage = tuple[TopicPartition, UUID]
-"""A partition of one topic: another topic may get its name."""
+"""A partition of one topic, by id: another topic may get its name later."""
 Epoch = tuple[Lineage, int]
 
 
 class Watcher:
-    """Remembers who led when and how far, and complains about what cannot be.
+    """Remembers leaders, epochs and high watermarks, and reports what is impossible.
 
     - No two brokers lead a partition in one epoch.
     - The high watermark of a leader never falls while it leads.
-    - Whoever begins to lead has everything that any leader before it has committed.
-    - No fetch waits for longer than it has asked for.
+    - A new leader has everything that any leader before it has committed.
+    - No fetch waits longer than its request allows.
     """
 
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
@@ -70,7 +70,7 @@ class Watcher:
                 f"{self.high_watermarks[key]} to {high_watermark} in epoch {number}"
             )
         if high_watermark > self.high_watermarks.get(key, -1):
-            # What a leader begins with, its checkpoint may have from before a loss.
+            # A leader's first high watermark may be from a checkpoint older than a loss.
             is_old = key not in self.high_watermarks
             self.high_watermarks[key] = high_watermark
             if is_old and high_watermark <= self.before_loss.get(topic_partition, 0):
@@ -99,7 +99,7 @@ class Watcher:
                 )
 
     def admit_losses(self, kept: Mapping[TopicPartition, int]) -> None:
-        """Nothing that was committed from these offsets on has to be there any more."""
+        """Allow the loss of everything that was committed from these offsets on."""
         for (topic_partition, _), committed in self.committed.items():
             limit = kept.get(topic_partition, 0)
             before = max(self.before_loss.get(topic_partition, 0), *committed.values())
@@ -112,14 +112,14 @@ class Watcher:
 
 
 def partitions_of(host: Host) -> Iterator[Partition]:
-    """The partitions that the broker of a host has, once it has got so far."""
+    """The partitions of a host's broker; none while it is too early in its start."""
     replica_manager = getattr(host.broker, "replica_manager", None)
     if replica_manager is not None:
         yield from replica_manager.partitions.values()
 
 
 def replicas_of(cluster: SimulatedCluster, topic_partition: TopicPartition) -> list[Partition]:
-    """The partition on each broker that has it, by the word of whoever has heard last.
+    """The partition on each broker that has it, according to the newest known replica list.
 
     A broker that was cut off when it lost its replica may believe that it still has one.
     """
@@ -131,7 +131,7 @@ def replicas_of(cluster: SimulatedCluster, topic_partition: TopicPartition) -> l
     }
     if not known:
         return []
-    # Of a topic that was made again epochs begin anew, but nobody leads the old one any more.
+    # The epochs of a recreated topic start from scratch, but the old one has no leader.
     newest = max(known.values(), key=lambda each: (each.is_leader, each.leader_epoch))
     return [known[broker_id] for broker_id in sorted(newest.replicas) if broker_id in known]
 
@@ -160,7 +160,7 @@ def batches_of(partition: Partition, start: int, end: int) -> Iterator[RecordBat
 
 
 def check_in_the_end(cluster: SimulatedCluster, history: History, topic: str) -> list[str]:
-    """All brokers are up and all replicas in sync: what is wrong with the logs, if anything."""
+    """What is wrong with the logs, once all brokers are up and all replicas in sync."""
     wrong: list[str] = []
     names = {each.topic_partition for host in cluster.hosts for each in partitions_of(host)}
     for topic_partition in sorted(names):
@@ -182,7 +182,7 @@ def check_in_the_end(cluster: SimulatedCluster, history: History, topic: str) ->
 
 
 def check_idle(cluster: SimulatedCluster) -> list[str]:
-    """Let a cluster without load be for a while: who asks for records without waiting, if any."""
+    """Let an idle cluster run for a while; returns which connections fetch without waiting."""
     before = [Counter(host.fetches) for host in cluster.hosts]
     cluster.world.run(IDLE_S * 1_000)
     return [
@@ -194,7 +194,7 @@ def check_idle(cluster: SimulatedCluster) -> list[str]:
 
 
 def check_history(history: History, partition: TopicPartition, log: dict[int, bytes]) -> list[str]:
-    """Whether the log keeps what was promised of one partition, and was not deleted."""
+    """What is missing or wrong in the log of one partition, except for deleted records."""
     start = history.deleted.get(partition, 0)
     wrong = [
         f"{partition}: {value!r} was acknowledged at offset {offset}; there is {log.get(offset)!r}"

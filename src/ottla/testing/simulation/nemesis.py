@@ -1,4 +1,4 @@
-"""Who breaks things, as the seed says: processes, links, disks, sessions, clocks."""
+"""Breaks things, as the seed says: processes, links, disks, sessions, clocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STROBE_MS: Final = 200
 
 
 class Nemesis:
-    """Every now and then one fault; each is mended after a while, all of them by `stop`."""
+    """Causes a fault now and then; each is repaired after a while, all of them by `stop`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Nemesis:
         self._wait()
 
     def stop(self) -> None:
-        """Mend everything, for good."""
+        """Repair everything, and cause no more faults."""
         self.is_stopped = True
         network = self.world.network
         network.heal_all()
@@ -68,7 +68,7 @@ class Nemesis:
             host.revive()
 
     def kill_for_a_while(self, host: Host, reason: str) -> None:
-        """Kill a broker at a moment that somebody else has chosen."""
+        """Kill a broker at a moment that the caller has chosen."""
         host.kill()
         delay_ms = self._later(host.revive, 12_000)
         self.log.append(f"{self.world.now_ms} ms: kill {host.name}, {reason}, for {delay_ms} ms")
@@ -101,7 +101,7 @@ class Nemesis:
     def _host(self) -> Host:
         return self.random.choice(self.cluster.hosts)
 
-    # The faults; each says what it did.
+    # The faults; each returns what it did.
 
     def _kill(self) -> str:
         host = self._host()
@@ -149,7 +149,7 @@ class Nemesis:
         return self._cut([(one.name, other.name)])
 
     def _cut_off(self) -> str:
-        """From the other brokers, not from ZooKeeper."""
+        """Cut a broker off from the other brokers, not from ZooKeeper."""
         host = self._host()
         others = [other.name for other in self.cluster.hosts if other is not host]
         links = [(host.name, other) for other in others]
@@ -195,7 +195,7 @@ class Nemesis:
         return f"set the clock of {host.name} by {self._jump(host.process)} ms"
 
     def _strobe_clock(self) -> str:
-        """The clock jumps to and fro, which no synchronisation of time does slowly."""
+        """Let a clock jump back and forth, faster than any time synchronisation."""
         host = self._host()
         process = host.process
         if process is None:

@@ -24,7 +24,7 @@ CONNECT_TIMEOUT_MS: Final = 10_000
 
 
 class StreamUser(Protocol):
-    """Who sits at an end of a stream."""
+    """The user of one end of a stream."""
 
     def on_bytes(self, data: bytes) -> None: ...
 
@@ -37,7 +37,7 @@ Accept = Callable[["StreamEnd"], StreamUser]
 class Flow:
     """One direction of a stream: what was sent, in order, and when it may arrive.
 
-    It arrives in the process at the other end; if that is paused, when it goes on.
+    It arrives in the process at the other end; if that is paused, when it is resumed.
     """
 
     def __init__(self, network: SimulatedNetwork, source: StreamEnd, target: StreamEnd) -> None:
@@ -99,7 +99,7 @@ class StreamEnd:
             self.flow.push(data)
 
     def close(self) -> None:
-        """Send the end after what was written; nothing is received any more."""
+        """Send the end after what was written; nothing more is received."""
         if not self.is_closed:
             self.is_closed = True
             self.network.streams.pop(self, None)
@@ -117,7 +117,7 @@ class StreamEnd:
         self.process.loop.call_soon(self._end, error)
 
     def arrived(self, data: bytes | None) -> None:
-        """Hand on what arrives; called in the process of this end."""
+        """Pass what arrives to the user; called in the process of this end."""
         if self.is_closed:
             return
         if data is None:
@@ -187,11 +187,11 @@ class ProcessNetwork(ChannelNetwork):
         self._network.listeners.pop((host, port), None)
 
     async def open(self, host: str, port: int) -> StreamEnd:
-        """A stream to an address, for who wants no protocol on it."""
+        """Open a stream to an address, without an asyncio protocol on it."""
         return await self._network.open(self._process, host, port)
 
     def close_all(self) -> None:
-        """The process is gone: its streams end, and nobody listens at its ports."""
+        """End the streams and listeners of a process that is gone."""
         self._network.forget(self._process)
 
     async def seat_at(self, host: str, port: int) -> Seat:
@@ -214,14 +214,14 @@ class SimulatedNetwork:
         """The network as a process sees it."""
         return ProcessNetwork(self, process)
 
-    # What can be done to it
+    # Faults
 
     def cut(self, source: str, target: str) -> None:
-        """From now on nothing arrives at `target` that `source` sends; the names are hosts."""
+        """Hold what `source` sends to `target` from now on; the names are hosts."""
         self._cut.add((source, target))
 
     def heal(self, source: str, target: str) -> None:
-        """What was sent in the meantime arrives after all."""
+        """Deliver what was sent in the meantime, and what is sent from now on."""
         self._cut.discard((source, target))
         for flow in self._held.pop((source, target), ()):
             flow.schedule()
@@ -238,7 +238,7 @@ class SimulatedNetwork:
             end.reset(error)
             end.peer.reset(error)
 
-    # What streams ask
+    # For the streams
 
     def is_cut(self, link: tuple[str, str]) -> bool:
         return link in self._cut
@@ -260,7 +260,7 @@ class SimulatedNetwork:
         return port
 
     async def open(self, process: SimulatedProcess, host: str, port: int) -> StreamEnd:
-        """A stream to an address; OSError where nobody listens, or the link is cut for too long."""
+        """Open a stream; OSError where no process listens, or the link is cut for too long."""
         opened: asyncio.Future[StreamEnd] = asyncio.get_running_loop().create_future()
         out, back = (process.host, host), (host, process.host)
         deadline_ms = self.world.now_ms + CONNECT_TIMEOUT_MS

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.testing.simulation.cluster import SimulatedCluster
 
 
-# Somebody who moves partitions, elects leaders, and deletes records and topics, through Admin.
+# A client that moves partitions, elects leaders, and deletes records and topics, through Admin.
 
 
 REQUEST_TIMEOUT_MS: Final = 5_000
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Administrator(SimulatedClient):
-    """Asks, and has to know by itself what may have become of it where no answer came."""
+    """Sends admin requests; where no answer came, allows for both outcomes."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, history: History) -> None:
         super().__init__(cluster, name, history)
@@ -53,15 +53,15 @@ class Administrator(SimulatedClient):
         self._gone_id = NO_UUID
 
     def reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> None:
-        """Give partitions other replicas; None takes back what is under way."""
+        """Give partitions other replicas; None cancels a reassignment under way."""
         self._begin(self._replicas.alter_partition_reassignments(targets), "reassign")
 
     def elect_preferred_leaders(self) -> None:
-        """Of all partitions."""
+        """Elect the preferred leaders of all partitions."""
         self._begin(self._replicas.elect_leaders(ElectionType.PREFERRED, None), "elect")
 
     def delete_records(self, partition: TopicPartition, offset: int) -> None:
-        """Delete what lies before an offset. From now on it need not be there any more."""
+        """Delete the records before an offset. From now on they need not be there."""
         self.history.note_deleted(partition, offset)
         self._begin(self._topics.delete_records({partition: offset}), "delete records")
 
@@ -75,14 +75,14 @@ class Administrator(SimulatedClient):
         self.process.spawn(ask(), name)
 
     async def make(self, topic: str, partitions: int, replication_factor: int) -> None:
-        """Create a topic, whatever it takes."""
+        """Create a topic, and retry until it exists."""
         wanted = NewTopic(topic, partitions, replication_factor)
         await self._until(lambda: self._create(wanted))
 
     async def delete(self, topic: str) -> UUID:
-        """Delete a topic, which may have to wait for a broker; its id.
+        """Delete a topic, which may have to wait for a broker; returns its id.
 
-        It is deleted by its id: a request that comes late does not mean a new one of its name.
+        It is deleted by its id: a late request cannot delete a new topic of the same name.
         """
         topic_id = await self._until(lambda: self._find(topic))
         await self._until(lambda: self._delete(topic_id))
@@ -94,7 +94,7 @@ class Administrator(SimulatedClient):
         await self.make(topic, partitions, replication_factor)
 
     async def _until(self, ask: Callable[[], Awaitable[T | None]]) -> T:
-        """Ask again and again, until there is something to know."""
+        """Repeat a request until it has a result."""
         while True:
             try:
                 found = await ask()
@@ -106,14 +106,14 @@ class Administrator(SimulatedClient):
             await self.pause(RETRY_MS)
 
     async def _find(self, topic: str) -> UUID | None:
-        """The id of the topic, unless the broker that was asked knows the older one only."""
+        """The id of the topic; None while the broker that answers knows only the deleted one."""
         found = (await self._topics.describe_topics([topic], False))[topic]
         if isinstance(found, KafkaError) or found.topic_id == self._gone_id:
             return None
         return found.topic_id
 
     async def _delete(self, topic_id: UUID) -> bool | None:
-        """Whether it is gone."""
+        """Delete a topic: True once it is gone, None to ask again."""
         wanted = DeleteTopicState(name=None, topic_id=topic_id)
         request = DeleteTopicsRequest(topics=[wanted], timeout_ms=REQUEST_TIMEOUT_MS)
         answer = await self._admin.controller(
@@ -122,7 +122,7 @@ class Administrator(SimulatedClient):
         return answer.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID or None
 
     async def _create(self, wanted: NewTopic) -> bool | None:
-        """Whether it is there."""
+        """Create a topic: True once it is there, None to ask again."""
         outcomes = await self._topics.create_topics([wanted], validate_only=False)
         error = outcomes[wanted.name]
         return error is None or error.error is ErrorCode.TOPIC_ALREADY_EXISTS or None
@@ -130,7 +130,7 @@ class Administrator(SimulatedClient):
 
 SHORT_LIVED: Final = "short-lived"
 WEIGHT: Final = 4
-"""How much likelier each is than another fault, or twice as much."""
+"""How much likelier each operation is than another fault; for some it is doubled."""
 SHARE_TAKEN_BACK: Final = 0.3
 MAX_BEFORE_TAKEN_BACK_MS: Final = 1_000
 MAX_PASSING_MS: Final = 3_000
@@ -138,7 +138,7 @@ PASSING_INTERVAL_MS: Final = 20
 
 
 class OperationsStory(Story):
-    """Four brokers, of which three have each partition; which ones is changed all the time.
+    """Four brokers and three replicas of each partition, which are moved all the time.
 
     Besides, records that were read are deleted, preferred leaders are elected, disks fail, a second
     topic is deleted under its writer and made again under the same name, and others come, are
@@ -176,9 +176,9 @@ class OperationsStory(Story):
     # -- the topic that is made again and again
 
     def _start_life(self) -> None:
-        """A writer of its own for each: what is promised to it holds for this topic only."""
+        """Start a writer for this topic: what is promised to it holds for this topic only."""
         self._life += 1
-        # What a writer had on its way when it was killed may come into the next topic.
+        # What a writer had in flight when it was killed may get into the next topic.
         self._life_history = History(sent=self._life_history.sent)
         writer = Writer(self.cluster, f"life{self._life}", self._life_history)
         writer.process.spawn(writer.run(SHORT_LIVED, 400), "write")
@@ -192,7 +192,7 @@ class OperationsStory(Story):
     # -- topics that come and go
 
     async def _let_pass(self, topic: str, life_ms: int) -> None:
-        """Nothing is promised to its writer, which goes on when the topic has gone."""
+        """Create a topic and delete it later; its writer continues, and is promised nothing."""
         await self._administrator.make(topic, PARTITIONS, REPLICAS)
         writer = Writer(self.cluster, f"{topic}-writer", History())
         writer.process.spawn(writer.run(topic, PASSING_INTERVAL_MS), "write")
@@ -252,7 +252,7 @@ class OperationsStory(Story):
         return "elect preferred leaders"
 
     def _fail_disk(self, chance: random.Random) -> str:
-        """The broker stops, since it has no other disk; when it is started again all is well."""
+        """Fail a broker's only disk, which stops it; after a restart the disk works again."""
         host, operation = chance.choice(self.cluster.hosts), chance.choice(("pwrite", "fsync"))
         host.disk.fail(operation, "*.log")
         return f"let {host.name} fail at its next {operation}"

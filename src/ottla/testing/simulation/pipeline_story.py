@@ -1,7 +1,7 @@
 """Producers with librdkafka's rules: a pipeline for each partition, and an epoch of their own.
 
     up to five requests of a partition are in flight, in order
-    an error that passes            nothing more is sent there until all of them are answered; then,
+    a retriable error               nothing more is sent there until all of them are answered; then,
                                     in order, what was not acknowledged
     OUT_OF_ORDER_SEQUENCE_NUMBER    the same in all partitions; then the epoch is raised, and in
                                     every partition the numbers begin with 0 again
@@ -58,9 +58,9 @@ WEIGHT: Final = 6
 
 @dataclass(slots=True)
 class Pipeline:
-    """What a producer has to send to one partition, one record a batch.
+    """What a producer has to send to one partition, one record in a batch.
 
-    `queue` is in the order of the numbers; the sequence number of a record is its number less
+    `queue` is in the order of the numbers; the sequence number of a record is its number minus
     `base_number`, that of the first one in `epoch`.
     """
 
@@ -75,7 +75,7 @@ class Pipeline:
     retry_at_ms: int = 0
 
     def put_back(self, number: int, value: bytes) -> None:
-        """A record that was not acknowledged is sent again, in its place."""
+        """Queue a record that was not acknowledged again, in the order of the numbers."""
         self.queue = deque(sorted([*self.queue, (number, value)]))
 
 
@@ -154,7 +154,7 @@ class PipelinedWriter(SimulatedClient):
 
     def _serve_pipeline(self, pipeline: Pipeline) -> None:
         leader = self._metadata.cluster.leader(pipeline.topic_partition)
-        if leader != pipeline.leader:  # the one before it has to answer first
+        if leader != pipeline.leader:  # the former leader has to answer first
             pipeline.leader, pipeline.is_draining = leader, True
         if pipeline.in_flight and pipeline.is_draining:
             return
@@ -242,7 +242,7 @@ class PipelinedWriter(SimulatedClient):
 
 
 class PipelineStory(Story):
-    """Writers whose pipelines a gap would break: nothing may be there twice.
+    """Writers whose pipelines a gap would break: no record may be there twice.
 
     Leaders are killed more often than elsewhere, and replaced at once, with a load under way.
     """
@@ -260,9 +260,9 @@ class PipelineStory(Story):
         return [self._replace_leader] * WEIGHT
 
     def _replace_leader(self, chance: random.Random) -> str:
-        """The broker that leads most is killed, and its session ends before it would by itself.
+        """Kill the broker that leads most partitions, and end its session early.
 
-        Of messages that travel slowly, more are under way when its successor begins.
+        Messages are slowed, so that more are in flight when its successor begins to lead.
         """
         host = max(self.cluster.hosts, key=count_led)
         self.nemesis.kill_for_a_while(host, "which leads")

@@ -1,7 +1,7 @@
-"""Every machine loses power at once, with no flush for each batch: what is lost then, and what not.
+"""All machines lose power at once, with no flush for each batch: what may be lost.
 
 What a replica has not flushed may be gone, and since any replica may lead afterwards, so may all
-that one of them had not flushed. Everything before that stays, and nobody has anything else.
+that one of them had not flushed. All before that must stay, and be the same on every replica.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WEIGHT: Final = 4
 
 
 class PowerStory(Story):
-    """Writers only: a reader of records that are gone later would have to begin anew."""
+    """Writers only: a reader of records that are lost later would have to start over."""
 
     may_flush_each_batch: ClassVar[bool] = False
     settings: ClassVar[Mapping[str, str | int]] = {
@@ -52,7 +52,7 @@ class PowerStory(Story):
 
 
 def flushed(host: Host, topic_partition: TopicPartition) -> int:
-    """Up to where a replica is on the disk, as its broker knew last."""
+    """The recovery point of a replica, as its broker last knew it."""
     return next(
         (
             partition.log.recovery_point

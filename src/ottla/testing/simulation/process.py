@@ -25,7 +25,7 @@ MAX_JOB_MS = 20
 
 
 class ProcessState(Enum):
-    """What has become of a process."""
+    """The state of a process."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -47,7 +47,7 @@ class WallClock:
 
 
 class ProcessLoop(AgendaLoop):
-    """The loop of a process, which may stop for ever in the middle of its tasks."""
+    """The loop of a process, which may stop forever in the middle of its tasks."""
 
     def __init__(self, clock: MockClock, agenda: Agenda) -> None:
         super().__init__(clock, agenda)
@@ -66,13 +66,13 @@ class ProcessLoop(AgendaLoop):
         return task
 
     def cancel_tasks(self) -> None:
-        """Cancel what waits, before all of it is thrown away."""
+        """Cancel the tasks that wait, before the loop is discarded."""
         for task in list(self._tasks):
             task.cancel()
 
 
 class ProcessScheduler:
-    """`Scheduler` on the loop of one process, whoever calls."""
+    """`Scheduler` on the loop of one process, from any loop that it is called in."""
 
     def __init__(self, loop: ProcessLoop, clock: WallClock) -> None:
         self._loop = loop
@@ -103,7 +103,7 @@ class ProcessScheduler:
 
 
 class ProcessBackground:
-    """Background jobs: each is done at once, at some moment that chance chooses."""
+    """Background jobs: each runs in one step, at a random moment."""
 
     def __init__(self, scheduler: ProcessScheduler, chance: random.Random) -> None:
         self._scheduler = scheduler
@@ -182,19 +182,19 @@ class SimulatedProcess:
         return self.scheduler.spawn(coroutine, name)
 
     def pause(self) -> None:
-        """SIGSTOP: it does nothing, and does not know how long."""
+        """Pause it (SIGSTOP): it does nothing, and cannot tell for how long."""
         if self.is_running:
             self.state = ProcessState.PAUSED
             self.loop.sleep()
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Resume it (SIGCONT)."""
         if self.state is ProcessState.PAUSED:
             self.state = ProcessState.RUNNING
             self.loop.wake_up()
 
     def kill(self) -> None:
-        """SIGKILL: not one more instruction. What it has sent and written stays."""
+        """Kill it (SIGKILL): not one more instruction. What it has sent and written stays."""
         if self.is_alive:
             self.state = ProcessState.DEAD
             self.loop.sleep()
@@ -202,9 +202,9 @@ class SimulatedProcess:
             self.network.close_all()
 
     def lose_power(self, chance: random.Random | None) -> None:
-        """The machine goes down: what was not synced is lost, or a random part of it.
+        """Cut the machine's power: what was not synced is lost, or a random part of it.
 
-        Also what a process has left behind that was dead already.
+        So are unsynced writes of a process that had died before.
         """
         self.kill()
         self.disk.crash(chance)

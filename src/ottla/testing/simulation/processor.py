@@ -28,10 +28,10 @@ logger = logging.getLogger(__name__)
 
 UNLIMITED: Final = 1 << 40
 STALE: Final = 0xA5
-"""What a frame is filled with once its handler has returned: nobody may look at it any more."""
+"""Fills a frame once its handler has returned, so that a late read of it shows."""
 LOOK_MS: Final = 1_000
 MAX_LOOKS: Final = 3
-"""A fetch that is seen waiting so often is never answered: whoever reads gives it half a second."""
+"""A fetch seen waiting so often is never answered: readers ask for a wait of half a second."""
 API_KEY_BYTES: Final = 2
 
 
@@ -60,7 +60,7 @@ class StreamTransport:
         return send_read(self.send, file, position, count)
 
     def probe_peer(self) -> None:
-        """A simulated stream ends for both sides at once: there is nobody to ask."""
+        """Do nothing: a simulated stream ends for both sides at once."""
 
     def close(self) -> None:
         self._end.close()
@@ -95,7 +95,7 @@ class Client:
 
 
 class SimulatedProcessor:
-    """Takes the place of `Processor`: the same turn, and the same rules for connections."""
+    """Replaces `Processor`: the same turn of the loop, and the same rules for connections."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class SimulatedProcessor:
         self.is_stopped = False
 
     def update_config(self, config: NetworkConfig) -> None:
-        """Limits of connections do not exist here."""
+        """Do nothing: limits of connections do not exist here."""
 
     @property
     def connections(self) -> list[Connection]:
@@ -139,7 +139,7 @@ class SimulatedProcessor:
         return len(self._clients)
 
     def listen(self, name: str, host: str, port: int) -> Listener:
-        """Take an address; who comes before `start` waits."""
+        """Listen at an address; connections made before `start` wait."""
         listener = Listener(name, host, port)
 
         def accept(end: StreamEnd) -> Client:
@@ -162,7 +162,7 @@ class SimulatedProcessor:
         self._scheduler.call_every(LOOK_MS, self._look_for_forgotten)
 
     def _look_for_forgotten(self) -> None:
-        """Tell of fetches that were not answered when their wait was over."""
+        """Report fetches that were not answered when their wait was over."""
         for client in self._clients.values():
             if client.connection.muted & IN_FLIGHT and client.api_key == ApiKey.FETCH:
                 client.looks += 1
@@ -170,7 +170,7 @@ class SimulatedProcessor:
                     self._on_forgotten(client.connection.id)
 
     async def stop(self, timeout_ms: int) -> None:
-        """Accept nobody, take no more requests, send what is owed for up to `timeout_ms`, close."""
+        """Refuse connections and requests, send pending answers for up to `timeout_ms`, close."""
         for listener in self.listeners:
             self._network.stop_serving(listener.host, listener.port)
         self._stopped = asyncio.get_running_loop().create_future()
@@ -188,10 +188,10 @@ class SimulatedProcessor:
         for connection in self.connections:
             connection.close("the broker has stopped")
 
-    # The turn
+    # The turn of the loop
 
     def look_at(self, connection: Connection) -> None:
-        """Something has arrived, or the connection may take requests again."""
+        """Handle a connection that has received bytes or may take requests again."""
         self._to_handle[connection] = None
         self.schedule_turn()
 
@@ -260,7 +260,7 @@ class SimulatedProcessor:
         if self._stopped is not None and not self._clients and not self._stopped.done():
             self._stopped.set_result(None)
 
-    # What connections ask for
+    # For the connections
 
     def has_output(self, connection: Connection) -> None:
         self._to_send[connection] = None

@@ -1,4 +1,4 @@
-"""Which story a seed tells."""
+"""Which story a seed runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS: Final[tuple[type[Story], ...]] = (
     GroupStory,
     PowerStory,
 )
-"""By the seed, modulo their number."""
+"""A seed runs the story at its index modulo their number."""
 
 
 def kind_of(seed: int) -> type[Story]:
@@ -29,5 +29,5 @@ def kind_of(seed: int) -> type[Story]:
 
 
 def tell(seed: int) -> Outcome:
-    """The story of a seed, told to its end."""
+    """Run the story of a seed to its end."""
     return kind_of(seed)(seed).run()

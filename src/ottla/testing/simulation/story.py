@@ -1,4 +1,4 @@
-"""One run of the simulated world: load, faults, peace, and whether everything is as it must be."""
+"""One run of the simulated world: load, faults, peace, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOOK_EVERY_STEPS: Final = 4
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a seed: `violations` is empty where all is well."""
+    """The result of a seed; `violations` is empty if it passed."""
 
     seed: int
     violations: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Outcome:
 
 
 class Story:
-    """A cluster, of three, with writers and a reader: trouble for a while, then peace.
+    """Three brokers with writers and a reader: faults for a while, then peace.
 
     Invariant: everything that happens follows from the seed.
     """
@@ -64,7 +64,7 @@ class Story:
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
-        # Without a flush per batch a whole cluster that loses power loses records, and may.
+        # Without a flush per batch, a cluster that loses power may lose records: no violation.
         flushes = self.may_flush_each_batch and self.world.random.random() < 0.5
         settings = dict(self.settings)
         if flushes:
@@ -78,7 +78,7 @@ class Story:
         self._steps = 0
 
     def run(self) -> Outcome:
-        """Tell it to the end, or to the first violation."""
+        """Run to the end, or to the first violation."""
         self.world.after_step = self._look
         try:
             self._tell()
@@ -147,7 +147,7 @@ class Story:
         )
 
     def _end_of(self, topic_partition: TopicPartition) -> int:
-        """Where the partition ends, if all replicas are in sync and have all of it; else -1."""
+        """The end of the partition if all replicas are in sync and have all of it, else -1."""
         replicas = replicas_of(self.cluster, topic_partition)
         ends = {p.log.log_end_offset for p in replicas} | {p.high_watermark for p in replicas}
         is_whole = len(replicas) == max((len(isr_of(p)) for p in replicas), default=0) == REPLICAS
@@ -184,5 +184,5 @@ class Story:
 
 
 def isr_of(partition: Partition) -> tuple[int, ...]:
-    """The replicas in sync, as the leader knows them; of a follower nothing."""
+    """The replicas in sync, as the leader knows them; empty for a follower."""
     return () if partition.leading is None else partition.leading.in_sync.committed

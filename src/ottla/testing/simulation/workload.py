@@ -1,6 +1,6 @@
 """What clients do in a simulated world, with the real clients' cores, and what they saw.
 
-Each record's value is its own name, so that the history can say what became of it.
+Each record's value is unique, so that the history can tell what became of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POLL_MS: Final = 500
 
 @dataclass(slots=True)
 class History:
-    """What was promised to clients, and what they were shown."""
+    """What brokers acknowledged to clients, and what readers saw."""
 
     acknowledged: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     refused: set[bytes] = field(default_factory=set)
@@ -60,13 +60,13 @@ class History:
             )
 
     def note_deleted(self, partition: TopicPartition, offset: int) -> None:
-        """Somebody asks for the deletion of what lies before an offset."""
+        """Note that a client asks for the deletion of the records before an offset."""
         self.deleted[partition] = max(offset, self.deleted.get(partition, 0))
 
     def admit_loss(self, partition: TopicPartition, offset: int) -> None:
-        """From this offset on nothing is promised any more: what follows may take its place.
+        """Drop all promises from this offset on: other records may take its place.
 
-        An answer that is on its way may still promise what is lost, so those do not count.
+        An answer in flight may still acknowledge what is lost, so such answers do not count.
         """
         answered = self.refused.union(self.acknowledged.get(partition, {}).values())
         self.unpromised.update(set(self.sent.get(partition, ())) - answered)
@@ -90,7 +90,7 @@ class SimulatedClient:
 
 
 class TopicMaker(SimulatedClient):
-    """Creates a topic, whatever it takes."""
+    """Creates a topic, and retries until it exists."""
 
     async def create(self, topic: str, partitions: int, replication_factor: int) -> None:
         config = AdminConfig.parse({"bootstrap.servers": self.cluster.bootstrap_servers})
@@ -135,7 +135,7 @@ class Writer(SimulatedClient):
         self.unanswered = 0
 
     async def run(self, topic: str, interval_ms: int, burst: int = 1) -> None:
-        """Send so many records at a time, one batch or a few, until told to stop."""
+        """Send `burst` records at a time, in one batch or a few, until told to stop."""
         queues = await self.core.queues_of(topic, METADATA_TIMEOUT_MS)
         number = 0
         while not self.is_told_to_stop:
@@ -171,9 +171,9 @@ class Writer(SimulatedClient):
 
 
 class Reader(SimulatedClient):
-    """A consumer of all partitions, from the beginning, that remembers what it was shown.
+    """A consumer of all partitions, from the beginning, that remembers what it saw.
 
-    Who reads only what is committed is shown no markers and nothing aborted: offsets have gaps.
+    With read_committed it sees no markers and no aborted records: offsets have gaps.
     """
 
     def __init__(

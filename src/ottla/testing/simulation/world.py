@@ -18,11 +18,11 @@ CLOSING_ROUND_MS: Final = 60_000
 
 
 class World:
-    """Runs one event after another, each to its end; time passes when nobody has anything to do.
+    """Runs one event after another, each to its end; time passes when no loop is ready.
 
-    Each process has a loop of its own, and so has what is between them (`loop`): deliveries, the
-    servers of the registry, whoever breaks things. A process that does not run, because it is
-    paused or dead, is passed over; what it has to do then waits, for ever in the second case.
+    Each process has a loop of its own; `loop` runs what lies between them: deliveries, the
+    servers of the registry, the nemesis. A process that does not run, because it is
+    paused or dead, is skipped; its events wait, forever if it is dead.
     """
 
     def __init__(self, seed: int) -> None:
@@ -37,7 +37,7 @@ class World:
         self.after_step: Callable[[], object] = lambda: None
 
     def add(self, process: SimulatedProcess) -> None:
-        """A process has begun. It stays here when it has ended: nothing of it may be collected.
+        """Add a process. It stays here after its end, so that nothing of it is collected.
 
         The collector closes coroutines, and so runs their `finally` clauses; death does not.
         """
@@ -45,7 +45,7 @@ class World:
 
     @property
     def now_ms(self) -> int:
-        """How long the world has been there."""
+        """The milliseconds since the world began."""
         return self.clock.monotonic_ms()
 
     def run(self, ms: int) -> None:
@@ -53,7 +53,7 @@ class World:
         self.run_until(lambda: False, ms)
 
     def run_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
-        """Go on until the condition holds, for `limit_ms` at most; whether it does."""
+        """Run until the condition holds, for `limit_ms` at most; whether it does."""
         end_ms = self.now_ms + limit_ms
         try:
             while not condition():
@@ -67,11 +67,11 @@ class World:
     def close(self) -> None:
         """End every task, also those of the dead, so that nothing is left for the collector.
 
-        What they do meanwhile has no consequences: nobody looks at the world any more.
+        What they do meanwhile has no consequences: the world is no longer checked.
         """
         disabled = logging.root.manager.disable
         logging.disable()
-        self.loop.sleep()  # nobody begins anything
+        self.loop.sleep()  # no event of the world starts anything
         try:
             for process in self.processes:
                 process.network.close_all()
@@ -88,7 +88,7 @@ class World:
             logging.disable(disabled)
 
     def _step(self, end_ms: int) -> bool:
-        """One process runs as far as it gets, or time passes; False when `end_ms` is reached."""
+        """Run one process as far as it gets, or let time pass; False at `end_ms`."""
         self.step_count += 1
         agenda, ready = self.agenda, self.agenda.ready
         if ready:

@@ -1,8 +1,8 @@
 """ZooKeeper in a simulated world: a server with sessions, and the registry that talks to it.
 
 Requests and answers travel over streams, and so are late, lost with their connection, and sent
-again. In a session each request is done once, however often it comes. Sessions end when the server
-has not heard of them for their timeout, whatever the client believes.
+again. In a session each request is executed once, however often it is sent. A session ends when
+the server has not heard of it for its timeout, even if the client believes otherwise.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class SimulatedZooKeeper:
         self.start()
 
     def start(self) -> None:
-        """Serve; after the process was killed, in a new one."""
+        """Serve, in a new process if the last one was killed."""
         if not self.process.is_alive:
             self.process = SimulatedProcess(self.world, HOST)
         for session in self.sessions.values():
@@ -104,7 +104,7 @@ class SimulatedZooKeeper:
         self.process.scheduler.call_every(500, self._expire)
 
     def expire(self, session_id: int) -> None:
-        """End a session, as time would."""
+        """End a session, as its timeout would."""
         session = self.sessions.pop(session_id)
         for path in list(session.ephemerals):
             self._apply(session, [Delete(path)])
@@ -206,7 +206,7 @@ class SimulatedZooKeeper:
 
 
 class SimulatedRegistry:
-    """`Registry` over the simulated network: waits while nobody answers, fails with its session."""
+    """`Registry` over the simulated network: waits without a server, fails with its session."""
 
     def __init__(self, process: SimulatedProcess, session_timeout_ms: int) -> None:
         self._process = process
