@@ -1,6 +1,6 @@
 """Queries of every output mode into topics, exactly once.
 
-Spark lets no sink in Python take a query in mode `update`; its micro-batches come through
+Spark lets no Python sink take a query in mode `update`; such micro-batches come through
 `foreachBatch` and are written by the protocol of the sink for streams: tasks leave transactions
 open, the driver decides and commits.
 """
@@ -41,9 +41,9 @@ def into_topics(query: DataStreamWriter, mode: str, options: Mapping[str, str]) 
 
 @dataclass(frozen=True)
 class ExactlyOnceBatches:
-    """What to give to `foreachBatch`: `query.foreachBatch(ExactlyOnceBatches(options).write)`.
+    """The function for `foreachBatch`: `query.foreachBatch(ExactlyOnceBatches(options).write)`.
 
-    A batch that comes again, after a crash, is not written again. One query, one of these, and one
+    A batch that is repeated after a crash is not written again. One query, one of these, and one
     checkpoint belong together, as with the sink.
     """
 

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class OttlaBatchReader(DataSourceReader):
-    """Tasks as `tasks` shares them out; each yields Arrow batches."""
+    """Reads with the tasks that `tasks` plans; each yields Arrow batches."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Planned in the driver; the end is fixed here, so that a query ends."""
+        """Plan the tasks, in the driver; the end is fixed here, so that a query ends."""
         from ottla.spark.lookup import OffsetLookup
 
         options = self._options
@@ -46,7 +46,7 @@ class OttlaBatchReader(DataSourceReader):
         return [RangesPartition(task) for task in options.task_sizes.share_out(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in a task. Where there are no ranges, Spark starts one task without any."""
+        """Read, in a task. Where there are no ranges, Spark starts one task without any."""
         if not isinstance(partition, RangesPartition):
             return iter(())
         return read_ranges(self._options, partition.ranges)

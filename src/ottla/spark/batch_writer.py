@@ -1,4 +1,4 @@
-"""`df.write`: each task writes its rows; what is delivered stays, whatever becomes of the job."""
+"""`df.write`: each task writes its rows; delivered rows stay even if the job fails."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ottla.clients.partition_reader import PartitionReader
     from ottla.clients.producer.producer import Producer
 
-# Threads do not follow into a forked process: a client belongs to the process that made it.
+# Threads do not survive a fork: a client belongs to the process that made it.
 Key: TypeAlias = tuple[int, frozenset[tuple[str, str]]]
 CLIENT_ID = "ottla-spark"
 # A task reads one partition from one end to the other: larger answers mean fewer round trips.
@@ -57,12 +57,12 @@ def producer(settings: Mapping[str, str]) -> Producer:
 
 
 def key_of(settings: Mapping[str, str]) -> Key:
-    """What a client is kept under."""
+    """The key that a client is kept under."""
     return os.getpid(), frozenset(settings.items())
 
 
 def _admin_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """What an admin client understands of a consumer's settings."""
+    """The settings of a consumer that an admin client has, too."""
     from ottla.config.client_config import AdminConfig
 
     known = {key: value for key, value in settings.items() if key in AdminConfig.keys}

@@ -14,7 +14,7 @@ class DataLossError(Exception):
 
 
 def report_data_loss(what: str, *, fail: bool) -> None:
-    """Raise a DataLossError, or warn and let the query go on."""
+    """Raise a DataLossError, or warn and let the query continue."""
     if fail:
         raise DataLossError(f"{what}; {ADVICE}")
     logger.warning("%s; going on, as failOnDataLoss is false", what)

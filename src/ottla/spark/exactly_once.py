@@ -1,9 +1,9 @@
-"""Micro-batches in transactions: each record once for read_committed readers, whatever dies.
+"""Micro-batches in transactions: each record once for read_committed readers, despite crashes.
 
 Every attempt of a task writes in a transaction of its own and leaves it open. When Spark has one
 complete attempt of each task, the driver decides: it records the batch's id and transactions in the
 decision log, and then commits these. What is not decided never counts, and what is decided is
-committed by whoever comes next. docs/spark-sink.md goes through the moments of a crash.
+committed by the next driver at the latest. docs/spark-sink.md goes through the moments of a crash.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-# Which attempt of which task a worker is running, as Spark tells it.
+# Which attempt of which task a worker is running, according to Spark.
 
 
 class TaskAttempt(NamedTuple):
@@ -51,7 +51,7 @@ class TaskAttempt(NamedTuple):
 
     @classmethod
     def current(cls) -> TaskAttempt:
-        """The one that this worker is in."""
+        """The attempt that this worker is running."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -65,35 +65,35 @@ class TaskAttempt(NamedTuple):
         return cls(query_id, run_id, int(batch_id), context.partitionId(), context.attemptNumber())
 
 
-# Which micro-batch of a query is the newest that counts: kept by Kafka, as offsets of a group.
+# The newest micro-batch of a query that counts: kept by Kafka, as offsets of a group.
 #
 # The offset is the id of the next batch; the metadata beside it name the transactions that make up
 # the batch. They are committed in a transaction of their own, under an id that only the newest
 # driver of the query can use: of two drivers that think the query is theirs, one alone can decide.
 
 
-# Brokers take offset.metadata.max.bytes, 4096 unless set; what is more goes on in another group.
+# Brokers take offset.metadata.max.bytes, 4096 unless set; longer metadata continue in other groups.
 PIECE_SIZE = 4000
 # A driver that dies while it decides leaves a transaction open for no longer than this.
 DECISION_TIMEOUT_MS = 10_000
 
 
 class Decision(NamedTuple):
-    """A batch that counts, and the transactions that are to be committed for it."""
+    """A batch that counts, and the transactions that must be committed for it."""
 
     batch_id: int
     transactions: list[PreparedTransaction]
 
 
 class DecisionLog:
-    """The newest decision of one sink; `topic` is any topic, which the offset needs to have."""
+    """The newest decision of one sink, as a committed offset."""
 
     def __init__(self, sink_id: str, settings: Mapping[str, str]) -> None:
         self._sink_id = sink_id
         self._settings = settings
 
     def newest(self) -> Decision | None:
-        """The newest decision; waits for one that is just being made, or given up."""
+        """The newest decision; waits for one that is just being made or aborted."""
         head = self._committed(self._sink_id)
         if head is None:
             return None
@@ -110,7 +110,7 @@ class DecisionLog:
         return Decision(head.offset - 1, transactions_of("".join(pieces)))
 
     def record(self, producer: Producer, decision: Decision, topic: str) -> None:
-        """Make a decision; when this returns it will be found by whoever asks."""
+        """Make a decision; every `newest` after this returns finds it. `topic` may be any topic."""
         text = text_of(decision.transactions)
         pieces = [text[n : n + PIECE_SIZE] for n in range(0, len(text), PIECE_SIZE)]
         where = TopicPartition(topic, 0)
@@ -130,13 +130,13 @@ class DecisionLog:
 
 
 def text_of(transactions: Sequence[PreparedTransaction]) -> str:
-    """Transactions as text that is short: their ids have much in common."""
+    """Transactions as a short text: their ids have much in common."""
     packed = zlib.compress(json.dumps(transactions, separators=(",", ":")).encode(), 9)
     return base64.b64encode(packed).decode()
 
 
 def transactions_of(text: str) -> list[PreparedTransaction]:
-    """What `text_of` made."""
+    """The transactions in a text that `text_of` made."""
     return [
         PreparedTransaction(*each) for each in json.loads(zlib.decompress(base64.b64decode(text)))
     ]
@@ -154,7 +154,7 @@ class SinkError(Exception):
 
 @dataclass(frozen=True)
 class Prepared(WriterCommitMessage):
-    """A task has written its rows. No transaction: there were none, or the batch counts already."""
+    """A task has written its rows; no transaction if it had none, or the batch counts already."""
 
     sink_id: str
     transaction: PreparedTransaction | None
@@ -163,7 +163,7 @@ class Prepared(WriterCommitMessage):
 
 
 def sink_id_of(options: SinkOptions, query_id: str) -> str:
-    """What a query's sink is called by brokers; it has to stay the same over restarts."""
+    """The name of a query's sink in transactional ids and groups; the same over restarts."""
     return f"{options.transactional_id_prefix}-{query_id}"
 
 
@@ -177,7 +177,7 @@ def write_prepared(
         if newest.batch_id > attempt.batch_id:
             raise went_back(sink_id, attempt.batch_id, newest.batch_id)
         for _ in batches:
-            pass  # a worker has to read what it is sent
+            pass  # a worker must read all that it is sent
         return Prepared(sink_id, None, "", 0)
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
@@ -206,7 +206,7 @@ def transactional_settings(options: SinkOptions, transactional_id: str) -> dict[
 
 
 def went_back(sink_id: str, batch_id: int, newest: int) -> SinkError:
-    """A checkpoint was restored, or parts of it deleted."""
+    """The error for a checkpoint that was restored, or deleted in part."""
     return SinkError(
         f"batch {batch_id} of {sink_id}: batches up to {newest} are in the topic already, so the "
         "checkpoint is older than the topic; start with a new checkpoint from the offsets that "
@@ -217,7 +217,7 @@ def went_back(sink_id: str, batch_id: int, newest: int) -> SinkError:
 class BatchCommitter:
     """The driver's side of one sink; lives as long as the driver's process.
 
-    `_newest` is known while `_producer` is the one that may decide: nobody else can change it.
+    `_newest` is valid while `_producer` is the one that may decide: no other can change it.
     """
 
     def __init__(self, sink_id: str, settings: Mapping[str, str]) -> None:
@@ -228,21 +228,21 @@ class BatchCommitter:
         self._newest: Decision | None = None
 
     def commit(self, batch_id: int, messages: Sequence[Prepared]) -> None:
-        """Have the batch count, with what these tasks wrote unless it does already."""
+        """Decide that the batch counts with what these tasks wrote, unless it counts already."""
         try:
             self._commit(batch_id, messages)
         except KafkaError as error:
             if error.error not in FENCED:
                 raise
-            # Spark has several processes for the commits of its driver, and another one made the
-            # last; or a run before this one was not over yet. Ask again what counts.
+            # Spark has several processes for its driver's commits, and another one made the
+            # last; or an earlier run was not over yet. Read the newest decision again.
             logger.info("%s: deciding anew for batch %d: %s", self._sink_id, batch_id, error)
             self._commit(batch_id, messages)
 
     def _commit(self, batch_id: int, messages: Sequence[Prepared]) -> None:
         prepared = [each.transaction for each in messages if each.transaction is not None]
         if not prepared:
-            self._give_up()  # tasks may have found a decision that another driver has made
+            self._give_up()  # tasks may have found a decision of another driver
         newest = self._take_over()
         if newest is not None and newest.batch_id > batch_id:
             raise went_back(self._sink_id, batch_id, newest.batch_id)
@@ -266,7 +266,7 @@ class BatchCommitter:
             completer.complete([each for each in left if each is not None], commit=False)
 
     def _take_over(self) -> Decision | None:
-        """Become the only one who decides; what a driver before has half decided is settled."""
+        """Become the only decider: commits or aborts an earlier driver's open decision."""
         if self._producer is None:
             settings = {
                 "client.id": connections.CLIENT_ID,
@@ -294,13 +294,13 @@ class BatchCommitter:
         self._newest = decision
 
     def _give_up(self) -> None:
-        """Nothing is known for sure any more; the next call takes over again."""
+        """Forget the newest decision, which may be outdated; the next call takes over again."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close(timeout=0)
 
     def _check_open(self, batch_id: int, prepared: Sequence[PreparedTransaction]) -> None:
-        """Refuse to decide for transactions that cannot be committed, their time being over."""
+        """Refuse to decide for transactions that have timed out and cannot be committed."""
         try:
             found = connections.admin(self._settings).describe_transactions(
                 [each.transactional_id for each in prepared]
@@ -333,7 +333,7 @@ class BatchCommitter:
         return TransactionCompleter({"client.id": connections.CLIENT_ID, **self._settings})
 
     def _abort_leftovers(self) -> None:
-        """End what lost attempts and runs have left open, and readers would have to wait for."""
+        """Abort what lost attempts and runs have left open: readers would wait for it."""
         admin = connections.admin(self._settings)
         try:
             left = [
@@ -354,7 +354,7 @@ _committers: dict[tuple[str, connections.Key], BatchCommitter] = {}
 
 
 def batch_committer(sink_id: str, settings: Mapping[str, str]) -> BatchCommitter:
-    """The committer of a sink, which this process keeps."""
+    """The committer of a sink; this process keeps one for each."""
     key = (sink_id, connections.key_of(settings))
     if key not in _committers:
         _committers[key] = BatchCommitter(sink_id, settings)

@@ -1,4 +1,4 @@
-"""Options as a user gave them: names in any case, client settings apart, mistakes told at once."""
+"""Options as a user gave them: names in any case, client settings apart, checked at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNITS_MS: Final = {
 
 
 class OptionError(ValueError):
-    """An option that cannot be worked with; the text names option, value and rule."""
+    """An invalid option; the text names option, value and rule."""
 
 
 class Given:

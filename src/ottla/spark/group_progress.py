@@ -1,7 +1,7 @@
-"""How far a stream has come, told to a consumer group, so that Kafka's tools show its lag.
+"""Commits a stream's progress to a consumer group, so that Kafka's tools show its lag.
 
-The offsets are for whoever watches: the query itself goes by its checkpoint. That is why a group
-that cannot be written to is a warning, and no error.
+The offsets are for monitoring only: the query itself uses its checkpoint. So a group
+that cannot be written to causes a warning, and no error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class GroupProgress:
         self._reported: Offsets | None = None
 
     def report(self, offsets: Offsets) -> None:
-        """Everything before these offsets has been processed; each change is sent once."""
+        """Commit that everything before these offsets is processed; each change is sent once."""
         if self._group_id is None or not offsets or offsets == self._reported:
             return
         self._reported = offsets

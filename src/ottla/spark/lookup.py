@@ -31,8 +31,8 @@ class OffsetLookup:
         self._admin = connections.admin(options.client)
 
     def partitions(self, *, must_exist: bool) -> list[TopicPartition]:
-        """The partitions that the options name, sorted; those that do not exist are a mistake of
-        the user's, or left out."""
+        """The partitions that the options name, sorted. With `must_exist` one that does not
+        exist is an error, else it is left out."""
         topics = self._wanted_topics(must_exist)
         found = sorted(
             TopicPartition(topic.name, info.partition)
@@ -71,7 +71,7 @@ class OffsetLookup:
         return self.ends(partitions).offsets
 
     def ends(self, partitions: Collection[TopicPartition]) -> Reach:
-        """The latest offsets, and the epochs of the leaders that tell them."""
+        """The latest offsets, and the epochs of the leaders that returned them."""
         results = self._ask(dict.fromkeys(partitions, OffsetSpec.LATEST))
         return Reach(
             {each: result.offset for each, result in results.items()},
@@ -87,7 +87,7 @@ class OffsetLookup:
         strategy, text = self._options.strategy, self._options.topics
         if strategy == "subscribePattern":
             pattern = re.compile(text)
-            # Spark's consumer never gives internal topics to a pattern.
+            # In Spark's source a pattern never matches internal topics.
             return {
                 topic
                 for topic in existing
@@ -134,7 +134,7 @@ def _check_complete(
     numbers: Mapping[TopicPartition, int],
     partitions: Collection[TopicPartition],
 ) -> None:
-    """Offsets for some partitions only would leave open what to do with the others."""
+    """Refuse offsets for some partitions only: what to do with the others would be open."""
     if set(numbers) == set(partitions):
         return
     missing = ", ".join(map(str, sorted(set(partitions) - set(numbers))))

@@ -45,9 +45,9 @@ class OffsetRange:
 
 
 class Reach(NamedTuple):
-    """How far partitions are read: the next offset of each, and the leader epoch of its log then.
+    """How far partitions are read: the next offset of each, and its leader epoch then.
 
-    Epochs are missing where brokers do not tell them, and in checkpoints from before their time.
+    Epochs are missing where brokers do not return them, and in older checkpoints.
     """
 
     offsets: Offsets
@@ -55,12 +55,12 @@ class Reach(NamedTuple):
 
     @classmethod
     def from_json_object(cls, kept: Mapping[str, Any]) -> Reach:
-        """What Spark has kept in its checkpoint."""
+        """The value that Spark has kept in its checkpoint."""
         offsets = {topic: partitions for topic, partitions in kept.items() if topic != EPOCHS}
         return cls(from_json_object(offsets), from_json_object(kept.get(EPOCHS, {})))
 
     def to_json_object(self) -> JsonReach:
-        """As Spark keeps it in its checkpoint, and shows it in the progress of a query."""
+        """The value that Spark keeps in its checkpoint, and shows in the progress of a query."""
         offsets: JsonReach = {**to_json_object(self.offsets)}
         return {**offsets, EPOCHS: to_json_object(self.epochs)} if self.epochs else offsets
 
@@ -132,7 +132,7 @@ def to_json_object(offsets: Mapping[TopicPartition, int]) -> JsonNumbers:
 
 
 def from_json_object(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """What `to_json_object` made."""
+    """The inverse of `to_json_object`."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in topics.items()
@@ -141,9 +141,9 @@ def from_json_object(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def limited(start: Offsets, end: Offsets, max_offsets: int) -> Offsets:
-    """The end of a micro-batch of about `max_offsets`, shared out by what each partition holds.
+    """The end of a micro-batch of about `max_offsets`, in proportion to what each partition holds.
 
-    A partition that has anything gets on by one at least, so that none waits for ever.
+    A partition with any records advances by at least one, so that none waits indefinitely.
     """
     sizes = {partition: max(0, end[partition] - start.get(partition, 0)) for partition in end}
     total = sum(sizes.values())

@@ -76,7 +76,7 @@ DEFAULTS: Final[dict[str, str]] = {
     "failOnDataLoss": "true",
     "includeHeaders": "false",
 }
-# Spark's Kafka source acts on these; the clients here have their own patience.
+# Spark's Kafka source acts on these; the clients here have timeouts and retries of their own.
 WITHOUT_EFFECT: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
@@ -142,7 +142,7 @@ class SourceOptions:
 
         strategy = strategy_of(given)
         _check_trigger(given)
-        # What is wrong with them is told before anything is read.
+        # Invalid settings raise here, before anything is read.
         ConsumerConfig.parse(given.client_settings())
         return cls(
             strategy,
@@ -189,7 +189,7 @@ def _task_sizes(given: Given) -> TaskSizes:
 
 
 def _group_id(given: Given) -> str | None:
-    """The group that is told of the progress: one name for the same topics, over all restarts."""
+    """The group that progress is committed to: one name for the same topics, over all restarts."""
     group_id = given.client_settings().get("group.id")
     if group_id is not None or "groupIdPrefix" not in given:
         return group_id
@@ -235,7 +235,7 @@ _CHECKS: Final = {
 
 
 def _bound(given: Given, side: str, default: Bound) -> Bound:
-    """Where to start or end. Of several options the first of Spark's order counts."""
+    """Where to start or end. Of several options the first in Spark's order counts."""
     # A batch that ends at a time still to come ends at the latest offset.
     strategy = _timestamp_strategy(given) if side == "starting" else "latest"
     if f"{side}Timestamp" in given:

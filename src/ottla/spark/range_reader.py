@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RangesPartition(InputPartition):
-    """What Spark hands to a task: ranges of offsets, of one partition or of several."""
+    """The input of a task: ranges of offsets, of one partition or of several."""
 
     def __init__(self, ranges: Task) -> None:
         super().__init__(ranges)
@@ -72,7 +72,7 @@ def _decoded(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBa
 def _after_truncation(
     options: SourceOptions, piece: OffsetRange, position: int, error: LogTruncationError
 ) -> OffsetRange:
-    """What is left to read of a log that a new leader has cut; raises if that may not be."""
+    """The rest to read of a log that a new leader has truncated; raises if that is not allowed."""
     from ottla.spark.lookup import OffsetLookup
 
     where, parting = piece.topic_partition, error.divergent_offset
@@ -83,7 +83,7 @@ def _after_truncation(
         fail=options.fail_on_data_loss,
     )
     if options.is_stream:
-        # What is there now in their place belongs to the next micro-batch, which begins there.
+        # The records in their place belong to the next micro-batch, which begins there.
         return OffsetRange(where, position, position if parting is None else parting)
     lookup = OffsetLookup(options)
     latest = lookup.latest([where])[where]
@@ -95,12 +95,12 @@ def _after_truncation(
 def _after_loss(
     options: SourceOptions, piece: OffsetRange, position: int, error: KafkaError
 ) -> int:
-    """Where to go on behind records that are gone; raises if they may not be skipped."""
+    """The offset to continue at, after records that are gone; raises if they may not be skipped."""
     from ottla.spark.lookup import OffsetLookup
 
     earliest = OffsetLookup(options).earliest([piece.topic_partition])[piece.topic_partition]
     if earliest <= position:
-        # The log ends before `position`: the topic was made anew, or its leader lost records.
+        # The log ends before `position`: the topic was recreated, or its leader lost records.
         report_data_loss(
             f"offsets {position} to {piece.end - 1} of {piece.topic_partition} are not there "
             f"({error.message})",

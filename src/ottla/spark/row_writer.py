@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ottla.clients.producer.producer_batch import ProducerBatch
     from ottla.record.rows import RowEncoder
 
-# The batches that fill up side by side for the partitions of a topic take no more than this.
+# All batches being filled for the partitions of a topic together take no more than this.
 MAX_OPEN_BYTES = 32 * 1024 * 1024
 MIN_BATCH_BYTES = 16 * 1024
-# A producer's 16 KiB are for records that come one by one: here they are all there.
+# A producer's 16 KiB are for records that come one by one: here all are there at once.
 DEFAULT_BATCH_BYTES = 512 * 1024
 
 
@@ -29,7 +29,7 @@ class RowError(ValueError):
 
 
 class RowWriter:
-    """The rows of one task on their way; `finish` has to be called for the last of them.
+    """Sends the rows of one task; `finish` must be called to send the last of them.
 
     Rows without key begin with partition number `task`, so that tasks spread over a topic.
     Invariant: `_sent` has the batches that are not known to be delivered, oldest first.
@@ -56,7 +56,7 @@ class RowWriter:
 
     @property
     def topics(self) -> list[str]:
-        """Where rows went, in the order in which the topics first came up."""
+        """The topics that rows went to, in the order of their first rows."""
         return list(self._encoders)
 
     def finish(self) -> None:
@@ -67,7 +67,7 @@ class RowWriter:
         self._check_delivered()
 
     def _by_topic(self, columns: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The rows of each topic, in their order."""
+        """The rows of each topic, in order."""
         if self._options.topic is not None:
             yield self._options.topic, columns
             return

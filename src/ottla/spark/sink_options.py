@@ -80,7 +80,7 @@ class SinkOptions:
         from ottla.config.producer_config import ProducerConfig
 
         client = given.client_settings()
-        # What is wrong with them is told before anything is written.
+        # Invalid settings raise here, before anything is written.
         ProducerConfig.parse(client | ({"transactional.id": "x"} if exactly_once else {}))
         topic = given["topic"].strip() if "topic" in given else None
         if topic == "":

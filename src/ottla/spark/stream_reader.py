@@ -69,13 +69,13 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What comes after this moment is left to the next run."""
+        """Leave what arrives after this moment to the next run."""
         self._available = self._now(self._lookup()).offsets
 
     def latestOffset(self, start: JsonReach, limit: ReadLimit) -> JsonReach:
         """The end of the next micro-batch. Spark asks when the one before, to `start`, is over.
 
-        After an election it is another one even where no record came: so there is a micro-batch in
+        After an election the end changes even without new records: so there is a micro-batch in
         which what was read is compared with the log of the new leader.
         """
         begun = Reach.from_json_object(start)
@@ -115,7 +115,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._latest is None else to_json_object(self._latest)
 
     def partitions(self, start: JsonReach, end: JsonReach) -> Sequence[InputPartition]:
-        """The ranges of a micro-batch; a replayed batch has the same, if the logs still have it."""
+        """The ranges of a micro-batch; the same for a replay, if the logs still have them."""
         lookup = self._lookup()
         begun, ended = Reach.from_json_object(start), Reach.from_json_object(end)
         gone = sorted(begun.offsets.keys() - ended.offsets.keys())
@@ -132,7 +132,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangesPartition(task) for task in self._options.task_sizes.share_out(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in a task."""
+        """Read the records, in a task."""
         assert isinstance(partition, RangesPartition), f"partition {partition}"
         return read_ranges(self._options, partition.ranges)
 
@@ -152,7 +152,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**lookup.earliest(sorted(end.keys() - start.keys())), **start}
 
     def _range(self, piece: OffsetRange, earliest: int | None) -> OffsetRange:
-        """What can be read of a range; what cannot is reported as lost."""
+        """The part of a range that can be read; the rest is reported as lost."""
         where = piece.topic_partition
         if piece.end < piece.start:
             self._report(f"{where} went back from offset {piece.start} to {piece.end}")
@@ -174,7 +174,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def reached(begun: Reach, end: Offsets, epochs: Epochs) -> Reach:
     """The end of a micro-batch, with the epochs of the leaders that have the records up to it.
 
-    Where nothing is new an older epoch is old news: the end would change to and fro.
+    Without new records an older epoch is ignored: the end would flip back and forth.
     """
     found = {}
     for each, offset in end.items():

@@ -19,13 +19,13 @@ Messages: TypeAlias = Sequence[WriterCommitMessage | None]
 
 
 class OttlaStreamWriter(DataSourceStreamArrowWriter):
-    """Spark makes one for each micro-batch, and in its driver another one to commit it."""
+    """Writes a micro-batch, or commits it: Spark makes one for tasks and one in the driver."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Runs in a task."""
+        """Write the rows of a task, in the task."""
         if not self._options.exactly_once:
             return write_rows(self._options, iterator)
         from ottla.spark.exactly_once import TaskAttempt, write_prepared
@@ -33,7 +33,7 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
         return write_prepared(self._options, TaskAttempt.current(), iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:
-        """Runs in the driver when every task has returned."""
+        """Commit the batch, in the driver, when every task has returned."""
         prepared = _prepared(messages)
         if prepared:
             from ottla.spark.exactly_once import batch_committer
@@ -42,7 +42,7 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
             committer.commit(batchId, prepared)
 
     def abort(self, messages: Messages, batchId: int) -> None:
-        """Runs in the driver when a task, or the commit, has failed for good."""
+        """Abort the batch, in the driver, when a task or the commit has failed for good."""
         prepared = _prepared(messages)
         if prepared:
             from ottla.spark.exactly_once import batch_committer

@@ -1,7 +1,7 @@
 """How the offsets of a batch are shared out to tasks.
 
-A task costs some 30 ms, whatever it reads. So a partition is one task, unless it is to be cut, and
-partitions with few records are put together.
+A task costs some 30 ms, however little it reads. So a partition is one task, unless it must be
+cut, and partitions with few records are put together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether logs are still those that a query has read; asked in the driver for each batch (KIP-320).
+"""Checks, in the driver for each batch, that logs are still those that were read (KIP-320).
 
 After an unclean election the leader may lack records that were read, and have others at their
 offsets. So the epochs of the logs are kept with the offsets, and their leaders are asked.
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def put_back(
     options: SourceOptions, reach: Reach, earliest: Mapping[TopicPartition, int]
 ) -> Offsets:
-    """The offsets; where a log is not the one that was read, the first one at which it differs.
+    """The offsets; where a log is not the one that was read, the first offset that differs.
 
-    That is reported as lost data. Where it is not known it is the first one of the log: nothing is
-    passed over. Partitions that are not in `earliest` are not there, and stay as they are.
+    That is reported as lost data. Where it is unknown the first offset of the log is taken: none is
+    skipped. Partitions that are not in `earliest` do not exist, and keep their offsets.
     """
     from ottla.clients.partition_reader import ReadUpTo
 
@@ -45,7 +45,7 @@ def put_back(
 
 
 def sentence_of(where: TopicPartition, read: ReadUpTo, found: Truncation) -> str:
-    """What a user is told."""
+    """The sentence for the user."""
     if found.offset is None:
         differs = "knows nothing of that epoch: the topic was made anew, or records were lost"
     else:
