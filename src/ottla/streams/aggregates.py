@@ -1,6 +1,6 @@
 """Counts, sums and folds of the records of each key, over all time or over windows.
 
-What Spark can express it computes natively. A Python fold over all time keeps its aggregate in
+Aggregates that Spark can express are native. A Python fold over all time keeps its aggregate in
 Spark's state store; over a window it sees the window's values, which are the state.
 """
 
@@ -96,7 +96,7 @@ def _with_windowed_keys(found: DataFrame, windows: Windows) -> DataFrame:
 
 
 def _folded(grouped: GroupedData, records: Records, how: Aggregation) -> tuple[DataFrame, Serde]:
-    """Spark keeps the values, and Python folds them anew whenever there are more."""
+    """Spark keeps the values, and Python folds all of them again whenever there are more."""
     serde = how.serde or records.value
     one = F.struct(F.col(ORDER).alias("at"), records.value.encode(F.col("value")).alias("value"))
     values = F.transform(F.array_sort(F.collect_list(one)), lambda each: each["value"])
@@ -158,7 +158,7 @@ class StatefulFold:
 
 
 def rows_in_order(batches: Iterator[pd.DataFrame]) -> list[tuple[Any, ...]]:
-    """The rows of a key, of which the last column is ORDER and the one before it the time."""
+    """The sorted rows of a key; their last two columns are the time and ORDER."""
     rows = [row for batch in batches for row in batch.itertuples(index=False, name=None)]
     return sorted(rows, key=lambda row: int(row[-1]))
 

@@ -1,7 +1,7 @@
 """An application: the queries of a topology, which run in this process and its Spark workers.
 
 Each topic that is written is one query, with its checkpoint and state in
-`<state_dir>/<application_id>/<topic>`. An application that is started again goes on where it ended.
+`<state_dir>/<application_id>/<topic>`. A restarted application continues where it ended.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ POLL_S = 1
 
 @dataclass
 class Streams(StreamsBuilder):
-    """A topology with the brokers, the Spark and the folder it runs with.
+    """A topology with the brokers, the Spark session and the folder it runs with.
 
     `offset_reset` says where an application without a checkpoint begins: earliest, latest, or a
-    time. `client` has settings for all its clients under Kafka's names, `spark_settings` those of
-    the session, which is the active one if there is one. `trigger` is how often a micro-batch
-    begins; as soon as the one before has ended, unless it is given.
+    time. `client` has settings of all its clients under Kafka's names, `spark_settings` those of
+    the session, which is the active one if any. `trigger` is how often a micro-batch
+    begins; without it, as soon as the one before has ended.
     """
 
     bootstrap_servers: str
@@ -60,7 +60,7 @@ class Streams(StreamsBuilder):
 
     @property
     def spark(self) -> SparkSession:
-        """The session; columns such as `F.col("value")` need that there is one."""
+        """The session; columns such as `F.col("value")` need one."""
         from pyspark.sql import SparkSession
 
         from ottla.pipelines.runner import spark_session
@@ -81,7 +81,7 @@ class Streams(StreamsBuilder):
         try:
             self.await_termination()
         except KeyboardInterrupt:
-            pass  # which is how such a run ends
+            pass  # Ctrl-C is how such a run ends
         finally:
             self.stop()
 
@@ -97,7 +97,7 @@ class Streams(StreamsBuilder):
                 self.stop()
 
     def start(self) -> None:
-        """Begin, and return."""
+        """Start the queries, and return."""
         if any(query.is_active for query in self._queries):
             raise ValueError(f"{self.application_id} is running")
         self._prepare()
@@ -113,7 +113,7 @@ class Streams(StreamsBuilder):
             raise
 
     def await_termination(self, timeout_s: int | None = None) -> bool:
-        """Wait until all queries have ended, or one has failed: that is raised, others go on.
+        """Wait until all queries have ended, or one has failed: it raises, and others continue.
 
         Returns whether they have ended within the time.
         """
@@ -141,13 +141,13 @@ class Streams(StreamsBuilder):
             admin.create_topics([NewTopic(name) for name in missing])
 
     def _stages(self) -> list[list[Sink]]:
-        """The sinks, those first that read nothing which another of them is still to write."""
+        """The sinks in stages: none reads a topic that its own or a later stage writes."""
         reads = {sink.name: self._topics_read(sink) for sink in self.sinks}
         stages, left = [], list(self.sinks)
         while left:
             to_come = {each.topic for each in left}
             stage = [each for each in left if not reads[each.name] & to_come]
-            stage = stage or left  # a circle has no first
+            stage = stage or left  # a cycle has no first sink: all that are left run together
             stages.append(stage)
             left = [each for each in left if each not in stage]
         return stages
@@ -182,7 +182,7 @@ class Streams(StreamsBuilder):
 
     @property
     def start_options(self) -> Mapping[str, str]:
-        """Where a query begins that has no checkpoint, as options of the source."""
+        """Where a query without a checkpoint begins, as options of the source."""
         return self._start.options
 
 
@@ -196,14 +196,14 @@ class TopicInputs:
         self.topics: set[str] = set()
 
     def stream(self, topic: str) -> DataFrame:
-        """The records of a topic that are committed, as they come in."""
+        """The committed records of a topic, as they come in."""
         self.topics.add(topic)
         reader = self._application.spark.readStream.format("ottla")
         options = {**self._options(topic), **self._application.start_options}
         return reader.options(**options).load()
 
     def table(self, topic: str) -> DataFrame:
-        """The records of a topic that are committed when a micro-batch begins."""
+        """The records of a topic that were committed when a micro-batch begins."""
         self.topics.add(topic)
         reader = self._application.spark.read.format("ottla")
         return reader.options(**self._options(topic)).load()

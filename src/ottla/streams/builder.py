@@ -1,4 +1,4 @@
-"""The topology of an application: what it reads, and what it writes of it. Pure: no Spark runs."""
+"""The topology of an application: what it reads and what it writes. Pure: no Spark runs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class StreamsBuilder:
         return [each.topic for each in self.sinks if is_internal(each.topic, self.application_id)]
 
     def add_sink(self, topic: str, build: Build) -> None:
-        """Have a topic written."""
+        """Add a topic to write."""
         earlier = sum(each.topic == topic for each in self.sinks)
         name = f"{topic}-{earlier + 1}" if earlier else topic
         self.sinks.append(Sink(name, topic, build))
@@ -94,7 +94,7 @@ class StreamsBuilder:
         sink = self.sinks[-1]
 
         def source(inputs: Inputs) -> Source:
-            records = sink.build(inputs)  # for its serdes, which the types of columns decide
+            records = sink.build(inputs)  # for its serdes, which depend on the column types
             return Source(sink.topic, records.key, records.value)
 
         return source

@@ -1,4 +1,4 @@
-"""What users hand in: SQL expressions and columns go to Spark as they are, Python goes to workers.
+"""Users' functions: SQL expressions and columns go to Spark as they are, Python to workers.
 
 An expression sees the columns `key`, `value` and `timestamp`. A Python function sees objects; its
 rows travel to Python workers and back as Arrow batches, and only then.
@@ -78,14 +78,14 @@ class Truth(Carried):
 
 
 class Nothing(Truth):
-    """A function that is called for what it does."""
+    """A function that is called for its side effects."""
 
     def from_object(self, thing: Any) -> Any:
         return None
 
 
 def expression(function: Function) -> Column:
-    """A column of Spark; for what is not Python."""
+    """The Spark column for a function that is not Python."""
     if isinstance(function, str):
         return F.expr(function)
     assert isinstance(function, Column), f"{function} is Python"
@@ -98,7 +98,7 @@ def is_python(function: Function) -> TypeGuard[Callable[..., Any]]:
 
 
 def returned_serde(function: Function, many: bool = False) -> Serde | None:
-    """What a Python function is annotated to return; None where it is not."""
+    """The serde of a Python function's return annotation; None where it has none."""
     try:
         annotation = typing.get_type_hints(function).get("return")
     except (TypeError, NameError):
@@ -116,7 +116,7 @@ def computed(
     arguments: Sequence[tuple[Column, Serde]],
     returns: Carried,
 ) -> DataFrame:
-    """The frame with another column, RESULT, of what Python makes of each row."""
+    """The frame with another column, RESULT: what the Python function returns for each row."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     columns = frame.columns
@@ -178,7 +178,7 @@ def with_result(
 def unless_gone(
     function: Function, there: Column, is_there: Callable[..., bool]
 ) -> Column | Callable[..., Any]:
-    """The same function, and null for what is not there: by `there` in Spark, else in Python."""
+    """The same function, but null for missing arguments: by `there` in Spark, else in Python."""
     if isinstance(function, (str, Column)):
         return F.when(there, expression(function))
     called = function
@@ -192,7 +192,7 @@ def unless_gone(
 def settled(
     frame: DataFrame, column: Column, wanted: Serde | None, now: Serde
 ) -> tuple[Column, Serde]:
-    """A column that Spark computed, and its serde: asked for, as before, or by its type."""
+    """A column that Spark computed, and its serde: `wanted`, `now` if it fits, or by type."""
     if wanted is not None:
         return column.cast(wanted.type), wanted
     found = frame.select(column.alias("found")).schema["found"].dataType

@@ -48,7 +48,7 @@ class KGroupedStream:
         aggregator: Callable[[Any, Any, Any], Any],
         serde: Serde | None = None,
     ) -> KTable:
-        """What Python makes of key, value and aggregate, from `initializer()` on."""
+        """Fold in Python over key, value and aggregate, beginning with `initializer()`."""
         wanted = serde or returned_serde(aggregator)
         return self._table(Aggregation(aggregator, wanted, initializer))
 

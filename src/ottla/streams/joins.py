@@ -1,6 +1,6 @@
 """Joins: two streams within a time of each other, and a stream with a table.
 
-An expression that puts both values together sees the columns `key`, `left` and `right`; a Python
+An expression that combines both values sees the columns `key`, `left` and `right`; a Python
 function gets the two values.
 """
 
@@ -44,9 +44,9 @@ class Joiner:
     serde: Serde | None = None
 
     def joined(self, rows: DataFrame, left: Records, right: Records, how: How) -> Records:
-        """The records for rows of `key`, `left`, `right`, `timestamp` and the order.
+        """The joined records for rows of `key`, `left`, `right`, `timestamp` and the order.
 
-        Where a side is missing that `how` asks for, there is no value.
+        Where a side that `how` requires is missing, the value is null.
         """
         wanted = self.serde or returned_serde(self.function)
         there = {

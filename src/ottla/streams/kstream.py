@@ -1,4 +1,4 @@
-"""A stream of records, and what can be made of it. Nothing runs until the application does."""
+"""A stream of records and its operations. Nothing runs until the application does."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class KStream:
     """Records one after the other. Every method returns another stream and leaves this one as is.
 
     A `function` is an expression of SQL, a column of Spark, or a Python function of key and value.
-    `serde` says what it returns; else its annotation does, or the type of the column, or it is
-    what it was.
+    `serde` says what it returns; without it, its annotation does, or the column's type; else the
+    serde stays what it was.
     """
 
     def __init__(self, builder: StreamsBuilder, build: Build) -> None:
@@ -72,12 +72,12 @@ class KStream:
     def peek(self, action: Callable[[Any, Any], object]) -> KStream:
         """Call a Python function with each key and value, in the worker that has them.
 
-        What is run again after a failure is seen again.
+        Records that are processed again after a failure are passed to it again.
         """
         return self._step(lambda records: operations.seen(records, action))
 
     def branch(self, *predicates: Function) -> list[KStream]:
-        """A stream for each predicate, of the records that no predicate before it has taken."""
+        """A stream for each predicate: the records that match it and no predicate before it."""
         branches, rest = [], self
         for predicate in predicates:
             branches.append(rest.filter(predicate))
@@ -131,7 +131,7 @@ class KStream:
         self._builder.add_sink(topic, self._step(step).build)
 
     def through(self, topic: str, key: Serde | None = None, value: Serde | None = None) -> KStream:
-        """Write the records to a topic, and go on with what is in it."""
+        """Write the records to a topic, and continue with the stream of that topic."""
         self.to(topic, key, value)
         return self._builder.written_stream(topic)
 

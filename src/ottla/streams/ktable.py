@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class KTable:
     """Rows by key. `build` makes the changes; a change without a value deletes its key.
 
-    `lookup` is the table at a moment; only tables that are topics have it. `final` makes the
-    changes that no other follows; only windows have it.
+    `lookup` is the table at a moment; only tables that are topics have it. `final` makes only the
+    last change of each window; only windowed tables have it.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class KTable:
         return self._step(step)
 
     def suppress(self) -> KTable:
-        """Only the final result of each window, when it is over and its grace too."""
+        """Only the final result of each window, once the window and its grace are over."""
         if self._final is None:
             raise ValueError("suppress: only windows have final results")
         return KTable(self._builder, self._final, final=self._final)
 
     def join(self, other: KTable, joiner: Function, serde: Serde | None = None) -> KTable:
-        """The keys that both tables have, with both values put together."""
+        """The keys that both tables have, with both values joined."""
         return self._joined(other, "inner", Joiner(joiner, serde))
 
     def left_join(self, other: KTable, joiner: Function, serde: Serde | None = None) -> KTable:
@@ -82,7 +82,7 @@ class KTable:
         self.to_stream().to(topic, key, value)
 
     def through(self, topic: str, key: Serde | None = None, value: Serde | None = None) -> KTable:
-        """Write the changes to a topic, and go on with the table that it is."""
+        """Write the changes to a topic, and continue with the table of that topic."""
         self.to(topic, key, value)
         return self._builder.written_table(topic)
 

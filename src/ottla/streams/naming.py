@@ -1,4 +1,4 @@
-"""The names that an application gives: its topics, its folder, the groups of its sinks."""
+"""The names in an application: its topics, its folder, the groups of its sinks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ QUERY_ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.\d+)?"
 
 
 def check_application_id(application_id: str) -> None:
-    """It is part of names of topics and of a folder's."""
+    """Refuse an id that cannot be part of the names of topics and of a folder."""
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", application_id):
         raise ValueError(
             f"application id '{application_id}': may have letters, digits, '.', '_' and '-', and "
@@ -29,5 +29,5 @@ def is_internal(topic: str, application_id: str) -> bool:
 
 
 def is_group_of(group_id: str, application_id: str) -> bool:
-    """Whether a sink of an application keeps its decisions in a group: the id of its query says."""
+    """Whether a group holds the decisions of an application's sink: its name has the query's id."""
     return re.fullmatch(f"{re.escape(application_id)}-{QUERY_ID}", group_id) is not None

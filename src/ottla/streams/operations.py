@@ -1,4 +1,4 @@
-"""What is done to each record by itself: functions from records to records."""
+"""Operations on each record by itself: functions from records to records."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def emptied(records: Records, predicate: Function) -> Records:
 
 
 def with_values(records: Records, function: Function, serde: Serde | None) -> Records:
-    """Other values."""
+    """The records with other values."""
     wanted = serde or returned_serde(function)
     rows = with_result(records.frame, function, _value(records), wanted or records.value)
     return _with_value(records, rows, F.col(RESULT), function, wanted)
 
 
 def with_table_values(records: Records, function: Function, serde: Serde | None) -> Records:
-    """Other values; tombstones stay what they are, and no function sees them."""
+    """The records with other values; tombstones stay, and no function sees them."""
     wanted = serde or returned_serde(function)
     guarded = unless_gone(function, F.col("value").isNotNull(), _has_value)
     rows = with_result(records.frame, guarded, _value(records), wanted or records.value)
@@ -67,7 +67,7 @@ def with_many_values(records: Records, function: Function, serde: Serde | None) 
 
 
 def with_keys(records: Records, function: Function, serde: Serde | None) -> Records:
-    """Other keys."""
+    """The records with other keys."""
     wanted = serde or returned_serde(function)
     rows = with_result(records.frame, function, _both(records), wanted or records.key)
     column, found = F.col(RESULT), wanted or records.key
@@ -79,7 +79,7 @@ def with_keys(records: Records, function: Function, serde: Serde | None) -> Reco
 def with_pairs(
     records: Records, function: Function, serdes: PairSerdes, many: bool = False
 ) -> Records:
-    """Other keys and values, or any number of them for each record."""
+    """Records with other keys and values; any number for each record with `many`."""
     pair = Pair(serdes[0] or records.key, serdes[1] or records.value)
     rows = with_result(records.frame, function, _both(records), Many(pair) if many else pair)
     if many:
@@ -94,7 +94,7 @@ def with_pairs(
 
 
 def seen(records: Records, action: Callable[[Any, Any], object]) -> Records:
-    """The same records, each shown to a function."""
+    """The same records, each passed to a function."""
     return records.but(with_result(records.frame, action, _both(records), Nothing()))
 
 
@@ -109,7 +109,7 @@ def merged(first: Records, second: Records) -> Records:
 
 
 def with_serdes(records: Records, key: Serde | None, value: Serde | None) -> Records:
-    """The same records, to be written in another way."""
+    """The same records, with other serdes to write them with."""
     serdes = {"key": key, "value": value}
     casts = {
         name: F.col(name).cast(serde.type) for name, serde in serdes.items() if serde is not None

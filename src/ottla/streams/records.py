@@ -1,4 +1,4 @@
-"""The records of a stream or table in Spark: typed columns, and the serdes that read and write.
+"""The records of a stream or table in Spark: typed columns and their serdes.
 
 Columns are `key`, `value`, `timestamp` and `_order`, the offset in the partition that a record
 came from: records of one key are in this order.
@@ -24,7 +24,7 @@ Mode = Literal["append", "update"]
 
 @dataclass(frozen=True)
 class Records:
-    """A frame of COLUMNS. In mode `update` a row takes the place of the row before of its key."""
+    """A frame of COLUMNS. In mode `update` a row replaces the earlier row of its key."""
 
     frame: DataFrame
     key: Serde
@@ -40,7 +40,7 @@ class Records:
         )
 
     def require_append(self, operation: str) -> None:
-        """Refuse what Spark cannot do after a table that it updates."""
+        """Refuse an operation that Spark cannot do on the updates of a table."""
         if self.mode == "update":
             raise ValueError(
                 f"{operation}: Spark has no {operation} after a table that is updated; put "
@@ -87,7 +87,7 @@ class Source:
         return self.records(newest.select("key", "newest.*"))
 
     def _is_right(self, name: str, serde: Serde) -> Column:
-        """Whether bytes are what they should be; fails the query over others, unless skipped."""
+        """Whether bytes are valid for the serde; others fail the query, unless they are skipped."""
         is_right = F.col(name).isNull() | F.col(f"_{name}").isNotNull()
         if self.skip_malformed:
             return is_right
@@ -102,7 +102,7 @@ class Source:
 
 
 class Inputs(Protocol):
-    """Where the topics of an application come from: brokers, or a test."""
+    """The source of an application's topics: brokers, or a test."""
 
     @property
     def is_streaming(self) -> bool:

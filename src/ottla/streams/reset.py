@@ -1,4 +1,4 @@
-"""Makes an application forget what it has done, so that its next start begins anew.
+"""Deletes the state of an application, so that its next start begins from scratch.
 
 It has state in three places: its folder, topics of its own, and the groups in which its sinks keep
 their decisions. Output topics stay as they are. Needs no Spark.
@@ -19,7 +19,7 @@ from ottla.structs import TopicPartition
 
 @dataclass(frozen=True)
 class Reset:
-    """What is to be deleted: whole topics, all records of others, groups, and a folder."""
+    """What a reset deletes: whole topics, all records of others, groups, and a folder."""
 
     topics: Sequence[str]
     emptied_topics: Sequence[str]
@@ -30,7 +30,7 @@ class Reset:
     def plan(
         cls, admin: Admin, application_id: str, state_dir: Path, intermediate: Sequence[str] = ()
     ) -> Reset:
-        """What there is of an application; raises ValueError for a topic that is not there."""
+        """An application's existing state; raises ValueError for a topic that does not exist."""
         check_application_id(application_id)
         there = admin.list_topics()
         for topic in intermediate:
@@ -49,9 +49,9 @@ class Reset:
         )
 
     def carry_out(self, admin: Admin) -> None:
-        """Delete it; the folder last, so that a reset that fails can be done again."""
+        """Delete all of it; the folder last, so that a failed reset can be repeated."""
         if self.groups:
-            admin.delete_groups(self.groups)  # before topics, which take groups with them
+            admin.delete_groups(self.groups)  # before topics: deleting those may delete groups
         if self.topics:
             admin.delete_topics(self.topics)
         if self.emptied_topics:

@@ -32,7 +32,7 @@ SCALARS: dict[Any, DataType] = {
 
 
 def spark_type(annotation: Any) -> DataType:
-    """The type of a column that holds such objects."""
+    """The type of a column that holds objects of an annotated type."""
     if annotation in SCALARS:
         return SCALARS[annotation]
     if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
@@ -62,7 +62,7 @@ def optional_of(annotation: Any) -> Any:
 
 
 def constructed(annotation: Any, data: Any) -> Any:
-    """What JSON says, as an object of this type; fields that it does not name are None."""
+    """Parsed JSON as an object of this type; fields that it lacks are None."""
     if data is None:
         return None
     annotation = optional_of(annotation) or annotation

@@ -1,8 +1,8 @@
 """Serdes: how the bytes of a record become a typed column, or a Python object, and bytes again.
 
-A serde knows three forms of a thing: bytes, as Kafka's own serdes write them to topics; a column of
-`type` in Spark; and an object, which is what Python functions see. What goes to Python functions
-and back travels as bytes.
+A serde knows three forms of a value: bytes, as Kafka's own serdes write them; a column of
+`type` in Spark; and an object, which is what Python functions see. Values go to Python functions
+and back as bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Carried(ABC):
-    """What a Python function may return: how its objects get back into a column."""
+    """A kind of value that a Python function may return: how it gets back into a column."""
 
     @property
     @abstractmethod
@@ -40,15 +40,15 @@ class Carried(ABC):
 
     @abstractmethod
     def from_object(self, thing: Any) -> Any:
-        """What the column of carriers holds for this object."""
+        """The value of the carrier column for this object."""
 
     @abstractmethod
     def incoming(self, column: Column) -> Column:
-        """The typed column for a column of carriers."""
+        """The typed column for a carrier column."""
 
 
 class Serde(Carried):
-    """Keys or values of one kind. Serdes are immutable, and go to workers."""
+    """The format of keys or values of one kind. Serdes are immutable, and are sent to workers."""
 
     name = "serde"
 
@@ -59,7 +59,7 @@ class Serde(Carried):
 
     @abstractmethod
     def decode(self, column: Column) -> Column:
-        """The typed column for a column of bytes; null where bytes are no such thing."""
+        """The typed column for a column of bytes; null where the bytes are not valid."""
 
     @abstractmethod
     def encode(self, column: Column) -> Column:
@@ -106,7 +106,7 @@ class BytesSerde(Serde):
 
 
 class StringSerde(Serde):
-    """UTF-8; bytes that are none become U+FFFD, as in Java."""
+    """Text in UTF-8; invalid bytes become U+FFFD, as in Java."""
 
     name = "string"
     type = StringType()
@@ -172,7 +172,7 @@ class JsonSerde(Serde):
     @property
     def type(self) -> DataType:
         if isinstance(self._schema, str):
-            self._schema = _parse_datatype_string(self._schema)  # which needs a session
+            self._schema = _parse_datatype_string(self._schema)  # parsing needs a session
         if isinstance(self._schema, (StringType, BinaryType)):
             raise TypeError(f"json of {self._schema.simpleString()}: use Serdes.string()")
         return self._schema
@@ -186,9 +186,9 @@ class JsonSerde(Serde):
         if self._is_scalar:
             return text.try_cast(self.type)
         if not isinstance(self.type, StructType):
-            # It takes maps as well; its annotation says structs and arrays only.
+            # from_json takes maps as well; its annotation says structs and arrays only.
             return F.from_json(text, self.type)  # type: ignore[arg-type]
-        # What is no object becomes one of nulls alone, unless there is a place for the text.
+        # Text that is no object gives a struct of nulls, unless there is a column for such text.
         problem = "_problem"
         asked = StructType(list(self.type.fields)).add(problem, StringType())
         text = F.when(F.length(F.trim(text)) > 0, text).otherwise("?")
@@ -236,14 +236,14 @@ class Serdes:
 
     @staticmethod
     def json(schema: str | DataType | type) -> Serde:
-        """JSON of a dataclass, of a schema in SQL's words (`id long, name string`), or a type."""
+        """JSON of a dataclass, of a schema as SQL (`id long, name string`), or of a type."""
         if isinstance(schema, type):
             return JsonSerde(spark_type(schema), schema)
         return JsonSerde(schema)
 
 
 def serde_for(found: DataType) -> Serde:
-    """The serde for a column whose type alone is known."""
+    """The serde for a column of which only the type is known."""
     simple: dict[DataType, Serde] = {
         BinaryType(): BytesSerde(),
         StringType(): StringSerde(),
@@ -254,7 +254,7 @@ def serde_for(found: DataType) -> Serde:
 
 
 def serde_of(annotation: Any) -> Serde | None:
-    """The serde for what a function says it returns; None where it says nothing of use."""
+    """The serde for a return annotation; None where that decides nothing."""
     simple: dict[Any, Serde] = {bytes: BytesSerde(), str: StringSerde(), int: IntegerSerde(8)}
     if annotation in simple:
         return simple[annotation]

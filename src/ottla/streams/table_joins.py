@@ -48,7 +48,7 @@ def joined_tables(left: Records, right: Records, how: How, joiner: Joiner) -> Re
 def joined_changes(
     left: Records, right: Records, how: How, joiner: Joiner, is_streaming: bool
 ) -> Records:
-    """The changes of the join of two tables, of which the changes are given."""
+    """The changes of the join of two tables, from the changes of both."""
     left.require_append("join")
     right.require_append("join")
     if not is_streaming:

@@ -58,7 +58,7 @@ class StreamsTest:
         key: Serde | None = None,
         value: Serde | None = None,
     ) -> None:
-        """Put records into a topic: (key, value) or (key, value, time in ms)."""
+        """Put records into a topic, each (key, value) or (key, value, time in ms)."""
         keys, values = key or Serdes.string(), value or Serdes.string()
         given = [Record(*each) for each in records]
         rows = [
@@ -139,7 +139,7 @@ class StreamsTest:
         return _collected(written(sink.build(self), "timestamp"))
 
     def _run(self, sink: Sink) -> None:
-        """One query, over what is new."""
+        """Run one query, over the new records."""
         assert self._folder is not None
 
         def keep(batch: DataFrame, number: int) -> None:

@@ -1,6 +1,6 @@
 """Windows over event time, the keys that they make, and the bytes of these.
 
-A windowed key is a struct of key, start and end. In topics it is what Kafka's own serdes write:
+A windowed key is a struct of key, start and end. In topics it has the bytes of Kafka's serdes:
 the key, then the window's start (8 bytes, ms); for sessions its end and its start.
 """
 
@@ -31,7 +31,7 @@ class Windowed(NamedTuple):
 
 
 class Windows(ABC):
-    """How records are put together by time; `grace_ms` is how late they may be."""
+    """How records are grouped by time; `grace_ms` is how late they may be."""
 
     grace_ms: int
 
@@ -69,7 +69,7 @@ class TimeWindows(Windows):
         return replace(self, advance_ms=advance_ms)
 
     def grace(self, late: timedelta) -> TimeWindows:
-        """Count records that come so late after the end of their window."""
+        """Count records that come up to `late` after the end of their window."""
         return replace(self, grace_ms=_ms(late, "grace", least=0))
 
     def column(self) -> Column:
@@ -91,11 +91,11 @@ class SessionWindows(Windows):
 
     @classmethod
     def with_gap(cls, gap: timedelta) -> SessionWindows:
-        """A session ends when nothing comes for so long."""
+        """A session ends when no record comes for `gap`."""
         return cls(_ms(gap, "gap"))
 
     def grace(self, late: timedelta) -> SessionWindows:
-        """Count records that come so late after the end of their session."""
+        """Count records that come up to `late` after the end of their session."""
         return replace(self, grace_ms=_ms(late, "grace", least=0))
 
     def column(self) -> Column:
@@ -118,19 +118,19 @@ class JoinWindows:
 
     @classmethod
     def of(cls, difference: timedelta) -> JoinWindows:
-        """The other record is at most so much older or younger."""
+        """The other record is at most `difference` older or younger."""
         return cls(_ms(difference, "difference", least=0), _ms(difference, "difference", least=0))
 
     def before(self, difference: timedelta) -> JoinWindows:
-        """The other record is at most so much older."""
+        """The other record is at most `difference` older."""
         return replace(self, before_ms=_ms(difference, "before", least=0))
 
     def after(self, difference: timedelta) -> JoinWindows:
-        """The other record is at most so much younger."""
+        """The other record is at most `difference` younger."""
         return replace(self, after_ms=_ms(difference, "after", least=0))
 
     def grace(self, late: timedelta) -> JoinWindows:
-        """Join records that come so late."""
+        """Join records that come up to `late` after their time."""
         return replace(self, grace_ms=_ms(late, "grace", least=0))
 
 
@@ -191,7 +191,7 @@ class WindowedSerde(Serde):
 
 
 def interval(ms: int) -> str:
-    """As Spark wants it."""
+    """A duration in Spark's notation."""
     return f"{ms} milliseconds"
 
 
