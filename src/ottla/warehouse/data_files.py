@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from ottla.warehouse.places import Place
 
 
-# What a file says of its columns, as Delta keeps it: readers skip files that cannot match.
+# The statistics of a file's columns, as Delta keeps them: readers skip files that cannot match.
 #
-# Only bounds that are true for sure are told: longer texts are cut, numbers with NaN left out.
+# Only safe bounds are stated: longer texts are cut, and numbers with NaN have none.
 
 
 MAX_TEXT = 32
 
 
 def statistics_of(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """Number of rows, and bounds and nulls of the columns that have them; nested ones have none."""
+    """The number of rows, and the bounds and nulls of columns; nested columns have none."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -64,12 +64,12 @@ def statistics_of(metadata: pq.FileMetaData) -> dict[str, Any]:
 
 
 def _is_cut(bounded: list[Any], high: Any) -> bool:
-    """A text that is too long to keep is no upper bound when it is cut."""
+    """Whether an upper bound is a text too long to keep: cut, it would be no upper bound."""
     return isinstance(bounded[0].max, str) and len(high) > MAX_TEXT
 
 
 def _bound(value: Any) -> Any:
-    """A bound as JSON; None for what has no useful order."""
+    """A bound as JSON; None for a value without a useful order."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | str):
@@ -84,7 +84,7 @@ def _bound(value: Any) -> Any:
 
 COLUMNS = "path string, size long, row_count long, partition_values string, statistics string"
 COMPRESSION = "zstd"
-# What a task keeps in memory before it is written as row groups, and how many files it keeps open.
+# How much a task keeps in memory before it writes row groups, and how many files it keeps open.
 BUFFER_BYTES = 64 * 1024 * 1024
 MAX_OPEN_FILES = 100
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -106,7 +106,7 @@ class DataFile:
 def write_files(
     rows: DataFrame, place: Place, partition_by: Sequence[str], folder: str = ""
 ) -> list[DataFile]:
-    """Write a DataFrame in its tasks; the driver gets a line for each file."""
+    """Write a DataFrame in its tasks; the driver gets a row for each file."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield described(write_batches(batches, place.filesystem(), tuple(partition_by), folder))
@@ -125,7 +125,7 @@ def write_files(
 
 
 def described(files: Iterable[DataFile]) -> pa.RecordBatch:
-    """Files as the rows that a task returns."""
+    """The rows that describe files to the driver, as a task returns them."""
     import pyarrow as pa
 
     found = list(files)

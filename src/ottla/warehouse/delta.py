@@ -1,6 +1,6 @@
 """A Delta table as the home of loads, through delta-rs: no JVM, no catalogue.
 
-How far a load has come is kept in the table's application transactions: one for the load, whose
+The progress of a load is kept in the table's application transactions: one for the load, whose
 version is its number, and one for each partition, whose version is the next offset. They are in the
 same commit as the files, stay when the log is shortened, and delta-rs refuses a commit if one of
 them was changed since its snapshot: of two loads of one name, one commits.
@@ -77,12 +77,12 @@ class DeltaHome:
         return DeltaSnapshot(open_delta(self.place))
 
     def staging(self, load_name: str) -> str:
-        """Files lie where they will be read: without a commit nobody knows of them."""
+        """Files are written where they will be read: without a commit no reader sees them."""
         return ""
 
 
 class DeltaSnapshot:
-    """One version of a Delta table. Never refreshed: a commit has to see what came in between."""
+    """One version of a Delta table. Never refreshed: a commit must detect commits since then."""
 
     def __init__(self, table: DeltaTable) -> None:
         self._table = table
@@ -127,7 +127,7 @@ class DeltaSnapshot:
         return self._table.version()
 
     def rewind(self, name: str, to: Offsets) -> dict[TopicPartition, tuple[int, int]]:
-        """Take rows and offsets back, in one commit; returns from where to where.
+        """Remove rows and reset offsets, in one commit; returns old and new offsets.
 
         Only partitions that are beyond an offset of `to` go back to it.
         """
@@ -158,7 +158,7 @@ class DeltaSnapshot:
 
 
 def properties(transactions: dict[str, int], facts: dict[str, str]) -> CommitProperties:
-    """What goes into a commit beside its files. It must fail, not go around, where it conflicts."""
+    """The properties of a commit besides its files. On a conflict it must fail, not retry."""
     from deltalake import CommitProperties, Transaction
 
     return CommitProperties(
@@ -172,7 +172,7 @@ def _app_id(name: str, where: TopicPartition) -> str:
 
 
 def _nullable(schema: StructType) -> StructType:
-    """Any column may be missing in older and younger files."""
+    """The schema, all nullable: any column may be missing in older and younger files."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(each.name, each.dataType, True) for each in schema.fields])

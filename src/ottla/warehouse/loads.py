@@ -1,4 +1,4 @@
-"""What a load is to a table: a name, a number, and the offsets that it begins and ends at."""
+"""A load as a table sees it: a name, a number, and the offsets that it begins and ends at."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Load:
     ends: Offsets
 
     def facts(self, files: Sequence[DataFile]) -> dict[str, str]:
-        """What the commit says of the load, for people and for programs."""
+        """The load's description in the commit, for people and for programs."""
         return {
             "ottla.load": self.name,
             "ottla.number": str(self.number),
@@ -49,7 +49,7 @@ class Snapshot(Protocol):
     """A table as it was when it was opened, and commits on top of that."""
 
     def offsets(self, name: str, partitions: Collection[TopicPartition]) -> Offsets:
-        """Where the loads of a name have come to, of those partitions that they have read."""
+        """The next offsets for the loads of a name, for those partitions that they have read."""
 
     def number(self, name: str) -> int:
         """The number of the newest load of a name; 0 before the first."""
@@ -80,7 +80,7 @@ def _text(offsets: Mapping[TopicPartition, int]) -> str:
     return json.dumps(to_json_object(offsets), separators=(",", ":"))
 
 
-# What the columns of a table are: the record as it is, fields of its value, its day or hour.
+# The columns of a table: the record as it is, fields of its value, its day or hour.
 
 
 PARTITIONINGS = {"none": (), "day": ("day",), "hour": ("day", "hour")}
@@ -128,7 +128,7 @@ class Layout:
 
 
 def _check_names(rows: DataFrame, layout: Layout) -> None:
-    """Each column has a name of its own, whatever its case, and the time is one of them."""
+    """Check that column names differ, ignoring case, and include the time column."""
     names = [name.lower() for name in (*rows.columns, *layout.partition_columns)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

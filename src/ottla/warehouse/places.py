@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class WarehouseError(Exception):
-    """What cannot be done with a table; the text names it, and the rule."""
+    """An operation that a table does not allow; the text names it and the rule."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""A folder of plain Parquet files as the home of loads: for readers that know nothing but files.
+"""A folder of plain Parquet files as the home of loads: for readers that know only files.
 
-Tasks write below `_staging`, which readers pass over. A load counts when its manifest is in
+Tasks write below `_staging`, which readers skip. A load counts when its manifest is in
 `_loads`, under a number that only one load can have; after that its files are moved to where
-readers see them, and a load that finds the newest manifest half moved goes on with it. Who reads
+readers see them. A load that finds the newest manifest half moved completes that first. A reader of
 the folder sees nothing that does not count, and nothing twice, but may see a part of the newest
 load for a moment.
 """
@@ -76,11 +76,11 @@ class ParquetHome:
         return ParquetSnapshot(self._root, newest, self._description)
 
     def staging(self, load_name: str) -> str:
-        """A fresh folder: another driver that thinks the load is its own has another one."""
+        """A new folder: another driver that runs the same load has another one."""
         return f"{STAGING}/{uuid.uuid4()}"
 
     def vacuum(self, retention_h: int, *, delete: bool) -> list[str]:
-        """The folders of loads that died, when nothing has been written to them for so long."""
+        """The staging folders of dead loads, where nothing was written for `retention_h`."""
         publish(self._root, newest_manifest(self._root))
         limit_ms = SystemClock().now_ms() - retention_h * MS_PER_HOUR
         left = [
@@ -94,7 +94,7 @@ class ParquetHome:
 
 
 class ParquetSnapshot:
-    """The folder after its newest manifest, all of whose files have been moved."""
+    """The folder at its newest manifest, after all files of that have been moved."""
 
     def __init__(self, root: Path, newest: dict[str, Any], description: Mapping[str, Any]) -> None:
         self._root = root
@@ -127,7 +127,7 @@ class ParquetSnapshot:
         return int(number)
 
     def _link(self, manifest: Mapping[str, Any]) -> None:
-        """Put the manifest under its number, whole, or not at all."""
+        """Put the manifest under its number, atomically."""
         fresh = self._root / LOADS / f".{uuid.uuid4()}"
         fresh.write_text(json.dumps(manifest), encoding="utf-8")
         try:
@@ -146,7 +146,7 @@ class ParquetSnapshot:
 
 
 def newest_manifest(root: Path) -> dict[str, Any]:
-    """The manifest of the highest number; one without loads before the first."""
+    """The manifest of the highest number; an empty one before the first load."""
     names = sorted(path.name for path in (root / LOADS).glob("*.json"))
     if not names:
         return dict(NOTHING)
@@ -155,7 +155,7 @@ def newest_manifest(root: Path) -> dict[str, Any]:
 
 
 def publish(root: Path, manifest: Mapping[str, Any]) -> None:
-    """Move the files of a load to where readers see them, if that is not done; anyone may do it."""
+    """Move the files of a load to where readers see them, where not done; any driver may."""
     for staged in manifest["files"]:
         if not (root / staged).exists():
             continue
@@ -168,7 +168,7 @@ def publish(root: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def visible(staged: str) -> str:
-    """Where a file of a staging folder belongs."""
+    """The path that a staged file is moved to."""
     return "/".join(staged.split("/")[2:])
 
 

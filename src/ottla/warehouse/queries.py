@@ -46,7 +46,7 @@ def sql(
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> pa.Table:
-    """What a query over the table `records` finds."""
+    """The result of a query over the table `records`."""
     import pyarrow as pa
     from deltalake import QueryBuilder
 
@@ -56,7 +56,7 @@ def sql(
 
 
 def history(place: Place, limit: int) -> list[dict[str, Any]]:
-    """The newest commits first: version, time, operation, and what loads say of themselves."""
+    """The newest commits first: version, time, operation, and the descriptions of loads."""
     commits: Sequence[dict[str, Any]] = open_delta(place).history(limit)
     return [
         {

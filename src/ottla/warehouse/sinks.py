@@ -1,4 +1,4 @@
-"""What streaming queries write tables with: functions for `foreachBatch`.
+"""Writes tables from streaming queries: functions for `foreachBatch`.
 
 A batch counts once: its id is an application transaction of the table, under the name of the query.
 A batch that Spark runs again after a crash is either in the table, and left out, or it is not.
@@ -59,7 +59,7 @@ class MergeSink:
             home.prepare(rows.drop(self.deleted).schema, ())
             self._is_prepared = True
         query = query_id(rows)
-        # The same version of the table for the question and the commit: what comes in between is
+        # The same version of the table for the check and the commit: a commit in between is
         # a conflict.
         table = open_delta(self.place)
         if (table.transaction_version(query) or 0) > batch_id:
@@ -67,7 +67,7 @@ class MergeSink:
         self._merge(table, newest(rows, self.key, self.order), {query: batch_id + 1})
 
     def _merge(self, table: DeltaTable, rows: DataFrame, transactions: dict[str, int]) -> None:
-        """Updates, inserts and deletes of a batch in one commit. A row that is as new as the one of
+        """Updates, inserts and deletes of a batch in one commit. A row that is as new as that of
         the batch, or newer, stays."""
         from deltalake.exceptions import CommitFailedError
 
@@ -95,7 +95,7 @@ class MergeSink:
 
 
 def newest(rows: DataFrame, key: Sequence[str], order: str) -> DataFrame:
-    """Of the rows of each key the one that is last in the order."""
+    """The last row of each key, by the column `order`."""
     from pyspark.sql import functions as F
 
     last = F.max_by(F.struct(*rows.columns), F.col(order)).alias("_newest")

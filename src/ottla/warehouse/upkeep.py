@@ -1,4 +1,4 @@
-"""Keeps tables in shape: many small files become few, and files that nobody needs are deleted."""
+"""Keeps tables in shape: many small files become few, and unused files are deleted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_RETENTION_H = 168
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """How many files were put into how many."""
+    """The numbers of files before and after compaction."""
 
     files_before: int
     files_after: int
@@ -25,8 +25,8 @@ def compact(place: Place, target_size: int | None = None) -> Compacted:
 
 
 def vacuum(place: Place, retention_h: int, *, delete: bool) -> list[str]:
-    """Files that no version of the last `retention_h` hours has: compacted, rewound, or left by
-    tasks that died. Returns their paths; they are deleted if that is wanted."""
+    """Files that no version of the last `retention_h` hours uses: compacted, rewound, or left by
+    tasks that died. Returns their paths; with `delete` they are deleted."""
     found: list[str] = open_delta(place).vacuum(
         retention_hours=retention_h,
         dry_run=not delete,

@@ -1,7 +1,7 @@
 """Carries topics into a table: plan offsets, let tasks write files, commit both together.
 
-The table says where to go on, so a load needs no checkpoint: whatever dies, the next run reads the
-offsets that are in the table, and what was not committed was never there.
+The table holds the next offsets, so a load needs no checkpoint: after any crash the next run reads
+them from the table, and what was not committed was never there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LoadOptions:
             raise WarehouseError(f"name '{self.name}': may have letters, digits, '.', '_' and '-'")
 
     def source_options(self) -> SourceOptions:
-        """The checked options; they say where to begin, as those of a stream do."""
+        """The checked options; like those of a stream, they say where to begin."""
         return SourceOptions.for_stream({"startingOffsets": "earliest", **self._committed()})
 
     def reading(self, load: Load) -> dict[str, str]:
@@ -74,7 +74,7 @@ class LoadOptions:
         return found
 
     def _committed(self) -> dict[str, str]:
-        """Transactions that are open or aborted are not loaded, unless that is wanted."""
+        """Options that skip open and aborted transactions, unless the user set otherwise."""
         return {"kafka.isolation.level": "read_committed", **self.source}
 
 
@@ -89,7 +89,7 @@ class Loaded:
 
 
 class WarehouseLoad:
-    """Loads of one name into one table; two of them at once do no harm, one of both fails."""
+    """Loads of one name into one table; if two run at once, one fails and no harm is done."""
 
     def __init__(self, spark: SparkSession, table: Table, options: LoadOptions) -> None:
         self._spark = spark
