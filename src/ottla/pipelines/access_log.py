@@ -1,7 +1,7 @@
 """Lines of an access log as records: the bytes as they stand in the file, keyed by client.
 
 `requests` reads the lines for feeds that publish something else than lines, as a web application
-does that publishes its own events.
+that publishes its own events does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LogLine(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a line says, its path without the query."""
+    """The request in a line; its path is without the query."""
 
     client: str
     time: datetime
@@ -49,7 +49,7 @@ class Request(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[LogLine]:
-    """Every line of a file; bytes that are no text are kept. The last line may lack its end."""
+    """Every line of a file; bytes that are not text are kept. The last line may lack its end."""
     with path.open("rb") as file:
         yield from log_lines(file)
 
@@ -75,7 +75,7 @@ def requests(lines: Iterable[LogLine]) -> Iterator[Request]:
 
 
 def request_of(line: str) -> Request | None:
-    """The request that a line tells of; None where it tells of none."""
+    """The request in a line; None where it has none."""
     found = LINE.fullmatch(line)
     asked = REQUEST.fullmatch(found[3]) if found else None
     if found is None or asked is None:

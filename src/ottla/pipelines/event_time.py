@@ -1,4 +1,4 @@
-"""What streams and batches do differently about time, so that functions need not know."""
+"""Hides how streams and batches differ about time, so that functions need not know."""
 
 from __future__ import annotations
 

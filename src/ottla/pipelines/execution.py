@@ -1,7 +1,7 @@
 """Runs a pipeline: one streaming query for each output, and the tables of the report.
 
-Each query has its own checkpoint below `state`; a run that is started again goes on where it
-ended. Whatever is written, to topics and to tables, is there exactly once; topics are read as
+Each query has its own checkpoint below `state`; a restarted run continues where it
+ended. All that is written, to topics and to tables, is there exactly once; topics are read as
 `read_committed`.
 """
 
@@ -48,7 +48,7 @@ BatchDone = Callable[[float, Batch], object]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a query begins that has no checkpoint: as options of the source."""
+    """Where a query without a checkpoint begins, as options of the source."""
 
     options: Mapping[str, str]
 
@@ -70,7 +70,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How the queries of a run read; None for what Spark and the source decide."""
+    """How the queries of a run read; None where Spark and the source decide."""
 
     start: Start = field(default_factory=lambda: Start.parse("earliest"))
     parameters: Parameters = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Execution:
             self._follow([PatientQuery(each) for each in writers], on_batch, lambda: False)
 
     def run_continuously(self, on_batch: BatchDone, is_over: Callable[[], bool]) -> None:
-        """Go on until told that it is over, or a query fails."""
+        """Run until `is_over`, or until a query fails."""
         queries = []
         for output in self._pipeline.outputs:
             query = self._query(output)
@@ -225,7 +225,7 @@ class Execution:
                 on_batch(at_s, batch)
 
     def _new_batches(self, query: StreamingQuery) -> Iterator[Batch]:
-        """What was not reported yet; Spark also reports, now and then, that nothing came in."""
+        """The batches not reported yet; Spark also reports, now and then, that nothing came in."""
         for progress in query.recentProgress:
             report = json.loads(progress.json)
             if "addBatch" not in report["durationMs"]:

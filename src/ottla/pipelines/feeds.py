@@ -26,14 +26,14 @@ def iso(moment: datetime) -> str:
 
 
 def after(seconds: float) -> datetime:
-    """So many seconds after the moment at which made-up events begin."""
+    """The moment `seconds` after the beginning of the made-up events."""
     return START + timedelta(seconds=round(seconds, 3))
 
 
 def moments(chance: Random, count: int, mean_pause_s: float) -> Iterator[datetime]:
-    """When made-up events happen: one after the other, by chance, so far apart on average.
+    """The times of made-up events, in order, at random, `mean_pause_s` apart on average.
 
-    Each is drawn when it is asked for, between whatever else is drawn of the same source.
+    Each is drawn on demand, between other draws from `chance`.
     """
     now_s = 0.0
     for _ in range(count):
@@ -42,5 +42,5 @@ def moments(chance: Random, count: int, mean_pause_s: float) -> Iterator[datetim
 
 
 def zipf_weights(count: int) -> list[float]:
-    """How popular things are (Zipf): the second half as much as the first, the third a third."""
+    """Popularity by rank (Zipf): the second is half as popular as the first, the third a third."""
     return [1 / rank for rank in range(1, count + 1)]

@@ -16,11 +16,11 @@ VERSION_TIMEOUT_S = 30
 
 
 class JavaMissingError(Exception):
-    """There is no Java that is new enough; the text says what to install."""
+    """No Java is new enough; the text says what to install."""
 
 
 def require_java(environment: Mapping[str, str] | None = None) -> Path:
-    """The `java` program, from JAVA_HOME or PATH; raises JavaMissingError if it is none or old."""
+    """The `java` program, from JAVA_HOME or PATH; raises JavaMissingError if missing or old."""
     environment = os.environ if environment is None else environment
     home = environment.get("JAVA_HOME")
     if home:

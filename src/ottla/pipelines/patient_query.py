@@ -1,9 +1,9 @@
-"""A streaming query that has patience with Spark, which has little with Python.
+"""A streaming query that is retried when Spark's Python process starts too slowly.
 
 Spark gives the Python process of a source 10 s to start, and has no setting for that: on a busy
-machine a query fails before it has read anything. It is started again here, RESTARTS times at most
-in a row, and only after that very error. That is safe: a query goes on from its checkpoint, and
-what it writes is there exactly once whenever it is started.
+machine a query fails before it has read anything. It is restarted here, RESTARTS times at most
+in a row, and only after that very error. That is safe: a query continues from its checkpoint, and
+what it writes is there exactly once, however often it is started.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PatientQuery:
         return self.current.isActive
 
     def has_ended(self) -> bool:
-        """Whether it has, and is not begun again; raises what it failed with."""
+        """Whether the query has ended and is not restarted; raises its error if it failed."""
         from pyspark.errors import StreamingQueryException
 
         if self.current.isActive:
@@ -67,17 +67,17 @@ class PatientQuery:
         return True
 
     def wait(self, timeout_s: int) -> bool:
-        """As `has_ended`, once it has or the time is over."""
+        """Wait for the end or the timeout, then return as `has_ended` does."""
         from pyspark.errors import StreamingQueryException
 
         try:
             self.current.awaitTermination(timeout_s)
         except StreamingQueryException:
-            pass  # judged below
+            pass  # `has_ended` handles it below
         return self.has_ended()
 
     def stop(self) -> None:
-        """Stop where nothing is under way: a batch that is cut off fills the log with its traces.
+        """Stop between batches: an interrupted batch fills the log with stack traces.
 
         Stopping twice does nothing.
         """

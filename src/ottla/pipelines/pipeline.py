@@ -21,7 +21,7 @@ Parameters = Mapping[str, str]
 
 
 class Event(NamedTuple):
-    """A record to publish; without a value it says that what its key names is gone."""
+    """A record to publish; without a value it says that the thing its key names is gone."""
 
     topic: str
     key: bytes | None
@@ -59,12 +59,12 @@ class Input:
 class Output:
     """A topic to write. `key` are the columns that become the key of a record.
 
-    In `identity` are the columns that name a row: a record takes the place of earlier ones of the
-    same name. Without any, every record is a row. `as_records` says that the columns are those of
+    `identity` are the columns that identify a row: a record replaces earlier ones of the same
+    identity. Without any, every record is a row. `as_records` says that the columns are those of
     the sink already (key, value, headers). Stage 2 reads what stage 1 writes, and so on.
 
     A table is a Delta table in the folder of the run, and no topic. With an identity its rows are
-    merged: the newest by the column `_offset` stays, and one that is `_deleted` takes its name out.
+    merged: the newest by the column `_offset` stays, and one that is `_deleted` removes its row.
     """
 
     topic: str
@@ -78,7 +78,7 @@ class Output:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Of a topic whose records replace each other, the newest of each key are kept."""
+        """The settings of its topic: compacted where records replace each other."""
         return {"cleanup.policy": "compact"} if self.identity == self.key != () else {}
 
 

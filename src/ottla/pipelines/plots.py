@@ -73,7 +73,7 @@ def seconds_plot(title: str, xs: Sequence[float], series: Mapping[str, Sequence[
 def _panels(
     series: Mapping[str, tuple[Sequence[Any], Sequence[float]]], style: Mapping[str, Any]
 ) -> tuple[Any, Any]:
-    """Points under each other, with their names beside them."""
+    """Panels of points, one below the other, with their names beside them."""
     figure, panels = _figure(rows=len(series), height=0.4 + 1.9 * len(series))
     colors = (FIRST, SECOND, MUTED)
     for panel, (name, (xs, values)), color in zip(panels, series.items(), colors, strict=False):
@@ -171,7 +171,7 @@ def _dates(panel: Any) -> None:
 def _short(label: str) -> str:
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in label)
     text = text if len(text) <= MAX_LABEL else "…" + text[-MAX_LABEL + 1 :]
-    # A dollar sign would start mathematics.
+    # A dollar sign would start a formula.
     return text.replace("$", r"\$")
 
 

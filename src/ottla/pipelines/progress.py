@@ -12,10 +12,10 @@ from ottla.spark.offsets import Offsets, Reach
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch of one query: rows in, how long it took, and how many records wait still.
+    """A micro-batch of one query: rows in, duration, and how many records are still waiting.
 
     `late` are the rows that came after the watermark had passed their time, as the operators that
-    keep state count them: rows of one group that arrive together are one row by then.
+    keep state count them: rows of one group that arrive together count as one.
     """
 
     query: str
@@ -51,7 +51,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch:
 
 
 def _lag(source: Mapping[str, Any]) -> int:
-    """The records between what was read and what is there."""
+    """The number of records in the topics that were not read yet."""
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     return sum(max(0, latest[where] - end.get(where, 0)) for where in latest)
 
@@ -73,7 +73,7 @@ class Tally:
     late: int = 0
 
     def add(self, at_s: float, batch: Batch) -> None:
-        """Take in a batch that ended `at_s` seconds after the start."""
+        """Add a batch that ended `at_s` seconds after the start."""
         self.batches.append((at_s, batch))
         self._last[batch.query] = batch
         self.late += batch.late

@@ -66,7 +66,7 @@ def merged(changes: DataFrame, output: Output) -> DataFrame:
 
 
 def result_of(records: DataFrame, output: Output, schema: StructType) -> DataFrame:
-    """What stands in an output: its rows; of those with one name the one that came last."""
+    """The content of an output: its rows, and of those with one identity the last one."""
     if output.as_records:
         return records
     ddl = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in schema.fields)
@@ -74,13 +74,13 @@ def result_of(records: DataFrame, output: Output, schema: StructType) -> DataFra
     rows = _objects(records.select("value", place), ddl, (ORDER,))
     if not output.identity:
         return rows.drop(ORDER)
-    # Rows of one name have one key, so they are in one partition, and their offsets tell.
+    # Rows of one identity have one key, so one partition, and their offsets give the order.
     newest = F.max_by(F.struct(*schema.names), F.col(ORDER)).alias("newest")
     return rows.groupBy(*output.identity).agg(newest).select("newest.*")
 
 
 def _objects(records: DataFrame, ddl: str, others: tuple[str, ...]) -> DataFrame:
-    """The fields of the objects as columns, and other columns after them."""
+    """The fields of the objects as columns, and the columns `others` after them."""
     parsed = records.select(_object(ddl).alias("_object"), *others)
     return parsed.where(f"_object.{PROBLEM} is null").select("_object.*", *others).drop(PROBLEM)
 

@@ -24,7 +24,7 @@ PIPELINES: Final = (
 
 
 class UnknownPipelineError(Exception):
-    """No pipeline has this name; the text says which one may be meant."""
+    """No pipeline has this name; the text suggests one."""
 
 
 def load_pipeline(name: str) -> Pipeline:

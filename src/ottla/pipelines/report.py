@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is told about a run; a page that is written again and again is loaded again, too."""
+    """The content of a report; a page that is rewritten during the run reloads itself."""
 
     title: str
     summary: str
@@ -67,14 +67,14 @@ class Report:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Put the page in the place of the one before; who reads it sees the one or the other."""
+    """Replace the page atomically: a reader sees the old one or the new one."""
     fresh = path.with_suffix(".part")
     fresh.write_text(render(report), encoding="utf-8")
     os.replace(fresh, path)
 
 
 def render(report: Report) -> str:
-    """The page; whatever comes from the events is escaped."""
+    """The page; everything that comes from the events is escaped."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
@@ -87,7 +87,7 @@ def render(report: Report) -> str:
 def progress_plot(tally: Tally) -> str:
     """The newest batches over time: how fast, how far behind, and how long each took.
 
-    They are of several queries, so nothing joins one to the next. Two or fewer are no picture.
+    They are of several queries, so no line joins the points. Two or fewer give no plot.
     """
     batches = tally.batches[-PLOTTED_BATCHES:]
     if len(batches) < LEAST_PLOTTED:

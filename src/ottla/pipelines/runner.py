@@ -35,7 +35,7 @@ SETTINGS = {
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
-# What holds where driver and tasks are one process; a cluster has its own settings.
+# Settings for driver and tasks in one process; a cluster has its own.
 LOCAL_SETTINGS = {
     # As many shuffle partitions as cores: each one is a task of some 30 ms, however little it does.
     "spark.sql.shuffle.partitions": "2",
@@ -62,13 +62,13 @@ def spark_session(
     """A session, on this machine unless the master says otherwise; raises JavaMissingError where
     Spark cannot run.
 
-    `short_run` has the JVM compile for a quick start and not for speed in the long run. With
-    `log_path` whatever the JVM and its Python workers say goes to that file.
+    `short_run` makes the JVM compile for a quick start and not for speed in the long run. With
+    `log_path` the output of the JVM and its Python workers goes to that file.
     """
     require_java()
     from pyspark.sql import SparkSession
 
-    # Workers run the Python that the driver runs, whatever `python3` is.
+    # Workers run the driver's Python, even if `python3` is another.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     is_local = master.startswith("local")
@@ -100,7 +100,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Ctrl-C and SIGTERM take effect at the end: a JVM that is just starting would be left behind.
+    """Delay Ctrl-C and SIGTERM to the end: a JVM that is just starting would be left behind.
 
     Spark's own handler of Ctrl-C, which talks to the JVM in the middle of another call, is removed.
     """

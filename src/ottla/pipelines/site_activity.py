@@ -49,13 +49,13 @@ MEAN_PAGES_PER_SESSION = 6
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks: an address, a program, and how many seconds lie between two requests."""
+    """A client of the site: an address, a program, and the seconds between two requests."""
 
     address: str
     user_agent: str
     referrer: str
     pause_s: float
-    page: str | None = None  # the only one of interest, for those who follow a link
+    page: str | None = None  # the only page requested by those who follow a link
 
 
 class SiteActivity:
@@ -130,7 +130,7 @@ class SiteActivity:
     def _visitor(
         self, user_agent: str, referrer: str, pause_s: float, page: str | None = None
     ) -> Visitor:
-        # 198.18.0.0/15 is set aside for tests: no such address belongs to anybody.
+        # 198.18.0.0/15 is reserved for tests: no real client has such an address.
         number = self._random.randrange(1 << 17)
         address = f"198.{18 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
         return Visitor(address, user_agent, referrer, pause_s, page)

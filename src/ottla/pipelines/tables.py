@@ -32,7 +32,7 @@ class Table:
         return [row[name] for row in self.rows]
 
     def as_text(self, max_rows: int) -> str:
-        """The first rows under a head, numbers to the right."""
+        """The first rows below a header, numbers to the right."""
         shown = self.rows[:max_rows]
         cells = [[text_of(row[name]) for name in self.columns] for row in shown]
         widths = [

@@ -1,4 +1,4 @@
-"""The topics of a pipeline: made, filled, counted and removed through the admin client."""
+"""The topics of a pipeline: created, filled and deleted."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def build(streams: Frames, parameters: Parameters) -> Frames:
 
 
 def sample(request: FeedRequest) -> Iterator[Event]:
-    """Readers first; then articles, some of which come again under another spelling."""
+    """Readers first; then articles, some repeated with another spelling."""
     chance = random.Random(request.seed)
     for number in range(READER_COUNT):
         reader = f"reader-{number}"

@@ -1,4 +1,4 @@
-"""From articles as they are delivered to what readers should read."""
+"""From articles as delivered to recommendations for readers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def clean(articles: DataFrame, late: str) -> DataFrame:
 
 
 def recommend(articles: DataFrame, readers: DataFrame) -> DataFrame:
-    """An article for each reader who is interested in one of its tags; `score` counts those."""
+    """An article for each reader who is interested in one of its tags; `score` counts such tags."""
     interested = F.arrays_overlap(F.col("tags"), F.col("interests"))
     return articles.join(F.broadcast(readers.select("reader", "interests")), interested).select(
         "reader",
@@ -53,7 +53,7 @@ def recommendations_of_readers(recommendations: DataFrame) -> DataFrame:
 
 
 def _address() -> Column:
-    """Without query, fragment and final slash, its host in small letters."""
+    """The address without query, fragment and final slash, its host in lower case."""
     address = F.regexp_replace(F.trim("url"), r"[?#].*$", "")
     host = F.lower(F.regexp_extract(address, r"^[a-zA-Z]+://[^/]*", 0))
     return F.rtrim(F.concat(host, F.regexp_replace(address, r"^[a-zA-Z]+://[^/]*", "")), F.lit("/"))

@@ -34,7 +34,7 @@ def build(streams: Frames, parameters: Parameters) -> Frames:
 
 
 def sample(request: FeedRequest) -> Iterator[Event]:
-    """Customers who come, move, pay and go, as a database would tell of them."""
+    """Customers who come, move, pay and go, as a database would report them."""
     chance = random.Random(request.seed)
     for number in range(request.events):
         key = f"customer-{chance.randrange(KEYS)}"

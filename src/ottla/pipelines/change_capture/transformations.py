@@ -19,7 +19,7 @@ FIELDS = "name string, city string, balance bigint, changed_at timestamp"
 def changes(records: DataFrame) -> DataFrame:
     """Each change with its key, its place in the topic, and whether it is the end of its row.
 
-    A record without a key, or whose value is no JSON object, changes nothing.
+    A record without a key, or with a value that is no JSON object, changes nothing.
     """
     text = F.make_valid_utf8(F.col("value").cast("string"))
     parsed = F.from_json(

@@ -56,7 +56,7 @@ def worst(offences: DataFrame) -> DataFrame:
 
 
 def blocklist(offences: DataFrame) -> DataFrame:
-    """Each client that is to be refused, with the rules that it broke, how often, and when last."""
+    """Each client to refuse, with the rules that it broke, how often, and when last."""
     return (
         offences.groupBy("client")
         .agg(

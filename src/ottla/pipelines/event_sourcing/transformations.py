@@ -27,7 +27,7 @@ def state(events: DataFrame) -> DataFrame:
 
 
 def events_until(events: DataFrame, moment: Column) -> DataFrame:
-    """What had happened by then."""
+    """The events up to a moment."""
     return events.where(F.col("time") <= moment)
 
 
@@ -43,7 +43,7 @@ def state_at(events: DataFrame, at: str) -> DataFrame:
 
 
 def balance_over_time(events: DataFrame, steps: int) -> DataFrame:
-    """The number of accounts and the sum of their balances at moments from first to last event."""
+    """The accounts and the sum of their balances, at moments from first to last event."""
     history = events.dropDuplicates(list(NAME))
     ends = history.agg(
         F.unix_seconds(F.min("time")).alias("first"), F.unix_seconds(F.max("time")).alias("last")

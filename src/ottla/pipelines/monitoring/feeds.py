@@ -23,7 +23,7 @@ SITE = "site"
 
 
 def sample(request: FeedRequest) -> Iterator[Event]:
-    """Hosts whose CPU is busy now and then, one of them for a few minutes too busy."""
+    """Hosts whose CPU is busy now and then; one is overloaded for a few minutes."""
     chance = random.Random(request.seed)
     for number in range(request.events):
         host = f"host-{number % HOSTS}"
@@ -34,7 +34,7 @@ def sample(request: FeedRequest) -> Iterator[Event]:
 
 
 def this_host(request: FeedRequest) -> Iterator[Event]:
-    """What this machine does now, once a second: as many samples as asked for events."""
+    """Samples of this machine, one a second: as many as events are asked for."""
     import psutil
 
     host = socket.gethostname()

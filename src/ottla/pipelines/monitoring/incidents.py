@@ -1,4 +1,4 @@
-"""The watch over each metric of each host: a state that samples move, in the order of their times.
+"""The watch over each metric of each host: a state that samples change, in order of time.
 
 The same steps run over a stream, whose state Spark keeps, and over a batch, that begins without.
 """
@@ -65,7 +65,7 @@ def alerts(samples: DataFrame, limits: Mapping[str, Limit]) -> DataFrame:
     """The alerts that samples cause; metrics without limits cause none."""
     watched = samples.where(samples["metric"].isin(list(limits)))
     groups = watched.select("host", "metric", "value", "time").groupBy("host", "metric")
-    # Functions without annotations: those of pandas are not there when Spark looks for them.
+    # Functions without annotations: those with pandas types cannot be resolved when Spark looks.
     if samples.isStreaming:
         return groups.applyInPandasWithState(
             lambda key, frames, state: _step(key, frames, state, limits),
@@ -82,10 +82,10 @@ def alerts(samples: DataFrame, limits: Mapping[str, Limit]) -> DataFrame:
 def _step(
     key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any, limits: Mapping[str, Limit]
 ) -> Iterator[pd.DataFrame]:
-    """The samples of a micro-batch; the state goes on from the batch before."""
+    """Process the samples of a micro-batch; the state continues from the batch before."""
     import pandas as pd
 
-    # Spark itself joins the results of the groups, most of which are empty.
+    # Spark itself concatenates the results of the groups, and most of them are empty.
     warnings.filterwarnings("ignore", category=FutureWarning, message="The behavior of DataFrame")
     watch = Watch(*state.get) if state.exists else Watch()
     samples = pd.concat(list(frames))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def visit_counts(visits: DataFrame) -> DataFrame:
-    """The visits of each member, about how many others made them, and where they are counted."""
+    """The visits of each member, the approximate number of visitors, and the partitions."""
     return visits.groupBy("member").agg(
         F.count("*").alias("visits"),
         F.approx_count_distinct("visitor").alias("visitors"),

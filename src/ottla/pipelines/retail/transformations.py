@@ -26,7 +26,7 @@ def stock(sales: DataFrame, shipments: DataFrame) -> DataFrame:
 
 
 def reorders(stock: DataFrame, reorder_below: int, target: int) -> DataFrame:
-    """How much of each item is to be ordered: nothing, as long as there is enough."""
+    """How much of each item to order: nothing, as long as there is enough."""
     missing = F.when(F.col("stock") < reorder_below, target - F.col("stock")).otherwise(0)
     return stock.select("item", "stock", missing.cast("bigint").alias("quantity"))
 

@@ -1,7 +1,7 @@
 """Web traffic as a pipeline: lines of an access log in, a row for each of them out.
 
-What does not parse goes to the dead-letter topic as well; `completeness` counts what is lost or
-there twice, and does not assume it.
+Lines that do not parse go to the dead-letter topic as well; `completeness` counts what is lost or
+duplicated, and assumes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is computed: pure functions from DataFrame to DataFrame, each named after its result.
+"""The computations: pure functions from DataFrame to DataFrame, each named after its result.
 
 `events` takes the records of a topic; all others take what it makes. An event whose `problem` is
 not null is a line that did not parse: it stays, and only `malformed` shows it.
@@ -89,7 +89,7 @@ def dead_letters(records: DataFrame) -> DataFrame:
 
 
 def completeness(records: DataFrame, events: DataFrame, letters: DataFrame) -> DataFrame:
-    """What is in the topic beside what was made of it: nothing may be lost, and nothing twice."""
+    """The topic compared with its results: nothing may be lost, and nothing duplicated."""
     in_topic = records.agg(F.count("*").alias("in_topic"))
     rows = events.agg(
         F.count("*").alias("rows"),
@@ -128,7 +128,7 @@ def traffic_per_minute(events: DataFrame) -> DataFrame:
 
 
 def top_pages(events: DataFrame) -> DataFrame:
-    """Pages that were served, by requests; what a page is made of (images, styles) is no page."""
+    """Pages that were served, by requests; images and styles are not pages."""
     is_page = (F.col("status") < FIRST_ERROR_STATUS) & ~F.col("path").rlike(ASSET)
     return (
         parsed(events)
@@ -151,7 +151,7 @@ def errors(events: DataFrame) -> DataFrame:
 
 
 def crawlers_by_user_agent(events: DataFrame) -> DataFrame:
-    """Programs that say what they are."""
+    """Crawlers that identify themselves by their user agent."""
     return (
         parsed(events)
         .where(F.col("user_agent").rlike(CRAWLER))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def words(records: DataFrame) -> DataFrame:
-    """The words of each record's value in lower case; whatever is no letter or digit parts them."""
+    """The words of each record's value in lower case, split at all but letters and digits."""
     text = F.lower(F.make_valid_utf8(F.col("value").cast("string")))
     return (
         records.where(F.col("value").isNotNull())
