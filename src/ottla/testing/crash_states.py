@@ -135,7 +135,7 @@ class Fate(Enum):
 
 
 class CrashPoint(NamedTuple):
-    """A crash: after how many changes of a trace, of which kind, and with which seed."""
+    """A crash: the number of changes before it, the fate of unsynced data, and the seed."""
 
     length: int
     fate: Fate

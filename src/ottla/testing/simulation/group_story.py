@@ -72,8 +72,8 @@ class GroupLedger:
     - No record is skipped: the next reader of a partition starts where the last was, or earlier.
     - No commit of a member is accepted once a newer member has the partition.
 
-    A group without members and offsets is removed; the next one of its name
-    counts generations from scratch. `removals` returns how often that has happened.
+    A group without members and offsets is removed; the next one of its name counts generations
+    from scratch. `removals` returns how often that has happened.
     """
 
     def __init__(self, history: History, removals: Callable[[], int] = lambda: 0) -> None:

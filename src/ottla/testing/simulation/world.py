@@ -20,9 +20,9 @@ CLOSING_ROUND_MS: Final = 60_000
 class World:
     """Runs one event after another, each to its end; time passes when no loop is ready.
 
-    Each process has a loop of its own; `loop` runs what lies between them: deliveries, the
-    servers of the registry, the nemesis. A process that does not run, because it is
-    paused or dead, is skipped; its events wait, forever if it is dead.
+    Each process has a loop of its own; `loop` runs what lies between them: deliveries, the servers
+    of the registry, the nemesis. A process that does not run, because it is paused or dead, is
+    skipped; its events wait, forever if it is dead.
     """
 
     def __init__(self, seed: int) -> None:
