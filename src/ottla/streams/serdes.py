@@ -243,7 +243,7 @@ class Serdes:
 
 
 def serde_for(found: DataType) -> Serde:
-    """The serde for a column of which only the type is known."""
+    """The serde for a column with a known type."""
     simple: dict[DataType, Serde] = {
         BinaryType(): BytesSerde(),
         StringType(): StringSerde(),
