@@ -1,4 +1,4 @@
-"""What a broker is while it is the controller: one epoch, from the election to the resignation."""
+"""The active controller: one epoch, from the election to the resignation."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ FIRST_REBALANCE_MS: Final = 5_000
 class ActiveController:
     """The controller of one epoch: its context, its watches, and the parts that act on them.
 
-    Invariant: the context holds what the registry holds, and every broker was told of it, or will
-    be at the end of the turn. After `end` it writes and says nothing any more.
+    Invariant: the context holds what the registry holds, and every broker was sent it, or will
+    be at the end of the event. After `end` it writes nothing and sends nothing.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class ActiveController:
         )
 
     async def begin(self) -> None:
-        """Take over from a predecessor: read everything, lead what can be led, tell everybody."""
+        """Take over from a predecessor: read everything, elect leaders, inform all brokers."""
         core, context = self.core, self.context
         self._watch()
         await self.brokers.load()
@@ -134,7 +134,7 @@ class ActiveController:
         )
 
     def end(self) -> None:
-        """Another controller decides from now on, or nobody. Again, it ends what came since."""
+        """Resign. Safe to call twice; the second call also stops work started since the first."""
         self.core.batch.is_over = True
         self.core.deletion.abandon()
         for watch in self._watches:
@@ -148,7 +148,7 @@ class ActiveController:
             self.core.channel.remove_broker(broker_id)
 
     def after_turn(self) -> None:
-        """Say what the turn has decided, and follow what it has changed."""
+        """Send what the event has decided, and adjust watches and timers to what it has changed."""
         self.core.batch.send()
         self.topics.unwatch_removed()
         self.watch_balance()
@@ -156,7 +156,7 @@ class ActiveController:
             self.turn_once("reassignments of deleted topics", self.reassignment.forget_deleted)
 
     def turn_once(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
-        """Do it in a turn of the queue; it is dropped if this controller is not the one then."""
+        """Queue it as an event; it is dropped if this controller has resigned by then."""
         self._queue.put_once(name, partial(self._run, self, operation))
 
     def _turn(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
@@ -180,7 +180,7 @@ class ActiveController:
             self._watches.append(registry.watch_data(path, callback))
 
     def watch_balance(self) -> None:
-        """Look at the leaders from time to time; a broker that is alone leads everything."""
+        """Rebalance leaders periodically, unless the broker is alone: then it leads everything."""
         wanted = self.core.config.auto_leader_rebalance_enable and len(self.context.brokers) > 1
         if self._timer is None and wanted:
             self._timer = self._runtime.scheduler.call_later(FIRST_REBALANCE_MS, self._rebalance)

@@ -1,17 +1,17 @@
 """Takes over the partitions that a Kafka broker, or an Ottla that lost its registry, left on disk.
 
-A new registry over log directories that hold partitions already: the topics are written into it
-with the ids that their partitions have on disk, led by this broker in an epoch above those in the
-logs. There is no way back, so it has to be asked for. Logs are loaded with their topics' settings,
-so it takes three steps:
+The registry is new, but the log directories hold partitions already. Their topics are written into
+the registry with the ids that they have on disk, led by this broker in an epoch above those in the
+logs. There is no way back, so an operator has to ask for it. Logs are loaded with their topics'
+settings, so it takes three steps:
 
     check_adoption(disk, config, is_wanted)    before the first byte is written
     adoption = Adoption(runtime, registry, config, broker_id, is_wanted)
     await adoption.prepare()                   the settings, before they and the logs are loaded
     await adoption.complete(logs)              the topics, all at once, and no producer id twice
 
-A KRaft broker kept settings in its metadata log. Where nobody says what they were, the topics keep
-their records for ever, until somebody decides otherwise.
+A KRaft broker kept settings in its metadata log. Where the settings are unknown, the topics
+keep their records until an operator sets a retention.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ from ottla.structs import INTERNAL_TOPICS, NO_UUID, OFFSETS_TOPIC, LeaderAndIsr,
 logger = logging.getLogger(__name__)
 
 
-# What a KRaft broker's metadata log says of the topics whose partitions lie beside it.
+# What a KRaft broker's metadata log says about the topics whose partitions are on the same disk.
 #
 # `__cluster_metadata-0/` holds a log of changes, and sometimes snapshots (`<end offset>-<epoch>.
-# checkpoint`) that stand for the log before them. Both are read and never written.
+# checkpoint`) that replace the log before them. Both are read and never written.
 
 
 CHECKPOINT_SUFFIX: Final = ".checkpoint"
@@ -70,7 +70,7 @@ FRAME_BYTES: Final = 3
 
 
 class KraftMetadata(NamedTuple):
-    """The overrides of each topic, and the first producer id that was not given to a broker."""
+    """The overrides of each topic, and the first producer id not yet given to a broker."""
 
     topic_configs: Mapping[str, Mapping[str, str]]
     next_producer_id: int
@@ -147,13 +147,13 @@ def _records_of(disk: Disk, path: str, start_offset: int) -> Iterator[Message]:
 KEEP_RECORDS: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 Found = dict[str, dict[int, UUID]]
-"""Topic ids as the partitions have them, by topic and partition."""
+"""The topic id that each partition has on disk, by topic and partition."""
 
 
 def check_adoption(disk: Disk, config: BrokerConfig, is_wanted: bool) -> None:
     """ConfigError if a start without a registry finds partitions, unless they are wanted.
 
-    Nothing has been written yet: what Apache Kafka left there is still as it left it.
+    Nothing has been written yet: what Apache Kafka left there is unchanged.
     """
     first = config.log_dirs[0].rstrip("/")
     if config.zookeeper_connect is not None or disk.is_dir(f"{first}/{REGISTRY_DIRECTORY}"):
@@ -186,7 +186,7 @@ def _counted(found: Found) -> str:
 
 
 def find_partitions(disk: Disk, log_dirs: Iterable[str]) -> Found:
-    """The partitions in log directories; one that cannot be read has none."""
+    """The partitions in log directories; a directory that cannot be read has none."""
     found = Found()
     for log_dir in log_dirs:
         path = log_dir.rstrip("/")
@@ -245,7 +245,7 @@ class Adoption:
             self._next_producer_id = metadata.next_producer_id
 
     async def complete(self, logs: Iterable[Log]) -> None:
-        """Write the topics down, and see to it that no producer id in a log is given out again."""
+        """Write the topics, and make sure that no producer id in a log is given out again."""
         epochs: dict[TopicPartition, int] = {}
         next_id = self._next_producer_id
         for log in logs:

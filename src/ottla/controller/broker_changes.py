@@ -1,4 +1,4 @@
-"""Brokers that come, go, return as new processes, shut down, or lose a log directory."""
+"""Reacts to brokers that come, go, restart, shut down, or lose a log directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerChanges:
-    """Follows /brokers/ids: whoever is registered there, in which epoch, lives."""
+    """Follows /brokers/ids: a broker lives if it is registered there, in that epoch."""
 
     def __init__(self, core: ControllerCore, reassignment: PartitionReassignment) -> None:
         self.core = core
@@ -88,7 +88,7 @@ class BrokerChanges:
         await self.on_replicas_lost(context.replicas_on(brokers))
 
     async def on_replicas_lost(self, replicas: Collection[PartitionReplica]) -> None:
-        """These cannot be used any more: lead elsewhere, follow without them."""
+        """These can no longer be used: elect other leaders, and take them out of the ISRs."""
         core, context = self.core, self.context
         leaderless = [
             partition
@@ -108,9 +108,9 @@ class BrokerChanges:
         core.batch.add_metadata()
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Move leaders away from a broker that is about to stop; those that it leads still.
+        """Move leaders away from a broker that is about to stop; returns those that it still leads.
 
-        Partitions that have no other replica do not count: nothing can be done about them.
+        Partitions without another replica are left out: nothing can be done about them.
         """
         core, context = self.core, self.context
         self.check_epoch(broker_id, broker_epoch)
@@ -135,7 +135,7 @@ class BrokerChanges:
         return state is not None and state.leader == replica.broker_id
 
     def check_epoch(self, broker_id: int, broker_epoch: int) -> None:
-        """STALE_BROKER_EPOCH for a process that was followed by another one (KIP-380)."""
+        """STALE_BROKER_EPOCH for a process that a newer one has replaced (KIP-380)."""
         broker = self.context.brokers.get(broker_id)
         if broker is None:
             raise KafkaError.of(
@@ -148,7 +148,7 @@ class BrokerChanges:
             )
 
     async def read_log_dir_events(self) -> None:
-        """Brokers have written that log directories of theirs have failed."""
+        """Handle the notes of brokers whose log directories have failed, and remove the notes."""
         registry = self.core.fenced.registry
         names = await registry.children(paths.LOG_DIR_EVENTS)
         brokers = set()
@@ -156,7 +156,7 @@ class BrokerChanges:
             try:
                 data, _ = await registry.get(f"{paths.LOG_DIR_EVENTS}/{name}")
             except NoNodeError:
-                continue  # a controller before this one has read it meanwhile
+                continue  # a previous controller has read it meanwhile
             try:
                 brokers.add(decode_log_dir_event(data))
             except KafkaError as error:
@@ -167,7 +167,7 @@ class BrokerChanges:
         )
 
     def on_log_dirs_failed(self, brokers: Iterable[int]) -> None:
-        """Tell these brokers again what they have: their answers say what is offline."""
+        """Send these brokers LeaderAndIsr again: their answers say which logs are offline."""
         live = [broker for broker in brokers if broker in self.context.brokers]
         self.core.replicas.bring_online(
             replica
@@ -177,7 +177,7 @@ class BrokerChanges:
         )
 
     async def on_answer(self, broker_id: int, answers: Mapping[TopicPartition, ErrorCode]) -> None:
-        """A broker has answered LeaderAndIsr: these of its logs can be used, those cannot."""
+        """A broker has answered LeaderAndIsr, and so said which of its logs are offline."""
         context = self.context
         if broker_id not in context.brokers:
             return
@@ -223,7 +223,7 @@ class IsrChanges:
         changes: Mapping[TopicPartition, LeaderAndIsr],
         broker_epochs: Mapping[TopicPartition, Mapping[int, int]],
     ) -> Outcomes:
-        """The states as they are from now on, or why a change was refused."""
+        """The new states, or why a change was refused."""
         self.brokers.check_epoch(broker_id, broker_epoch)
         outcomes: Outcomes = {}
         wanted = {}
@@ -234,7 +234,7 @@ class IsrChanges:
             except KafkaError as error:
                 outcomes[partition] = error
                 if error.error is ErrorCode.INVALID_UPDATE_VERSION:
-                    # It missed something, and would ask in vain until somebody tells it.
+                    # It missed a change, and would be refused until it is sent the current state.
                     self.core.batch.add_leader_and_isr((broker_id,), partition)
                 continue
             outcomes[partition] = current
@@ -260,7 +260,7 @@ class IsrChanges:
         asked: LeaderAndIsr,
         broker_epochs: Mapping[int, int],
     ) -> LeaderAndIsr:
-        """The state that the change is of; KafkaError where it is of none, or not possible."""
+        """The current state that the change is based on; KafkaError if the change is not valid."""
         current = self.context.state(partition)
         if current is None or self.context.is_to_be_deleted(partition):
             raise KafkaError.of(
@@ -275,7 +275,7 @@ class IsrChanges:
                 ErrorCode.FENCED_LEADER_EPOCH,
                 f"{partition} is in leader epoch {current.leader_epoch}, not {asked.leader_epoch}",
             )
-        if asked.isr == current.isr:  # it was done already, and the answer got lost
+        if asked.isr == current.isr:  # done already, and the answer was lost
             return current
         if asked.version < current.version:
             raise KafkaError.of(
@@ -298,7 +298,10 @@ class IsrChanges:
         asked: LeaderAndIsr,
         broker_epochs: Mapping[int, int],
     ) -> None:
-        """INELIGIBLE_REPLICA for one whose process is not the one that was in sync (KIP-903)."""
+        """INELIGIBLE_REPLICA for one that cannot be in sync, or was in sync as an older process.
+
+        The epoch of the broker tells its processes apart (KIP-903).
+        """
         context = self.context
         replicas = context.assignment(partition).replicas
         for replica in asked.isr:

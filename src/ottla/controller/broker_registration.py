@@ -41,15 +41,15 @@ def random_uuid(chance: Chance) -> UUID:
 
 
 async def ensure_persistent_paths(registry: Registry) -> None:
-    """Make the nodes under which all others live, where the cluster is new."""
+    """Create the parent nodes of all others, where the cluster is new."""
     for path in paths.PERSISTENT:
         await ensure_path(registry, path)
 
 
 async def ensure_cluster_id(registry: Registry, chance: Chance, wanted: str | None = None) -> str:
-    """The id of the cluster: made by the first broker, the same ever after.
+    """The id of the cluster: made by the first broker, and never changed.
 
-    `wanted` is the id of a cluster that lived without this registry, whose logs are taken over.
+    `wanted` is the id of an earlier cluster without this registry, whose logs are taken over.
     """
     try:
         data, _ = await registry.get(paths.CLUSTER_ID)

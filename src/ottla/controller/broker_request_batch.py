@@ -1,4 +1,4 @@
-"""What one turn of the controller has to say to the brokers: one request of each kind for each."""
+"""What one event of the controller sends to brokers: at most one request of each kind to each."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ OnAnswer = Callable[[Mapping[TopicPartition, ErrorCode]], object]
 class BrokerChannel(Protocol):
     """Requests to the brokers of the cluster, in order for each broker.
 
-    A broker that was added is tried until it answers; one that was removed is sent nothing any
-    more, and what it had not answered is dropped. The controller's own broker is called, and has
-    answered before the call returns.
+    A broker that was added is tried until it answers. One that was removed is sent nothing more,
+    and its unanswered requests are dropped. The controller's own broker is called directly, and
+    has answered before the call returns.
     """
 
     def add_broker(self, broker: BrokerEndPoints) -> None:
@@ -69,7 +69,7 @@ class BrokerChannel(Protocol):
     def update_metadata(
         self, controller_epoch: int, broker_id: int, update: MetadataUpdate
     ) -> None:
-        """The broker is to tell this to its clients."""
+        """The broker must tell this to its clients."""
         ...
 
 
@@ -77,9 +77,9 @@ OnBrokerAnswer = Callable[[int, Mapping[TopicPartition, ErrorCode]], object]
 
 
 class BrokerRequestBatch:
-    """Collects partitions by broker, and sends what the context says of them when asked to.
+    """Collects partitions by broker; `send` sends what the context says about them.
 
-    A partition that is added twice is sent once, as it is in the end. `is_over` is set when the
+    A partition that is added twice is sent once, with its final state. `is_over` is set when the
     controller has resigned: nothing is sent from then on.
     """
 
@@ -107,7 +107,7 @@ class BrokerRequestBatch:
     def add_leader_and_isr(
         self, brokers: Iterable[int], topic_partition: TopicPartition, is_new: bool = False
     ) -> None:
-        """These brokers, and with the metadata all others, are to know who leads the partition."""
+        """Send the partition's state to these brokers, and its metadata to all brokers."""
         for broker_id in brokers:
             if broker_id in self.context.brokers:
                 known = self._leader_and_isr.setdefault(broker_id, {})
@@ -123,12 +123,12 @@ class BrokerRequestBatch:
             self._leader_and_isr.get(broker_id, {}).pop(topic_partition, None)
 
     def add_metadata(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """All brokers are to know of these partitions; without any, of the live brokers only."""
+        """Send all brokers these partitions; without any, only the list of live brokers."""
         self._tells_all = True
         self._metadata.update(dict.fromkeys(partitions))
 
     def add_full_metadata(self, brokers: Iterable[int]) -> None:
-        """These brokers know nothing yet, or maybe of topics that have been deleted since."""
+        """Brokers that need the full state, because they are new or may hold deleted topics."""
         self._full_metadata.update(dict.fromkeys(brokers))
 
     def add_deleted_topic(self, name: str) -> None:
@@ -136,7 +136,7 @@ class BrokerRequestBatch:
         self._deleted_topics[name] = None
 
     def send(self) -> None:
-        """Say it all; requests about leaders come before those about what is given up."""
+        """Send everything; LeaderAndIsr comes before StopReplica."""
         if not self.is_over:
             self._send_leader_and_isr()
             self._send_metadata()
@@ -146,7 +146,7 @@ class BrokerRequestBatch:
         self._tells_all = False
 
     def _send_leader_and_isr(self) -> None:
-        # Whatever an answer brings about is a turn of its own: nothing is added meanwhile.
+        # An answer only queues an event of its own: nothing is added to the batch meanwhile.
         for broker_id, partitions in sorted(self._leader_and_isr.items()):
             states = [
                 state
@@ -183,13 +183,13 @@ class BrokerRequestBatch:
             is_full = broker_id in self._full_metadata
             if self._tells_all or is_full:
                 states = full if is_full else changed
-                # Where there may be others, nothing that is not named is to be taken for gone.
+                # With unreadable topics, brokers must not take an unnamed topic for deleted.
                 says_all = is_full and not self.context.unreadable
                 update = MetadataUpdate(states, brokers, deleted, says_all)
                 self.channel.update_metadata(self.context.epoch, broker_id, update)
 
     def _states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
-        """A topic that is being deleted is told of as such, by name, and by no state."""
+        """The states; a topic that is being deleted has none, it is sent by name (as deleted)."""
         return [
             state
             for topic_partition in partitions

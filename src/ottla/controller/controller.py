@@ -1,7 +1,8 @@
-"""The controller of the cluster, as each broker has it: one of them is elected, the others wait.
+"""The controller of the cluster. Each broker has one: one is elected, the others wait.
 
-Every operation is a turn of one queue: it reads the context, writes the registry, then changes the
-context, and at its end tells the brokers. What is acknowledged to a client is in the registry.
+Every operation is an event of one queue: it reads the context, writes the registry, then changes
+the context, and at its end informs the brokers. What is acknowledged to a client is in the
+registry.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ RETRY_MS: Final = 1_000
 
 
 class Controller:
-    """The one broker that decides; `is_active` where this broker is it.
+    """The controller as one broker has it; `is_active` where this broker was elected.
 
-    Invariant: what is queued while this broker is the controller is dropped when it is it no more,
-    and what was under way can write nothing, because its epoch is over.
+    Invariant: when this broker stops being the controller, its queued events are dropped, and the
+    event under way can write nothing, because its epoch is over.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Controller:
         self._watch: Watch | None = None
         self._retry: Timer | None = None
         self._is_member = False
-        # An epoch that could not be given up at the registry: until it is, nobody is elected.
+        # An epoch that must still be given up in the registry: until then, no broker is elected.
         self._unfinished: ControllerEpoch | None = None
 
     @property
@@ -75,14 +76,14 @@ class Controller:
 
     @property
     def context(self) -> ControllerContext:
-        """What the controller knows; nothing where this broker is not it."""
+        """What the controller knows; empty where this broker is not the controller."""
         return self._nothing if self._active is None else self._active.context
 
     async def startup(self) -> None:
         """Stand for election, now and whenever there is no controller.
 
         The broker has registered itself before. If it is elected, this returns when all leaders
-        are elected and told of it.
+        are elected and informed.
         """
         self._is_member = True
         if self._watch is None:
@@ -90,7 +91,7 @@ class Controller:
         await self._queue.submit("election", self._elect)
 
     def shutdown(self) -> None:
-        """Decide nothing any more, and stand for no election."""
+        """Resign, and stand for no election."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -100,7 +101,7 @@ class Controller:
         self._queue.close()
 
     def resign(self) -> None:
-        """Decide nothing any more: the session that made this broker the controller has ended.
+        """Stop being the controller: the session that made this broker the controller has ended.
 
         It stands for election again when it has registered again, with `startup`.
         """
@@ -149,8 +150,8 @@ class Controller:
     async def delete_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
         """Delete topics with their records; by name None, or why it was refused.
 
-        It returns when the topics are gone, but for what is on brokers that do not live: that
-        goes when they are back, and until then there is no other topic of the name.
+        It returns when the topics are gone, except for replicas on dead brokers: these go when the
+        brokers are back, and until then no other topic can have the name.
         """
         active = self._require_active()
         results = await self._do(
@@ -173,9 +174,9 @@ class Controller:
         changes: Mapping[TopicPartition, LeaderAndIsr],
         broker_epochs: Mapping[TopicPartition, Mapping[int, int]],
     ) -> dict[TopicPartition, LeaderAndIsr | KafkaError]:
-        """The in-sync replicas of partitions that a broker leads; KafkaError for all if fenced.
+        """Change the ISR of partitions that a broker leads; KafkaError for all if it is fenced.
 
-        `broker_epochs` says of each partition which processes its replicas are in (KIP-903).
+        `broker_epochs` has, for each partition, the broker epochs of its replicas (KIP-903).
         """
         return await self._do(
             "alter partitions",
@@ -183,11 +184,11 @@ class Controller:
         )
 
     async def until_idle(self) -> None:
-        """Return when all that was to be done is done, as reading everything after an election."""
+        """Return when all events queued before have run, such as loading after an election."""
         await self._do("wait", _nothing)
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Lead elsewhere what a broker leads that is about to stop; what it leads still."""
+        """Move leaders away from a broker that is about to stop; returns what it still leads."""
         return await self._do(
             "controlled shutdown", lambda active: active.brokers.shut_down(broker_id, broker_epoch)
         )
@@ -203,7 +204,7 @@ class Controller:
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Begin to move partitions to these replicas; None takes back what is under way."""
+        """Begin to move partitions to these replicas; None cancels a reassignment under way."""
         wanted = {
             partition: None if replicas is None else tuple(replicas)
             for partition, replicas in targets.items()
@@ -235,7 +236,7 @@ class Controller:
             )
 
     def update_config(self, config: BrokerConfig) -> None:
-        """The broker's settings have changed: elections keep to the new ones."""
+        """The broker's settings have changed: elections follow the new ones."""
         self.config = config
         if self._active is not None:
             self._active.core.partitions.config = config
@@ -249,7 +250,7 @@ class Controller:
             )
 
     async def _do(self, name: str, operation: Callable[[ActiveController], Awaitable[T]]) -> T:
-        """The result of an operation, in its turn; NOT_CONTROLLER where this broker is not it."""
+        """Queue an operation and return its result; NOT_CONTROLLER if this broker is not it."""
         self._require_active()
 
         async def turn() -> T:
@@ -265,9 +266,10 @@ class Controller:
         *,
         may_refuse: bool = False,
     ) -> T:
-        """Do it as the controller of this epoch, and tell the brokers what has come of it.
+        """Run it as the controller of this epoch, and send the outcome to the brokers.
 
-        What clients want may be refused. Whatever else fails has failed half way.
+        With `may_refuse`, a KafkaError is a refusal of a client's request. Any other failure may
+        have left things half done, so the epoch is given up.
         """
         if active is not self._active:
             raise self._not_controller()
@@ -283,7 +285,9 @@ class Controller:
                 self._give_up(active)
             raise
         finally:
-            if active is not self._active:  # it has resigned meanwhile, and gone on for a while
+            if (
+                active is not self._active
+            ):  # it resigned while the operation ran: end what that began
                 active.end()
         if active is self._active:
             active.after_turn()
@@ -300,9 +304,9 @@ class Controller:
         )
 
     def _stand(self) -> None:
-        """Look who is the controller, and whether there is one at all.
+        """Queue an election: see whether there is a controller, and which.
 
-        A broker that has just failed at it lets others try before it tries again.
+        A broker that has just failed as controller lets others try before it tries again.
         """
         if self._retry is None or self._active is not None:
             self._queue.put_once("election", self._elect)
@@ -331,7 +335,7 @@ class Controller:
         await self._run(active, active.begin)
 
     def _lose(self, active: ActiveController, reason: Exception) -> None:
-        """The epoch has come to its end elsewhere; there may be another election."""
+        """The registry or a successor has ended the epoch; there may be another election."""
         if active is self._active:
             logger.warning("broker %d: %s", self.broker_id, reason)
             if isinstance(reason, SessionEndedError):
@@ -341,9 +345,9 @@ class Controller:
                 self._stand()
 
     def _give_up(self, active: ActiveController) -> None:
-        """Something went wrong half way: somebody begins anew from what the registry has.
+        """An event failed half way: resign, so that the next controller starts from the registry.
 
-        At once: what waits for its turn must not build on what may not have been written.
+        At once: queued events must not build on what may not have been written.
         """
         if active is self._active:
             self._step_down()
@@ -352,13 +356,13 @@ class Controller:
             self._queue.put("make room", self._finish_giving_up)
 
     async def _finish_giving_up(self) -> None:
-        """Make room for whoever is elected next, maybe this broker again."""
+        """Make room for the next elected controller, maybe this broker again."""
         if self._unfinished is not None:
             await give_up_control(self.registry, self.broker_id, self._unfinished)
             self._unfinished = None
 
     def _on_failure(self, name: str, error: Exception) -> None:
-        """A turn has failed that nobody waits for, or in a way that was not foreseen."""
+        """An event has failed that no caller waits for, or with an unexpected error."""
         if isinstance(error, KafkaError):
             if error.error is not ErrorCode.NOT_CONTROLLER:
                 logger.error("The controller's turn %r failed: %s", name, error)
@@ -381,4 +385,4 @@ async def _on_log_dir_failed(active: ActiveController, broker_id: int) -> None:
 
 
 async def _nothing(_active: ActiveController) -> None:
-    """For whoever only wants his turn."""
+    """A no-op event: callers await it to run after all events queued before it."""

@@ -17,25 +17,25 @@ from ottla.structs import (
     TopicPartition,
 )
 
-# The states of partitions and replicas in the controller, and which may follow which.
+# The states of partitions and replicas in the controller, and the transitions allowed.
 #
 # The tables are Kafka's. A transition that is not in them is a fault of the controller: it is
 # refused, and reported, before anything is written.
 
 
 class PartitionStatus(Enum):
-    """Where a partition is in its life."""
+    """The lifecycle of a partition."""
 
     NON_EXISTENT = "NonExistentPartition"
     NEW = "NewPartition"
     """It has replicas, and no leader yet."""
     ONLINE = "OnlinePartition"
     OFFLINE = "OfflinePartition"
-    """Its leader is dead, and nobody else may lead."""
+    """Its leader is dead, and no other replica may lead."""
 
 
 class ReplicaStatus(Enum):
-    """Where a replica is in its life."""
+    """The lifecycle of a replica."""
 
     NON_EXISTENT = "NonExistentReplica"
     NEW = "NewReplica"
@@ -115,7 +115,7 @@ class ReplicaAssignment(NamedTuple):
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     def reassign_to(self, target: tuple[int, ...]) -> ReplicaAssignment:
-        """On the way to `target`, from where the partition was before any reassignment."""
+        """The assignment on the way to `target`, from the replicas before any reassignment."""
         origin = self.origin
         replicas = (*target, *(replica for replica in origin if replica not in target))
         return ReplicaAssignment(
@@ -127,7 +127,7 @@ class ReplicaAssignment(NamedTuple):
 
 @dataclass(slots=True)
 class TopicContext:
-    """A topic: the replicas of each partition, and its state where it has one already."""
+    """A topic: the replicas of each partition, and the partition's state if it has one."""
 
     name: str
     topic_id: UUID
@@ -145,7 +145,7 @@ class TopicContext:
         return [TopicPartition(self.name, index) for index in self.assignment]
 
     def node(self) -> TopicNode:
-        """As the registry has it."""
+        """The topic's node as the registry has it."""
         return TopicNode(
             dict(self.assignment), self.topic_id, dict(self.adding), dict(self.removing)
         )
@@ -179,13 +179,13 @@ class ControllerContext:
         self.shutting_down: set[int] = set()
         self.topics: dict[str, TopicContext] = {}
         self.unreadable: set[str] = set()
-        """Topics that there are, and of which nothing else is known."""
+        """Topics that exist, and about which nothing else is known."""
         self.offline: dict[int, set[TopicPartition]] = {}
         """Of live brokers: the partitions in log directories that have failed there."""
         self.partition_statuses: dict[TopicPartition, PartitionStatus] = {}
         self.replica_statuses: dict[PartitionReplica, ReplicaStatus] = {}
         self.topics_to_delete: dict[str, None] = {}
-        """In the order in which they were marked; they are among `topics` until all is gone."""
+        """In the order in which they were marked; they stay in `topics` until all is gone."""
         self._names: dict[UUID, str] = {}
 
     @property
@@ -263,7 +263,7 @@ class ControllerContext:
         )
 
     def reachable_replicas(self, topic_partition: TopicPartition) -> list[int]:
-        """The brokers to be told who leads: also those that are shutting down."""
+        """The brokers that must be told who leads, including those that are shutting down."""
         return [
             broker_id
             for broker_id in self.assignment(topic_partition).replicas

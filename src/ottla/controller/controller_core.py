@@ -23,14 +23,14 @@ from ottla.runtime import Runtime
 class ControllerCore:
     """The tools of one epoch.
 
-    Whoever changes the context does so in a turn of the queue; the batch is sent at its end.
+    The context changes only within an event of the queue; the batch is sent at the event's end.
     """
 
     runtime: Runtime
     config: BrokerConfig
     channel: BrokerChannel
     turn: Callable[[str, Callable[[], Awaitable[object]]], None]
-    """Have something done in a turn of its own, once for all who ask for it meanwhile."""
+    """Queue something as an event of its own; requests of one name that still wait are merged."""
     context: ControllerContext
     fenced: FencedRegistry
     store: TopicStore

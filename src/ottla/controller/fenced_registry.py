@@ -1,4 +1,4 @@
-"""The registry as one controller writes it: nothing is written after the next was elected."""
+"""The registry as one controller writes it: a controller with a successor writes nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ottla.runtime import Runtime
 logger = logging.getLogger(__name__)
 
 
-# How a broker becomes the controller: it owns /controller, in an epoch that nobody else has.
+# How a broker becomes the controller: it owns /controller, in an epoch that no other broker has.
 
 
 class ControllerEpoch(NamedTuple):
@@ -41,7 +41,7 @@ class ControllerEpoch(NamedTuple):
 
 
 class ControllerMovedError(KafkaError):
-    """Another controller was elected since: nothing of what this one wanted was done."""
+    """Another controller was elected since: nothing of the write was done."""
 
     def __init__(self, epoch: int) -> None:
         super().__init__(
@@ -52,10 +52,10 @@ class ControllerMovedError(KafkaError):
 async def elect_controller(
     registry: Registry, broker_id: int, now_ms: int
 ) -> ControllerEpoch | None:
-    """Take /controller if nobody has it, and raise the epoch that fences predecessors.
+    """Take /controller if no broker has it, and raise the epoch that fences predecessors.
 
-    Both or nothing: there is no controller whose epoch another one has, too (KAFKA-6082).
-    None where another broker is the controller. The caller must not act as the controller.
+    Both happen or neither: no two controllers have the same epoch (KAFKA-6082).
+    None where another broker is the controller. The caller must not be the controller already.
     """
     await _withdraw_unanswered(registry, broker_id)
     try:
@@ -91,9 +91,9 @@ def _last_epoch(data: bytes, stat: Stat) -> int:
 
 
 async def _withdraw_unanswered(registry: Registry, broker_id: int) -> None:
-    """A node of this session for which nobody acts: the election's answer was lost.
+    """Delete a /controller of this session that no controller stands for.
 
-    Or somebody has written over it, so that nobody finds the controller by it.
+    The election's answer was lost, or the node was overwritten and no longer names a broker.
     """
     try:
         data, stat = await registry.get(paths.CONTROLLER)
@@ -119,11 +119,11 @@ async def give_up_control(registry: Registry, broker_id: int, epoch: ControllerE
                 )
             )
     except (NoNodeError, BadVersionError):
-        pass  # somebody else is, or will be
+        pass  # another broker is the controller, or will be
 
 
 async def current_controller(registry: Registry) -> int | None:
-    """The broker that is the controller; None while there is none, or nobody can read which."""
+    """The broker that is the controller; None if there is none, or the node is unreadable."""
     try:
         data, _ = await registry.get(paths.CONTROLLER)
     except NoNodeError:
@@ -132,7 +132,7 @@ async def current_controller(registry: Registry) -> int | None:
 
 
 def _named(data: bytes) -> int | None:
-    """The broker that the node names; None where somebody else has spoilt it."""
+    """The broker that the node names; None if its content is not valid."""
     try:
         return decode_controller(data)
     except KafkaError as error:
@@ -148,7 +148,7 @@ async def refuse_zombie(registry: Registry, epoch: ControllerEpoch, error: Regis
             raise ControllerMovedError(epoch.epoch) from error
 
 
-# The controller's one line: events and operations, each carried out to its end before the next.
+# The controller's event queue: each event runs to its end before the next begins.
 
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ OnFailure = Callable[[str, Exception], object]
 
 
 class _Turn(Generic[T]):
-    """One entry of the line and whoever waits for its result, if anybody does."""
+    """One event of the queue, and the future of the caller that waits for its result, if any."""
 
     __slots__ = ("done", "name", "operation")
 
@@ -170,11 +170,11 @@ class _Turn(Generic[T]):
 
 
 class EventQueue:
-    """A first-in-first-out line that one task works off; there is no task while it is empty.
+    """A first-in-first-out queue that one task works off; there is no task while it is empty.
 
     An operation awaits the registry several times, and the next must not begin before it has
-    come to its end. What fails is told to whoever waits for it; where nobody does, or where it
-    was no KafkaError of the operation's own, `on_failure` hears of it.
+    ended. An error is passed to the caller that waits for the result; `on_failure` gets it where
+    no caller waits, or where it is not a KafkaError.
     """
 
     def __init__(self, runtime: Runtime, on_failure: OnFailure) -> None:
@@ -189,28 +189,28 @@ class EventQueue:
         return self._task is None
 
     def put(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
-        """Do it in its turn."""
+        """Queue it."""
         self._append(_Turn(name, operation, None))
 
     def put_once(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
-        """Do it in its turn. One of this name that has not begun yet does the work of both."""
+        """Queue it, unless an event of this name waits already: that one does the work of both."""
         if not any(turn.done is None and turn.name == name for turn in self._turns):
             self.put(name, operation)
 
     async def submit(self, name: str, operation: Callable[[], Awaitable[T]]) -> T:
-        """Do it in its turn; returns its result. It goes on if the caller is cancelled."""
+        """Queue it and return its result. It continues if the caller is cancelled."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._append(_Turn(name, operation, done))
         return await asyncio.shield(done)
 
     def clear(self) -> None:
-        """Drop whatever has not begun; whoever waits for it hears NOT_CONTROLLER."""
+        """Drop all events that have not begun; their callers get NOT_CONTROLLER."""
         turns, self._turns = self._turns, deque()
         for turn in turns:
             _refuse(turn)
 
     def close(self) -> None:
-        """Drop everything and take nothing more."""
+        """Drop everything, cancel the event under way, and accept no more."""
         self._is_closed = True
         self.clear()
         if self._task is not None:
@@ -240,7 +240,7 @@ class EventQueue:
         except Exception as error:
             if turn.done is not None and not turn.done.done():
                 turn.done.set_exception(error)
-                turn.done.exception()  # whoever waited may have gone: then nobody looks at it
+                turn.done.exception()  # the caller may be gone: mark the error as seen
             if turn.done is None or not isinstance(error, KafkaError):
                 self._on_failure(turn.name, error)
         else:
@@ -261,7 +261,7 @@ MAX_BYTES: Final = 400_000
 """What goes into one `multi`: ZooKeeper takes 1 MB at once, headers and paths included."""
 
 Group = Sequence[Operation]
-"""What belongs together: all of it is done or nothing."""
+"""Operations that belong together: all of them are done or none."""
 Outcome = list[Stat | None] | RegistryError
 
 
@@ -277,9 +277,9 @@ class FencedRegistry:
         self._fence = Check(paths.CONTROLLER_EPOCH, epoch.version)
 
     async def read_wish(self, path: str) -> tuple[bytes, Stat] | None:
-        """A node by which a tool asks for something; None where nobody does, or it is forbidden.
+        """A node by which a tool asks for something; None if there is none, or it is forbidden.
 
-        What an ACL keeps to itself is for somebody else: controllers would give up in turn.
+        A node that an ACL hides is skipped: else one controller after the other would give up.
         """
         try:
             return await self.registry.get(path)
@@ -292,7 +292,7 @@ class FencedRegistry:
             return None
 
     async def write(self, *operations: Operation) -> list[Stat | None]:
-        """Do all of it or nothing; the stats of what was set, as `Registry.multi` has them."""
+        """Do all of it or nothing; returns the stats of what was set, as `Registry.multi` does."""
         try:
             _, *stats = await self.registry.multi((self._fence, *operations))
         except RegistryFailedError:
@@ -303,12 +303,12 @@ class FencedRegistry:
         return stats
 
     async def write_each(self, groups: Sequence[Group]) -> list[Outcome]:
-        """Do each group or nothing of it; in as few requests as there can be, all at once."""
+        """Do each group or nothing of it, in as few requests as possible, all at once."""
         written = await asyncio.gather(*(self._write_batch(batch) for batch in batches(groups)))
         return [outcome for outcomes in written for outcome in outcomes]
 
     async def _write_batch(self, batch: Sequence[Group]) -> list[Outcome]:
-        """One request; if it is refused, its halves, down to the group that is to blame."""
+        """Send one request; if it is refused, its halves, down to the group that is to blame."""
         try:
             stats = await self.write(*(operation for group in batch for operation in group))
         except RegistryFailedError:
@@ -326,7 +326,7 @@ class FencedRegistry:
 
 
 def batches(groups: Sequence[Group]) -> Iterator[Sequence[Group]]:
-    """The groups in order, as many together as one request takes."""
+    """The groups in order, packed into as few requests as their limits allow."""
     batch: list[Group] = []
     count = size = 0
     for group in groups:

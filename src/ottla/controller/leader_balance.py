@@ -1,4 +1,4 @@
-"""Leaders back where they belong: elections that somebody asks for, and the periodic ones."""
+"""Moves leaders back to preferred replicas: elections on request, and periodic ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ElectionType(IntEnum):
 
 
 class LeaderBalance:
-    """Elects preferred leaders, and unclean ones where an operator says so."""
+    """Elects preferred leaders, and unclean ones where an operator asks for them."""
 
     def __init__(self, core: ControllerCore) -> None:
         self.core = core
@@ -34,7 +34,7 @@ class LeaderBalance:
     async def elect(
         self, election: ElectionType, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """What became of each; with None of all partitions that need such an election."""
+        """Elect, and return each result; None means all partitions that need such an election."""
         context = self.context
         wanted = list(context.all_partitions()) if partitions is None else partitions
         results: dict[TopicPartition, KafkaError | None] = {}
@@ -85,9 +85,10 @@ class LeaderBalance:
         await self.core.fenced.write(Delete(paths.PREFERRED_REPLICA_ELECTION, stat.version))
 
     async def rebalance(self) -> None:
-        """Elect the preferred leaders of brokers that lead too little of what they should.
+        """Elect the preferred leaders of brokers that lead too few of their partitions.
 
-        That is: of more than leader.imbalance.per.broker.percentage of it others are the leaders.
+        That is, other brokers lead more than leader.imbalance.per.broker.percentage of those
+        whose preferred leader it is.
         """
         context = self.context
         preferred: dict[int, list[TopicPartition]] = {}

@@ -1,4 +1,4 @@
-"""Moves partitions from state to state: first and later leaders, written, then told to brokers."""
+"""Moves partitions and replicas from state to state: written first, then sent to brokers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StoredStates:
         self.store = store
 
     async def create(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> None:
-        """First states. Where there is one already, that is taken."""
+        """Write first states. Where the registry has one already, that one is taken."""
         created = await self.store.create_states(states)
         for partition, state in created.items():
             self.context.set_state(partition, state)
@@ -51,9 +51,9 @@ class StoredStates:
     async def change(
         self, partitions: Iterable[TopicPartition], change: Change
     ) -> list[TopicPartition]:
-        """Change those states that `change` has another one for; returned are those changed.
+        """Change the states for which `change` returns a new one; returns those changed.
 
-        A state that somebody else has written meanwhile is read again, and changed again.
+        A state that was written by others meanwhile is read again, and changed again.
         """
         done: list[TopicPartition] = []
         pending = list(partitions)
@@ -86,7 +86,7 @@ class StoredStates:
 # Who leads a partition: functions of its replicas, those in sync, and those that live.
 #
 # Each takes the partition as the controller knows it and returns the state in the next epoch, or
-# None where it has nobody to offer. Replicas are tried in the order of the assignment.
+# None where no replica can lead. Replicas are tried in the order of the assignment.
 
 
 class Candidates(NamedTuple):
@@ -116,8 +116,8 @@ def initial_state(replicas: tuple[int, ...], live: Collection[int]) -> LeaderAnd
 def elect_offline(candidates: Candidates) -> LeaderAndIsr | None:
     """The leader is dead: the first live replica in sync leads.
 
-    With `unclean_allowed`, and nobody in sync alive, the first live one does, alone in sync, at
-    the price of what it has not got.
+    With `unclean_allowed`, and no live replica in sync, the first live one leads, alone in sync;
+    the records that it lacks are lost.
     """
     state, replicas, live, *_ = candidates
     elected = _first(replicas, live, state.isr)
@@ -150,7 +150,7 @@ def elect_reassigned(candidates: Candidates) -> LeaderAndIsr | None:
 
 
 def elect_for_shutdown(candidates: Candidates) -> LeaderAndIsr | None:
-    """A replica leads whose broker is not shutting down; those that are leave the ISR."""
+    """A replica leads whose broker is not shutting down; those shutting down leave the ISR."""
     state, replicas, live, leaving, *_ = candidates
     staying = [replica for replica in state.isr if replica not in leaving]
     elected = _first(replicas, live, staying)
@@ -158,14 +158,14 @@ def elect_for_shutdown(candidates: Candidates) -> LeaderAndIsr | None:
 
 
 def in_next_epoch(state: LeaderAndIsr) -> LeaderAndIsr:
-    """Led as before: there is something else that the replicas are to know."""
+    """The next epoch with the same leader: something else has changed for the replicas."""
     return state._replace(leader_epoch=state.leader_epoch + 1)
 
 
 def without_replica(state: LeaderAndIsr, gone: Collection[int]) -> LeaderAndIsr:
-    """The next epoch without those replicas in the ISR; a leader among them leads no more.
+    """The next epoch without those replicas in the ISR; a leader among them no longer leads.
 
-    An ISR of which nobody would be left is kept: one of its members may lead later.
+    An ISR that would become empty is kept: one of its members may lead later.
     """
     isr = tuple(replica for replica in state.isr if replica not in gone)
     leader = NO_LEADER if state.leader in gone else state.leader
@@ -187,7 +187,7 @@ UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 
 class PartitionStateMachine:
-    """The only one that changes the statuses of partitions and gives them leaders."""
+    """The only class that changes the statuses of partitions and gives them leaders."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class PartitionStateMachine:
         self.batch = batch
 
     def load(self) -> None:
-        """The statuses of all partitions, as a controller finds them that has just been elected."""
+        """Set the statuses of all partitions, as a newly elected controller finds them."""
         context = self.context
         for partition in context.all_partitions():
             if context.state(partition) is None:
@@ -230,7 +230,7 @@ class PartitionStateMachine:
     async def bring_online(
         self, partitions: Iterable[TopicPartition], elect: LeaderElection
     ) -> list[TopicPartition]:
-        """Give each a leader, the first one or the next; returned are those that got none."""
+        """Give each a leader, the first one or the next; returns those that got none."""
         allowed = self._allowed(partitions, PartitionStatus.ONLINE)
         statuses = self.context.partition_statuses
         new = [each for each in allowed if statuses[each] is PartitionStatus.NEW]
@@ -251,7 +251,7 @@ class PartitionStateMachine:
         )
 
     async def _start(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """First states, where a replica lives; the replicas are told that it is a beginning."""
+        """Write first states, where a replica lives; the replicas are told that they are new."""
         context = self.context
         wanted = {}
         for partition in partitions:
@@ -340,11 +340,11 @@ class PartitionStateMachine:
         return allowed
 
 
-# Moves replicas from state to state, and tells their brokers what they are to do.
+# Moves replicas from state to state, and tells their brokers what to do.
 
 
 class ReplicaStateMachine:
-    """The only one that changes the statuses of replicas."""
+    """The only class that changes the statuses of replicas."""
 
     def __init__(
         self, context: ControllerContext, states: StoredStates, batch: BrokerRequestBatch
@@ -354,9 +354,9 @@ class ReplicaStateMachine:
         self.batch = batch
 
     def load(self) -> None:
-        """The statuses of all replicas, as a controller finds them that has just been elected.
+        """Set the statuses of all replicas, as a newly elected controller finds them.
 
-        Those on dead brokers are so that a deletion waits for them.
+        Those on dead brokers get a status that makes a deletion wait for them.
         """
         context = self.context
         for replica in context.replicas_of(context.all_partitions()):
@@ -366,7 +366,7 @@ class ReplicaStateMachine:
             )
 
     def start_new(self, replicas: Iterable[PartitionReplica]) -> None:
-        """Replicas that did not exist: they follow the leader, if there is one already."""
+        """Create new replicas: they follow the leader, if there is one already."""
         for replica in self._move(replicas, ReplicaStatus.NEW):
             if self.context.state(replica.topic_partition) is not None:
                 self.batch.add_leader_and_isr((replica.broker_id,), replica.topic_partition, True)
@@ -385,7 +385,7 @@ class ReplicaStateMachine:
                 self.batch.add_leader_and_isr((broker_id,), topic_partition)
 
     async def take_offline(self, replicas: Iterable[PartitionReplica]) -> None:
-        """Their brokers are dead or are to give them up: they are in sync no more."""
+        """Their brokers are dead or must give them up: they are no longer in sync."""
         context = self.context
         gone: dict[TopicPartition, list[int]] = {}
         for replica in self._move(replicas, ReplicaStatus.OFFLINE):
@@ -408,7 +408,7 @@ class ReplicaStateMachine:
         self.batch.add_metadata(gone)
 
     def start_deletion(self, replicas: Iterable[PartitionReplica]) -> None:
-        """Their brokers are to delete them."""
+        """Tell their brokers to delete them."""
         for replica in self._move(replicas, ReplicaStatus.DELETION_STARTED):
             self.batch.add_stop_replica(replica, delete=True)
 
@@ -421,14 +421,14 @@ class ReplicaStateMachine:
         self._move(replicas, ReplicaStatus.DELETION_INELIGIBLE)
 
     def forget(self, replicas: Iterable[PartitionReplica]) -> None:
-        """They exist no more."""
+        """They no longer exist."""
         for replica in self._move(replicas, ReplicaStatus.NON_EXISTENT):
             del self.context.replica_statuses[replica]
 
     def _move(
         self, replicas: Iterable[PartitionReplica], target: ReplicaStatus
     ) -> list[PartitionReplica]:
-        """Those whose status may change so, and has."""
+        """Change the status where the transition is allowed; returns those changed."""
         predecessors, statuses = REPLICA_PREDECESSORS[target], self.context.replica_statuses
         moved = []
         for replica in replicas:

@@ -1,6 +1,6 @@
-"""Partitions that get other replicas: old and new ones together, until the new ones are in sync.
+"""Moves partitions to other replicas: old and new ones together until the new ones are in sync.
 
-replicas = target + those to be removed      written, told to all of them (KIP-455)
+replicas = target + those to be removed      written, sent to all of them (KIP-455)
 every target replica is in sync  ->  a target leads, the others are deleted,
                                      replicas = target
 """
@@ -28,10 +28,10 @@ logger = logging.getLogger(__name__)
 
 
 class PartitionReassignment:
-    """Begins, carries on, ends and takes back reassignments.
+    """Begins, continues, completes and cancels reassignments.
 
     Which partitions are being reassigned is in their topics' nodes; /admin/reassign_partitions
-    is the older way of asking for it, and names a partition until it has come to its end.
+    is the older way to ask for it, and names a partition until its reassignment has ended.
     """
 
     def __init__(self, core: ControllerCore) -> None:
@@ -40,7 +40,7 @@ class PartitionReassignment:
         self._asked_by_node: dict[TopicPartition, tuple[int, ...]] = {}
 
     def under_way(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """Of topics that are to be deleted none is: all their replicas go."""
+        """The reassignments under way; a topic being deleted has none: all its replicas go."""
         return {
             TopicPartition(topic.name, index): topic.full_assignment(index)
             for topic in self.context.topics.values()
@@ -49,26 +49,26 @@ class PartitionReassignment:
         }
 
     async def load(self) -> None:
-        """Go on with what a predecessor began."""
+        """Continue what a predecessor began."""
         for partition in self.under_way():
             await self._advance(partition)
         await self.read_node()
 
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Brokers of these have come, or their ISR has changed: look again."""
+        """Continue these: their brokers have come, or their ISR has changed."""
         under_way = self.under_way()
         for partition in partitions:
             if partition in under_way:
                 await self._advance(partition)
 
     async def complete(self, partitions: Iterable[TopicPartition]) -> None:
-        """The ISR of these has changed: end what can be ended."""
+        """The ISR of these has changed: end the reassignments that are complete."""
         await self.resume([each for each in partitions if self._is_complete(each)])
 
     async def alter(
         self, targets: Mapping[TopicPartition, tuple[int, ...] | None]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Give partitions these replicas; None takes back what is under way."""
+        """Give partitions these replicas; None cancels the reassignment under way."""
         results: dict[TopicPartition, KafkaError | None] = {}
         for partition, target in targets.items():
             try:
@@ -81,7 +81,7 @@ class PartitionReassignment:
         return results
 
     async def read_node(self) -> None:
-        """A tool has written /admin/reassign_partitions."""
+        """Begin what a tool has written to /admin/reassign_partitions."""
         found = await self.core.fenced.read_wish(paths.REASSIGN_PARTITIONS)
         if found is None:
             return
@@ -117,11 +117,11 @@ class PartitionReassignment:
 
     @property
     def deleted(self) -> list[TopicPartition]:
-        """Named in /admin/reassign_partitions, and being deleted meanwhile."""
+        """Partitions named in /admin/reassign_partitions whose topics are being deleted."""
         return [partition for partition in self._asked_by_node if not self._exists(partition)]
 
     async def forget_deleted(self) -> None:
-        """What is being deleted is reassigned no more, whoever has asked for it."""
+        """Drop the requests for partitions that are being deleted."""
         for partition in self.deleted:
             await self._forget_request(partition)
 
@@ -129,7 +129,7 @@ class PartitionReassignment:
         return self.context.contains(partition) and not self.context.is_to_be_deleted(partition)
 
     def _plan(self, partition: TopicPartition, target: tuple[int, ...] | None) -> ReplicaAssignment:
-        """Where the partition goes from here; KafkaError for where it cannot go."""
+        """The assignment on the way to the target; KafkaError if the target is not possible."""
         context = self.context
         if not self._exists(partition):
             raise KafkaError.of(
@@ -154,7 +154,7 @@ class PartitionReassignment:
     def _keep_a_replica_in_sync(
         self, partition: TopicPartition, planned: ReplicaAssignment
     ) -> None:
-        """Replicas that were being added may be the only ones in sync: then they stay."""
+        """Refuse to drop every replica in sync: those being added may be the only ones."""
         state = self.context.state(partition)
         if state is not None and not set(state.isr) & set(planned.replicas):
             raise _bad_target(
@@ -164,9 +164,9 @@ class PartitionReassignment:
     async def _begin(
         self, partition: TopicPartition, assignment: ReplicaAssignment
     ) -> RegistryError | None:
-        """Write it, and go there. Returned is why it cannot be written: then nothing is changed.
+        """Write the assignment and begin. If it cannot be written, nothing changes; returns why.
 
-        The topic's node would be too large, for instance: ZooKeeper takes 1 MB.
+        For instance, the topic's node would be too large: ZooKeeper takes 1 MB.
         """
         context = self.context
         previous, topic = context.assignment(partition), context.topics[partition.topic]
@@ -226,7 +226,7 @@ class PartitionReassignment:
         logger.info("%s: its replicas are %s now", partition, list(final.replicas))
 
     async def _raise_epoch(self, partition: TopicPartition) -> None:
-        """All replicas are to know each other, and the leader its new followers."""
+        """Raise the leader epoch, so that all replicas, and the leader, learn the new replicas."""
 
         def change(_: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr:
             return in_next_epoch(state)
@@ -235,7 +235,7 @@ class PartitionReassignment:
             self.core.batch.add_leader_and_isr(self.context.reachable_replicas(changed), changed)
 
     async def _drop(self, partition: TopicPartition, brokers: Iterable[int]) -> None:
-        """These have a replica no more. A dead one keeps its log, which nobody will read."""
+        """Remove the replicas on these brokers. A dead broker keeps a log that is never read."""
         replicas = [
             replica
             for broker_id in brokers
@@ -254,7 +254,7 @@ class PartitionReassignment:
         await self.core.store.update(topic.name, topic.node())
 
     async def _forget_request(self, partition: TopicPartition) -> None:
-        """The tool that waits for /admin/reassign_partitions to be empty need not wait for it."""
+        """Remove it from /admin/reassign_partitions: tools wait for that node to be empty."""
         if self._asked_by_node.pop(partition, None) is None:
             return
         registry = self.core.fenced.registry
@@ -270,7 +270,7 @@ class PartitionReassignment:
 
 
 def _elect_remaining(candidates: Candidates) -> LeaderAndIsr | None:
-    """A replica in sync of those that are left leads; an unclean one never does."""
+    """Elect one of the remaining in-sync replicas; never an unclean leader."""
     return elect_offline(candidates._replace(unclean_allowed=False))
 
 

@@ -77,7 +77,7 @@ def _replicas(
     return tuple(chosen)
 
 
-# Where the controller's random numbers come from.
+# The source of the controller's random numbers.
 
 
 class Chance(Protocol):
@@ -115,7 +115,7 @@ def validate_topic_name(name: str) -> None:
 
 
 def refuse_internal(name: str, verb: str) -> None:
-    """INVALID_TOPIC_EXCEPTION where a client wants to do to an internal topic what it may not."""
+    """INVALID_TOPIC_EXCEPTION for what a client may not do to an internal topic."""
     if name in INTERNAL_TOPICS:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal and cannot be {verb} by clients"
@@ -137,7 +137,7 @@ def refuse_collision(name: str, existing: Iterable[str]) -> None:
 
 
 Racks = Mapping[int, str | None]
-"""The rack of each broker that replicas may be put on; None where it has not said."""
+"""The rack of each broker that replicas may be put on; None if it has no rack."""
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """Each partition costs a directory and open files: a request for more is refused at once."""
@@ -168,7 +168,7 @@ def assign_replicas(
 def assign_new_topic(
     brokers: Racks, num_partitions: int, replication_factor: int, chance: Chance
 ) -> Assignment:
-    """Replicas for all partitions of a topic, from a random broker on."""
+    """Replicas for all partitions of a topic, starting at a random broker."""
     check_partition_count(num_partitions)
     check_replication_factor(replication_factor, brokers)
     start_index, shift = chance.randrange(len(brokers)), chance.randrange(len(brokers))
@@ -180,7 +180,7 @@ def assign_more_partitions(
 ) -> Assignment:
     """Replicas for the partitions that a topic gets beside the `existing` ones.
 
-    The round goes on from the preferred leader of partition 0, where it once began.
+    The round continues from the preferred leader of partition 0, where it once began.
     """
     first, replication_factor = existing[0][0], len(existing[0])
     check_replication_factor(replication_factor, brokers)
@@ -192,7 +192,7 @@ def assign_more_partitions(
 
 
 def known_racks(brokers: Racks) -> dict[int, str] | None:
-    """The rack of each broker; None where not all brokers have one: then racks do not matter."""
+    """The rack of each broker; all None unless every broker has one: then racks do not matter."""
     racks = {broker_id: rack for broker_id, rack in brokers.items() if rack is not None}
     return racks if racks and len(racks) == len(brokers) else None
 
@@ -207,7 +207,7 @@ def _assign(
 
 
 def check_partition_count(count: int, limit: int = MAX_PARTITIONS_PER_REQUEST) -> None:
-    """INVALID_PARTITIONS for none, or more than are left of what one request may ask for."""
+    """INVALID_PARTITIONS for none, or for more than one request may still ask for."""
     if not 0 < count <= limit:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
@@ -266,12 +266,12 @@ def _bad_assignment(message: str) -> KafkaError:
 
 
 def _shown(ids: Sequence[int]) -> str:
-    """The first few of a list that a peer made as long as it liked."""
+    """The first few of a list that a client may have made very long."""
     more = ", ..." if len(ids) > 10 else ""
     return ", ".join(map(str, ids[:10])) + more
 
 
-# A topic that is to be created: what was asked for, and what becomes of it.
+# A topic that a client wants created: the request, and the result.
 
 
 BROKER_DEFAULT: Final = -1
@@ -280,7 +280,7 @@ BROKER_DEFAULT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A wish: counts, or replicas by partition, and overrides of the topic's settings."""
+    """A requested topic: counts, or replicas by partition, and overrides of its settings."""
 
     name: str
     num_partitions: int = BROKER_DEFAULT
@@ -299,7 +299,7 @@ class CreatedTopic(NamedTuple):
 
 
 class MorePartitions(NamedTuple):
-    """A wish for a topic that exists: how many partitions, and the replicas of the new ones."""
+    """A request for more partitions: the new total, and the replicas of the new ones."""
 
     name: str
     total: int
@@ -309,10 +309,10 @@ class MorePartitions(NamedTuple):
 def internal_replication_factor(
     config: BrokerConfig, key: str, wanted: int, live_brokers: Collection[int]
 ) -> int:
-    """As many replicas as an operator asks for, or no topic; left to itself, as many as can be.
+    """The wanted replicas, but at most as many as there are live brokers.
 
-    In a cluster the first brokers must not make a topic that is lost with one of them, where
-    somebody has said that it shall not be (KIP-115).
+    In a cluster a number that is configured is never lowered: the first brokers must not create a
+    topic that is lost with one of them (KIP-115).
     """
     if config.zookeeper_connect is not None and config.is_given(key):
         return wanted

@@ -1,4 +1,4 @@
-"""Topics and partitions that have come into being, whoever wrote them, and that are to go."""
+"""Detects new topics and partitions, by any writer, and those marked for deletion."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class TopicChanges:
         self._watches: dict[str, Watch] = {}
 
     async def load(self) -> list[TopicPartition]:
-        """Every topic and state; returned are the partitions whose leaders are new processes.
+        """Load every topic and state; returns the partitions whose leaders are new processes.
 
-        Their states are older than the registration of the broker that leads them: nobody told it
-        that it does. The next epoch tells readers that the end of the log may not be where it was.
+        Their states are older than the registration of the leading broker, which was not told that
+        it leads. The next epoch tells readers that the end of the log may have moved.
         """
         core, context = self.core, self.context
         await self._read(await core.store.names())
@@ -68,13 +68,13 @@ class TopicChanges:
         return renewed
 
     async def tell_of_new(self) -> None:
-        """Have brokers read the settings of topics that a predecessor made and did not begin."""
+        """Have brokers read the settings of topics that a predecessor created but did not begin."""
         for name, topic in list(self.context.topics.items()):
             if not topic.states and name not in self.context.topics_to_delete:
                 await self.core.configs.notify(TOPICS, name)
 
     async def refresh(self) -> None:
-        """The list of topics has changed: there are new ones, or somebody has removed some."""
+        """The list of topics has changed: some are new, or have been removed."""
         names = await self.core.store.names()
         present = set(names)
         self.context.unreadable &= present
@@ -118,7 +118,7 @@ class TopicChanges:
         await self.begin([TopicPartition(name, index) for index in added])
 
     async def refresh_deletions(self) -> None:
-        """Somebody has marked topics for deletion."""
+        """Topics have been marked for deletion: begin."""
         names = await self._marked()
         new = [name for name in names if name not in self.context.topics_to_delete]
         if new:
@@ -126,7 +126,7 @@ class TopicChanges:
             await self.core.deletion.resume()
 
     async def _marked(self) -> list[str]:
-        """The topics to be deleted. The mark is taken from those that there are not."""
+        """The topics to be deleted. Other marks are removed: of unknown topics, or all if not allowed."""
         names = await self.core.store.marked_for_deletion()
         wanted = [name for name in names if name in self.context.topics]
         if not self.core.config.delete_topic_enable:
@@ -147,7 +147,7 @@ class TopicChanges:
         try:
             node = await self.core.store.read(name)
         except NoNodeError:
-            return None  # it went between the two calls
+            return None  # it was removed between the two calls
         except RegistryFailedError:
             raise
         except KafkaError as error:
@@ -184,7 +184,7 @@ class TopicChanges:
             watch.cancel()
 
     def unwatch_removed(self) -> None:
-        """Deleted topics are watched no more."""
+        """Stop watching deleted topics."""
         for name in [name for name in self._watches if name not in self.context.topics]:
             self._unwatch(name)
 
@@ -211,7 +211,7 @@ class TopicAdministration:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> dict[str, CreatedTopic | KafkaError]:
-        """By name what each topic became, or why it did not."""
+        """Create topics; by name, the topic or the reason why it was not created."""
 
         left = MAX_PARTITIONS_PER_REQUEST
 
@@ -261,9 +261,9 @@ class TopicAdministration:
         return CreatedTopic(topic_id, len(assignment), topic.replication_factor, config)
 
     async def _write(self, topic: TopicContext, config: Mapping[str, str]) -> None:
-        """The topic and its overrides at once: they are not those of another one of its name.
+        """Write the topic and its overrides at once: no older overrides of its name apply.
 
-        The brokers hear of the overrides before the partitions begin, whose logs take them.
+        Brokers are notified of the overrides before the partitions begin, whose logs use them.
         """
         core = self.core
         overrides = await core.configs.plan(TOPICS, topic.name, config)
@@ -271,7 +271,7 @@ class TopicAdministration:
             await core.store.create(topic.name, topic.node(), overrides.operations)
         except NodeExistsError:
             if topic.name not in await core.store.names():
-                raise  # it is the overrides that somebody else has written at this moment
+                raise  # another writer has just written the overrides
             raise KafkaError(
                 ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} has just been made"
             ) from None
@@ -281,7 +281,7 @@ class TopicAdministration:
     async def create_partitions(
         self, wishes: Sequence[MorePartitions], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
-        """By name None, or why the topic got no more partitions."""
+        """Give topics more partitions; by name None, or why it was refused."""
 
         left = MAX_PARTITIONS_PER_REQUEST
 

@@ -1,9 +1,9 @@
-"""Topics that are to be deleted: they go when every replica has, those on dead brokers later.
+"""Deletes topics: a topic goes when every replica has, those on dead brokers later.
 
 marked -> brokers leave the topic out of their metadata -> every live replica is deleted
     -> all are gone: the topic's nodes are removed
     -> some are on dead brokers: the topic is ineligible until they are back
-    -> a node may not be removed: the topic is ineligible until somebody asks again
+    -> a node may not be removed: the topic is ineligible until a client asks again
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 
 class TopicDeletion:
-    """Carries deletions on as far as the live brokers allow.
+    """Continues deletions as far as the live brokers allow.
 
-    `ineligible` are the topics to be deleted that wait: for dead brokers, or, with the error of
-    the registry that refused to remove one of their nodes, for another request or controller.
+    `ineligible` are the topics to be deleted that wait: for dead brokers, or, with the registry's
+    error if it refused to remove one of their nodes, for another request or controller.
     """
 
     def __init__(
@@ -54,18 +54,18 @@ class TopicDeletion:
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 
     def mark(self, topics: Iterable[str]) -> None:
-        """These topics are to be deleted; the registry says so already."""
+        """Mark these topics for deletion; the registry says so already."""
         self.context.topics_to_delete.update(dict.fromkeys(topics))
 
     def hold(self, topics: Iterable[str]) -> None:
-        """Do not begin with these, or not again, before they are released."""
+        """Do not begin to delete these, or not again, before they are released."""
         for topic in topics:
             if topic in self.context.topics_to_delete:
                 self.ineligible[topic] = None
                 self._wake(topic)
 
     async def release(self, topics: Iterable[str]) -> None:
-        """Go on with these: what they waited for has happened, or a client asks again."""
+        """Continue with these: what they waited for has happened, or a client asks again."""
         known = [topic for topic in topics if topic in self.context.topics_to_delete]
         if known:
             for topic in known:
@@ -73,7 +73,7 @@ class TopicDeletion:
             await self.resume()
 
     def settled(self, topic: str) -> asyncio.Future[None]:
-        """Done when the topic is gone or has to wait for a broker; it raises what was refused."""
+        """A future: done when the topic is gone or waits for a broker; it raises a refusal."""
         if self.batch.is_over:
             raise _abandoned()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -84,7 +84,7 @@ class TopicDeletion:
         return future
 
     def abandon(self) -> None:
-        """The controller has resigned: its successor will go on, whoever waits here hears so."""
+        """The controller has resigned: its successor continues; waiting callers get an error."""
         for futures in self._waiting.values():
             for future in futures:
                 if not future.done():
@@ -93,7 +93,7 @@ class TopicDeletion:
         self._waiting.clear()
 
     async def resume(self) -> None:
-        """Finish what can be finished, and begin with what can be begun."""
+        """Finish the deletions that can be finished, and begin those that can begin."""
         for topic in list(self.context.topics_to_delete):
             if topic in self.ineligible:
                 continue
@@ -104,7 +104,7 @@ class TopicDeletion:
                 await self._begin(topic)
 
     async def on_answer(self, broker_id: int, answers: Mapping[TopicPartition, ErrorCode]) -> None:
-        """A broker says what it has deleted, and what it could not."""
+        """A broker has answered which replicas it deleted, and which it could not."""
         deleted: list[PartitionReplica] = []
         failed: list[PartitionReplica] = []
         for topic_partition, error in answers.items():
@@ -117,7 +117,7 @@ class TopicDeletion:
         await self.resume()
 
     async def fail(self, replicas: Collection[PartitionReplica]) -> None:
-        """These cannot be deleted before their brokers are well again."""
+        """These cannot be deleted before their brokers are back."""
         if replicas:
             self.replicas.postpone_deletion(replicas)
             self.hold(dict.fromkeys(replica.topic_partition.topic for replica in replicas))
@@ -185,7 +185,7 @@ class TopicDeletion:
         overrides = await self.configs.plan(TOPICS, topic, None)
         if overrides.operations:
             await self.store.fenced.write(*overrides.operations)
-        if overrides.has_news:  # while there is somebody to tell it again, if this one dies
+        if overrides.has_news:  # before the topic goes: a successor would repeat it
             await self.configs.notify(TOPICS, topic)
         await self.store.remove(topic)
 

@@ -61,7 +61,7 @@ class TopicReader:
     async def read_states(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, StoredState]:
-        """The states of those partitions that have one that can be read."""
+        """The states of those partitions that have a readable one."""
         found = await asyncio.gather(*(self._read_state(each) for each in partitions))
         return {partition: stored for partition, stored in found if stored is not None}
 
@@ -85,7 +85,7 @@ class TopicReader:
         return await self.registry.children(paths.DELETE_TOPICS)
 
     async def adopt(self, topics: Mapping[str, tuple[UUID, Mapping[int, LeaderAndIsr]]]) -> None:
-        """Create topics that have partitions with a history, by name: all of them or none."""
+        """Create topics whose partitions hold records already: all of them or none."""
         operations: list[Operation] = []
         for name, (topic_id, states) in topics.items():
             assignment = {index: states[index].isr for index in sorted(states)}
@@ -100,7 +100,7 @@ class TopicReader:
 
 
 class TopicStore(TopicReader):
-    """Reads and, as the controller of one epoch, writes them.
+    """Reads these nodes and, as the controller of one epoch, writes them.
 
     A topic exists as soon as its node does; partitions without a state node are new and get one
     from the controller, so a crash while a topic is created leaves nothing half done.
@@ -111,17 +111,17 @@ class TopicStore(TopicReader):
         self.fenced = fenced
 
     async def create(self, name: str, node: TopicNode, beside: Sequence[Operation] = ()) -> None:
-        """Make the topic, and do what belongs to it: all of it or nothing."""
+        """Create the topic, and do the operations `beside` it: all of it or nothing."""
         await self.fenced.write(Create(paths.topic(name), node.encode()), *beside)
 
     async def update(self, name: str, node: TopicNode) -> None:
-        """Write the topic's node anew: with an id, more partitions, or other replicas."""
+        """Rewrite the topic's node: with an id, more partitions, or other replicas."""
         await self.fenced.write(Set(paths.topic(name), node.encode()))
 
     async def create_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        """The first states of new partitions; returned are those that had none before."""
+        """Write the first states of new partitions; returns those that had none before."""
         for name in sorted({topic_partition.topic for topic_partition in states}):
             await ensure_path(self.registry, paths.topic_partitions(name))
         epoch = self.fenced.epoch.epoch
@@ -144,7 +144,7 @@ class TopicStore(TopicReader):
         return created
 
     async def _create_state(self, topic_partition: TopicPartition, state: LeaderAndIsr) -> bool:
-        """Of a predecessor that did not come to its end there may be the partition's node alone."""
+        """Create one state; a predecessor that died may have made the partition's node alone."""
         path = paths.partition_state(*topic_partition)
         if await self.registry.exists(path) is not None:
             return False
@@ -157,9 +157,9 @@ class TopicStore(TopicReader):
     async def write_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
     ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
-        """Write states that follow known ones: these with their new versions, and those refused.
+        """Write the next states; returns them with their new versions, and those refused.
 
-        Refused is what was written, or has gone, since it was read.
+        A state is refused if it was written, or has gone, since it was read.
         """
         epoch = self.fenced.epoch.epoch
         groups: list[Group] = [
@@ -184,18 +184,18 @@ class TopicStore(TopicReader):
         return written, refused
 
     async def mark_for_deletion(self, names: Sequence[str]) -> None:
-        """From here on the topics will be deleted, whatever happens to the controller."""
+        """Mark the topics: from here on they will be deleted, even if the controller dies."""
         marked = set(await self.marked_for_deletion())
         missing = [name for name in names if name not in marked]
         if missing:
             await self.fenced.write(*(Create(paths.delete_topic(name), b"") for name in missing))
 
     async def unmark_for_deletion(self, names: Sequence[str]) -> None:
-        """Take back that the topics are to be deleted."""
+        """Remove the marks that the topics will be deleted."""
         await self.fenced.write_each([(Delete(paths.delete_topic(name)),) for name in names])
 
     async def remove(self, name: str) -> None:
-        """Forget the topic, and with its last node that it was to be deleted."""
+        """Remove the topic's nodes, and with the last one its mark for deletion."""
         below = await self._tree(paths.topic(name))
         for outcome in await self.fenced.write_each([(Delete(path),) for path in below[:-1]]):
             if isinstance(outcome, RegistryError):
@@ -215,7 +215,7 @@ class TopicStore(TopicReader):
         return [*(each for tree in below for each in tree), path]
 
 
-# The overrides of topics, brokers and groups in the registry, and the word that they changed.
+# The overrides of topics, brokers and groups in the registry, and the notifications of changes.
 
 
 TOPICS: Final = "topics"
@@ -224,14 +224,14 @@ GROUPS: Final = "groups"
 
 
 class ConfigPlan(NamedTuple):
-    """Parts of a `multi`, and whether somebody has to be told of them afterwards (`notify`)."""
+    """Parts of a `multi`, and whether brokers must be notified afterwards (`notify`)."""
 
     operations: tuple[Operation, ...]
     has_news: bool
 
 
 class EntityConfigs:
-    """Reads and writes /config; each change leaves a notification for whoever acts on it."""
+    """Reads and writes /config; each change leaves a notification for the brokers."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -257,7 +257,7 @@ class EntityConfigs:
         """How to put `config` in place of all overrides; None takes the node away.
 
         A node without overrides is made as well, as Kafka does for topics. One that is gone may
-        have been taken away by a controller that did not live to tell of it.
+        have been removed by a controller that died before it notified the brokers.
         """
         path = paths.config(entity_type, entity_name)
         nothing = encode_config({})
