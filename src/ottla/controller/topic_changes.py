@@ -126,7 +126,10 @@ class TopicChanges:
             await self.core.deletion.resume()
 
     async def _marked(self) -> list[str]:
-        """The topics to be deleted. Other marks are removed: of unknown topics, or all if not allowed."""
+        """The topics to be deleted.
+
+        Marks of topics that do not exist are removed, and all where deletion is disabled.
+        """
         names = await self.core.store.marked_for_deletion()
         wanted = [name for name in names if name in self.context.topics]
         if not self.core.config.delete_topic_enable:

@@ -65,7 +65,7 @@ class Apis:
                 self._apis[int(key)] = Api(entry, message.min_version, message.max_version)
 
     def wrap(self, key: ApiKey, around: Callable[[Handler], Handler]) -> None:
-        """Put something before the handler of an API, if it is in the table."""
+        """Wrap the handler of an API, if it is in the table."""
         api = self._apis.get(int(key))
         if api is not None:
             self._apis[int(key)] = api._replace(handler=around(api.handler))
@@ -154,12 +154,12 @@ class Apis:
 
 
 def refuse(connection: Connection, reason: str) -> None:
-    """Hang up on a client that does not follow the protocol, and say so: it cannot be told."""
+    """Log and close the connection of a client that breaks the protocol: no answer fits."""
     logger.info("closing %s: %s", connection.id, reason)
     connection.close(reason)
 
 
-# What only brokers ask of each other: refused on every listener but the brokers' own.
+# APIs that only brokers use: refused on every listener but the brokers' own.
 #
 # Kafka asks for ClusterAction on the cluster (CVE-2018-1288 is what happens without). A listener
 # that clients cannot reach keeps them from it as well; where brokers and clients share one, a
@@ -177,7 +177,7 @@ BROKERS_ONLY: Final = (
 
 
 def keep_to_brokers(apis: Apis, listener_name: str) -> None:
-    """From now on these APIs, and Fetch as a follower, are answered on this listener only."""
+    """Answer these APIs, and Fetch as a follower, on this listener only."""
 
     def guard(is_reserved: Callable[[Any], bool]) -> Callable[[Handler], Handler]:
         def guarded(handler: Handler) -> Handler:
@@ -202,6 +202,6 @@ def keep_to_brokers(apis: Apis, listener_name: str) -> None:
 
 
 def is_follower(body: FetchRequest) -> bool:
-    """Whether the fetch is one of a replica, which commits what it has read."""
+    """Whether a replica fetches: its fetch offset advances the high watermark."""
     replica_id = body.replica_id if body.replica_state is None else body.replica_state.replica_id
     return replica_id >= 0 or body.replica_id >= 0

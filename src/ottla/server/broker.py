@@ -1,4 +1,4 @@
-"""The broker: everything that one process of Ottla is made of, put together and started in order.
+"""The broker: builds all parts of one Ottla process, and starts them in order.
 
 locks and ids of the log directories -> registry -> overrides -> logs (recovery)
     -> listeners -> registration -> controller: leaders and groups -> clients are served
@@ -90,14 +90,14 @@ class Broker:
         self.broker_id = config.broker_id
         self.end_points: list[EndPoint] = []
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
-        self._network_config = network_config(config)  # bad keys are told before anything is begun
+        self._network_config = network_config(config)  # bad keys are told before anything begins
 
     async def startup(self) -> None:
         """Take the log directories over, recover them, and serve clients."""
         try:
             await self._start_parts()
         except BaseException:
-            await self.registry.close()  # or the cluster would take the broker for alive
+            await self.registry.close()  # or the cluster would think that the broker lives
             raise
 
     async def _start_parts(self) -> None:
@@ -143,7 +143,7 @@ class Broker:
             await self.link.wait_for_metadata()
 
     async def _join_cluster(self) -> None:
-        """Register, become the controller, learn who leads what, and say what is served."""
+        """Register, stand for election, learn who leads what, and log what is served."""
         config, runtime = self.config, self.runtime
         link = self.link = self._cluster_link()
         self.coordinators = coordinators = Coordinators(
@@ -181,10 +181,10 @@ class Broker:
         self.log_dir_failures.serve(self.replica_manager, self.controller)
 
     def _cluster_link(self) -> ClusterLink | None:
-        """What a broker that may have others beside it needs."""
+        """What a broker needs where the cluster may have others."""
         if self.config.zookeeper_connect is None:
             return None
-        # Only here: a broker that is alone needs neither the time nor the memory.
+        # Imported only here: a single broker saves the time and the memory.
         from ottla.server.cluster_link import ClusterLink
 
         return ClusterLink(
@@ -197,7 +197,7 @@ class Broker:
         )
 
     def _follow_settings(self) -> None:
-        """Have changed settings taken over by those whom they concern."""
+        """Subscribe each part to the settings that concern it."""
         dynamic = self.dynamic_config
         dynamic.on_topic_change(self.log_manager.update_topic_config)
         dynamic.on_topic_change(self._on_topic_settings)
@@ -210,7 +210,7 @@ class Broker:
             self._on_key_stores()
 
     def _on_topic_settings(self, topic: str) -> None:
-        """A topic without leaders that may have unclean ones from now on gets them."""
+        """If the topic now allows unclean leaders, elect them where it has no leader."""
         if self.controller.is_active and self.dynamic_config.allows_unclean_election(topic):
             self.runtime.scheduler.spawn(
                 self.controller.on_unclean_election_allowed(topic), f"elect leaders of {topic}"
@@ -284,7 +284,7 @@ class Broker:
         )
 
     def _listen(self) -> None:
-        """Open the listeners, and find out what to advertise: real ports in the place of 0."""
+        """Open the listeners, and find out what to advertise: real ports in place of 0."""
         ports = {}
         for end_point in self.config.listeners:
             listener = self.processor.listen(
@@ -300,13 +300,13 @@ class Broker:
             self.end_points.append(end_point)
 
     async def shutdown(self) -> None:
-        """Have others lead, stop serving, flush the logs and leave the mark of a clean stop."""
+        """Hand leaders over, stop serving, flush the logs and leave the mark of a clean stop."""
         self.replica_manager.is_leaving = True
         if self.link is not None and not self.log_dir_failures.is_fatal:
             await self.link.controlled_shutdown()
         self.membership.leave()
         self.controller.shutdown()
-        # Whoever waits is answered first; else the processor would wait for them in turn.
+        # Waiting clients are answered first; else the processor would wait for them.
         self.coordinators.shutdown()
         self.replica_manager.shutdown()
         await self.processor.stop(STOP_TIMEOUT_MS)
@@ -323,7 +323,7 @@ class Broker:
 
 
 def worker_count(config: BrokerConfig) -> int:
-    """How many threads do what may block: at least as many as recover logs at a start."""
+    """The number of threads for blocking work: at least as many as recover logs at a start."""
     recovering = config.num_recovery_threads_per_data_dir * len(config.log_dirs)
     return max(BACKGROUND_WORKERS, recovering)
 

@@ -78,7 +78,7 @@ class BrokerConnections:
             connection.tls = tls
 
     def node(self, broker_id: int) -> Node:
-        """Where a live broker is reached; BROKER_NOT_AVAILABLE if it does not live."""
+        """The address of a live broker; BROKER_NOT_AVAILABLE if it does not live."""
         node = self._cache.node(broker_id, self.listener_name)
         if node is None:
             raise KafkaError.of(
@@ -103,12 +103,12 @@ class BrokerConnections:
         return await connection.send(request, version, self.request_timeout_ms)
 
     def drop(self, purpose: Purpose, reason: str) -> None:
-        """Close the connections kept for a purpose: whoever waits for an answer gets an error."""
+        """Close the connections kept for a purpose: callers that wait get an error."""
         for key in [key for key in self._kept if key[1] is purpose]:
             self._kept.pop(key).close(reason)
 
     def close(self) -> None:
-        """Close the connections that are kept; those that were handed out are their owners'."""
+        """Close the kept connections; those made by `connect` are closed by their owners."""
         for connection in self._kept.values():
             connection.close("the broker stops")
         self._kept = {}

@@ -1,4 +1,4 @@
-"""The controller's channel to all brokers: its own is called, the others are sent requests."""
+"""The controller's channel to all brokers: its own by calls, the others by requests."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ from ottla.structs import (
 logger = logging.getLogger(__name__)
 
 
-# The controller's requests to brokers, from the values that the house speaks in and back.
+# The controller's requests to brokers: conversion between the protocol's structs and ours.
 #
-# Written in the newest version only, read in every one.
+# Requests are written in the newest version only, and read in every version.
 
 
 def by_topic(states: Iterable[PartitionState]) -> dict[tuple[str, UUID], list[PartitionState]]:
@@ -72,7 +72,7 @@ def by_topic(states: Iterable[PartitionState]) -> dict[tuple[str, UUID], list[Pa
 def leader_and_isr_request(
     states: Sequence[PartitionState], brokers: Iterable[Node]
 ) -> LeaderAndIsrRequest:
-    """What a broker is to lead and to follow; only the leaders' addresses are sent along."""
+    """What a broker must lead and follow; of the brokers, only leaders' addresses are sent."""
     leaders = {state.leader for state in states}
     return LeaderAndIsrRequest(
         topic_states=[
@@ -137,7 +137,7 @@ def _read_state(topic: str, topic_id: UUID, state: LeaderAndIsrPartitionState) -
 
 
 def leader_nodes(body: LeaderAndIsrRequest) -> list[Node]:
-    """Where the leaders of a LeaderAndIsr request are."""
+    """The addresses of the leaders in a LeaderAndIsr request."""
     return [Node(each.broker_id, each.host_name, each.port) for each in body.live_leaders]
 
 
@@ -161,7 +161,7 @@ def leader_and_isr_errors(
 
 
 def stop_replica_request(partitions: Iterable[StopReplicaPartition]) -> StopReplicaRequest:
-    """What a broker has to give up."""
+    """The replicas that a broker must stop."""
     topics: dict[str, list[StopReplicaPartitionState]] = {}
     for (name, index), leader_epoch, delete in partitions:
         topics.setdefault(name, []).append(
@@ -211,7 +211,7 @@ def stop_replica_errors(response: StopReplicaResponse) -> dict[TopicPartition, E
 
 
 def update_metadata_request(update: MetadataUpdate) -> UpdateMetadataRequest:
-    """What a broker is to tell its clients; a deleted topic is one without a partition led."""
+    """What a broker must tell its clients; a deleted topic is one whose partitions are not led."""
     topics = [
         UpdateMetadataTopicState(
             topic_name=name,
@@ -316,15 +316,14 @@ OnResponse = Callable[[Response], object]
 
 
 class Unanswered(NamedTuple):
-    """A request that the broker has to answer before it gets the next one."""
+    """A request that the broker must answer before it gets the next one."""
 
     request: ControllerRequest
     on_response: OnResponse
 
 
 class BrokerSender:
-    """One registration of a broker: a queue, a connection, and a coroutine that empties the one
-    through the other.
+    """One registration of a broker: a queue, a connection, and a coroutine that sends the queue.
 
     A request is sent until it is answered: what the controller has decided must arrive, and in
     order. It ends with the registration, whose epoch all requests carry.
@@ -357,7 +356,7 @@ class BrokerSender:
         self._news.set()
 
     def close(self) -> None:
-        """Send nothing any more; what was not answered is dropped."""
+        """Send nothing more; requests without an answer are dropped."""
         self._queue.clear()
         self._task.cancel()
         self._connection.close("the broker is not controlled from here any more")
@@ -407,7 +406,7 @@ class ClusterBrokerChannel:
         self._senders: dict[int, BrokerSender] = {}
 
     def add_broker(self, broker: BrokerEndPoints) -> None:
-        """The broker has registered; what an older registration has not answered is dropped."""
+        """The broker has registered; unanswered requests of an older registration are dropped."""
         if broker.id == self._local.broker_id:
             return
         self.remove_broker(broker.id)
@@ -423,13 +422,13 @@ class ClusterBrokerChannel:
         self._senders[broker.id] = BrokerSender(self._runtime, broker, connection, self._timeout_ms)
 
     def remove_broker(self, broker_id: int) -> None:
-        """The broker is sent nothing any more."""
+        """Send the broker nothing more."""
         sender = self._senders.pop(broker_id, None)
         if sender is not None:
             sender.close()
 
     async def drain(self, timeout_ms: int) -> None:
-        """Wait until everything was answered, but not for longer than this for one more answer."""
+        """Wait until everything is answered, but no longer than this for each next answer."""
         deadline = Deadline(self._runtime.clock, timeout_ms)
         left = self._unanswered
         while left and not deadline.has_passed:
@@ -443,7 +442,7 @@ class ClusterBrokerChannel:
         return sum(map(len, self._senders.values()))
 
     def close(self) -> None:
-        """Leave all brokers alone."""
+        """Send no broker anything more."""
         for broker_id in list(self._senders):
             self.remove_broker(broker_id)
 
@@ -507,7 +506,7 @@ class ClusterBrokerChannel:
         request.controller_epoch = controller_epoch
 
         def on_any_response(response: Response) -> None:
-            """A broker that refuses knows a newer controller, or has registered anew."""
+            """A broker that refuses knows a newer controller, or has registered again."""
             error = ErrorCode.of(getattr(response, "error_code", 0))
             if error:
                 name = type(request).__name__

@@ -1,4 +1,4 @@
-"""This broker's part in a cluster on ZooKeeper: all that a broker alone does without."""
+"""This broker's part in a cluster on ZooKeeper: what a single broker does not need."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from ottla.structs import (
 logger = logging.getLogger(__name__)
 
 
-# The way from any broker to the controller, whichever broker that is.
+# Requests from any broker to the controller, on whichever broker it is.
 
 
 FIRST_BACKOFF_MS: Final = 20
@@ -78,9 +78,9 @@ def error_code_of(response: Response) -> int:
 
 
 class ControllerChannel:
-    """Asks the controller, and asks again while there is none or it is another one.
+    """Asks the controller, and asks again while there is none or it has moved.
 
-    One that hangs is waited for until its session has expired: then there is another one to ask.
+    If a controller hangs, the request waits until its session expires: then another one is elected.
     `own` has the answers that this broker gives itself when it is the controller, by request.
     """
 
@@ -119,7 +119,7 @@ class ControllerChannel:
                 response = await within(scheduler, deadline.left_ms, answer, f"no answer to {name}")
                 error = ErrorCode.of(error_of(response))
                 if error is not ErrorCode.NOT_CONTROLLER:
-                    if error:  # of a controller, maybe, that was followed by one who knows better
+                    if error:  # maybe a former controller: look it up again next time
                         self._node = None
                     return response
                 reason: Exception = KafkaError(error, f"{name} was refused")
@@ -138,7 +138,7 @@ class ControllerChannel:
             await pause(scheduler, min(backoff.delay_ms(failures), deadline.left_ms))
 
     def close(self) -> None:
-        """Follow the elections no more."""
+        """Stop watching the elections."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -175,7 +175,7 @@ class ControllerChannel:
 
 
 def _may_pass(error: KafkaError) -> bool:
-    """Whether the controller may answer, or be another one, after a while."""
+    """Whether a retry may help: the controller may answer later, or move."""
     return error.retriable or error.error is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
@@ -187,7 +187,7 @@ VERSION_WITH_BROKER_EPOCHS: Final = 3
 
 
 class IsrChange(NamedTuple):
-    """What a leader asks for, and who wants to hear what came of it."""
+    """The ISR that a leader asks for, and the callback for the outcome."""
 
     topic_id: UUID
     state: LeaderAndIsr
@@ -196,10 +196,10 @@ class IsrChange(NamedTuple):
 
 
 class IsrRequests:
-    """One request at a time, with everything that was asked for while the last one was under way.
+    """Sends one request at a time, with all changes that came while the last one was under way.
 
-    A change is asked for until the controller has decided. A newer one for the same partition
-    takes the place of one that has not been sent yet.
+    A change is sent again until the controller has decided. A newer one for the same partition
+    replaces one that has not been sent yet.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class IsrRequests:
             self._task = self._runtime.scheduler.spawn(self._run(), "alter partitions")
 
     def close(self) -> None:
-        """Ask for nothing any more."""
+        """Send nothing more."""
         self._is_closed = True
         self._waiting.clear()
         if self._task is not None:
@@ -248,7 +248,7 @@ class IsrRequests:
                     results = await self._ask(asked)
                 except (KafkaError, OSError) as error:
                     logger.info("in-sync replicas of %d partitions: %s", len(asked), error)
-                    # Not over what was asked for meanwhile, which is newer.
+                    # Changes that came meanwhile are newer, and take precedence.
                     self._waiting = asked | self._waiting
                     await pause(self._runtime.scheduler, RETRY_MS)
                     continue
@@ -279,7 +279,7 @@ class IsrRequests:
         asked: Mapping[TopicPartition, IsrChange],
         results: Mapping[TopicPartition, AlterPartitionPartitionResult],
     ) -> bool:
-        """Whether all of it was decided; what was not is asked for again."""
+        """Pass the outcomes on; returns whether all changes were decided. Others are sent again."""
         undecided = 0
         for topic_partition, change in asked.items():
             result = results.get(topic_partition)
@@ -294,10 +294,10 @@ class IsrRequests:
 
 
 def error_of(response: Response) -> int:
-    """NOT_CONTROLLER also where only some partitions are known to be newer than they are there.
+    """NOT_CONTROLLER also where only some partitions are newer here than at the controller.
 
-    Then there is a controller after the one that was asked. What this one has done already, the
-    other will find done.
+    Then the controller that was asked has a successor. What the old one has done already, the
+    successor will find done.
     """
     assert isinstance(response, AlterPartitionResponse)
     for topic in response.topics:
@@ -335,7 +335,7 @@ def alter_partition_request(
 
 
 def state_of(result: AlterPartitionPartitionResult) -> LeaderAndIsr:
-    """The state that is in force."""
+    """The partition's state according to the controller."""
     return LeaderAndIsr(
         result.leader_id, result.leader_epoch, tuple(result.isr), result.partition_epoch
     )
@@ -348,11 +348,11 @@ BROKER_DEFAULT: Final = -1
 FIRST_VERSION_WITH_DEFAULTS: Final = 4
 FIND_COORDINATORS_VERSION: Final = 4
 DRAIN_TIMEOUT_MS: Final = 5_000
-"""Whoever answers nothing for so long is not waited for: the next controller will tell it."""
+"""A broker silent for this long is not waited for: the next controller will inform it."""
 
 
 class ClusterLink:
-    """Ways to the other brokers and to the controller, and what these ask of this broker.
+    """Connects this broker to the others and to the controller, and serves their requests.
 
     `broker_epoch` is that of this broker's registration, which changes with the session.
     """
@@ -387,14 +387,14 @@ class ClusterLink:
         )
 
     def broker_channel(self, local: LocalBrokerChannel) -> ClusterBrokerChannel:
-        """The controller's way to all brokers, should this one be elected."""
+        """The controller's channel to all brokers, used if this broker is elected."""
         self._channel = ClusterBrokerChannel(
             self._runtime, local, self.connections, self._config.controller_socket_timeout_ms
         )
         return self._channel
 
     def families(self, orders: ControllerOrders, controller: Controller) -> Iterable[ApiFamily]:
-        """The handlers of what brokers and the controller ask of each other."""
+        """The handlers for requests of brokers and of the controller."""
         self._controller = controller
         requests = ControllerRequestsHandler(controller)
         self.controller_channel.own = {
@@ -412,7 +412,7 @@ class ClusterLink:
         )
 
     def _live_brokers(self) -> dict[int, Node]:
-        """Made anew when the controller has told of other brokers, for it is asked often."""
+        """The live brokers; cached until the metadata changes, as it is asked often."""
         brokers = self._cache.brokers
         if self._nodes[0] is not brokers:
             nodes = self._cache.alive_brokers(self._config.inter_broker_listener_name)
@@ -420,7 +420,7 @@ class ClusterLink:
         return self._nodes[1]
 
     async def wait_for_metadata(self) -> None:
-        """Wait until the controller has told this broker who is there; not for ever.
+        """Wait, with a timeout, for the first metadata of the controller.
 
         Until then clients would be told that there are neither brokers nor topics.
         """
@@ -432,7 +432,7 @@ class ClusterLink:
             await pause(self._runtime.scheduler, METADATA_PAUSE_MS)
 
     async def controlled_shutdown(self) -> None:
-        """Have others lead what this broker leads, as far as that is possible in time."""
+        """Have other brokers lead what this broker leads, as far as possible in time."""
         config = self._config
         is_alone = not set(self._cache.brokers) - {self.connections.broker_id}
         if is_alone or not config.controlled_shutdown_enable:
@@ -466,7 +466,7 @@ class ClusterLink:
         return f"nobody else can lead {count} partitions yet" if count else ""
 
     async def create_topic(self, name: str) -> None:
-        """Have a topic created that somebody uses, and wait until this broker knows it."""
+        """Have a topic created on first use, and wait until this broker knows it."""
         if self._controller.is_active:
             await self._controller.auto_create_topic(name)
             return
@@ -499,7 +499,7 @@ class ClusterLink:
             raise KafkaError(ErrorCode.of(result.error_code), result.error_message or "")
 
     async def _ask_for_internal_topic(self, name: str) -> None:
-        """Brokers alone make these; the controller does when it is asked for their coordinators."""
+        """Clients cannot create these; the controller does when asked for their coordinators."""
         key_type = KEY_TYPE_GROUP if name == OFFSETS_TOPIC else KEY_TYPE_TRANSACTION
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[name])
         await self.controller_channel.ask(
@@ -520,7 +520,7 @@ class ClusterLink:
         return FindCoordinatorResponse()
 
     def close(self) -> None:
-        """Say nothing to anybody any more."""
+        """Close all channels: no more requests are sent."""
         self.isr_requests.close()
         self.controller_channel.close()
         if self._channel is not None:

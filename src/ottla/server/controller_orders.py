@@ -1,4 +1,4 @@
-"""What the controller tells this broker, and how the broker carries it out."""
+"""Carries out the requests that the controller sends to this broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Errors = dict[TopicPartition, ErrorCode]
 
 
 class Coordinator(Protocol):
-    """Whoever keeps its state in the partitions of an internal topic."""
+    """A coordinator: it keeps its state in the partitions of an internal topic."""
 
     def on_election(self, partition: int) -> None: ...
 
@@ -39,7 +39,7 @@ class Coordinator(Protocol):
 class ControllerOrders:
     """Carries out LeaderAndIsr, StopReplica and UpdateMetadata.
 
-    Invariant: once a controller of an epoch has been heard, no older one is obeyed.
+    Invariant: after a request of one controller epoch, requests of older epochs are refused.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ControllerOrders:
             OFFSETS_TOPIC: groups,
             TRANSACTIONS_TOPIC: transactions,
         }
-        # In which epochs coordinators took their partitions over: the same is not told twice.
+        # The leader epoch of each partition that a coordinator took over: each is passed on once.
         self._elected: dict[TopicPartition, int] = {}
 
     def become_leader_or_follower(
@@ -80,8 +80,8 @@ class ControllerOrders:
     ) -> None:
         """Give these partitions up; one result for each of them.
 
-        `on_done` is called when topics of the same names can be made: nothing on disk would be
-        taken for theirs.
+        `on_done` is called when topics of the same names can be created: nothing on disk would be
+        mistaken for theirs.
         """
         self._check_epoch(controller_epoch)
         errors = self._stop(partitions)
@@ -90,10 +90,10 @@ class ControllerOrders:
     def update_metadata(
         self, controller_id: int, controller_epoch: int, update: MetadataUpdate
     ) -> None:
-        """Tell clients of these partitions and brokers, and of topics that are gone no more.
+        """Update the metadata for clients; topics that are gone are removed from it.
 
-        A full update forgets topics that it does not name: a controller before this one may have
-        deleted them, and not have lived to say so.
+        A full update removes topics that it does not name: an earlier controller may have deleted
+        them, and died before it sent that.
         """
         self._check_epoch(controller_epoch)
         gone = list(update.deleted_topics)
@@ -112,7 +112,7 @@ class ControllerOrders:
         return errors
 
     def _give_strays_up(self, states: Iterable[PartitionState]) -> None:
-        """Delete replicas that were moved elsewhere by a controller that did not live to say so."""
+        """Delete replicas moved elsewhere by a controller that died before it told this broker."""
         strays = [
             StopReplicaPartition(state.topic_partition, state.leader_epoch, True)
             for state in states
@@ -135,7 +135,7 @@ class ControllerOrders:
 
     def _tell_coordinator(self, state: PartitionState, error: ErrorCode) -> None:
         if error and error is not ErrorCode.KAFKA_STORAGE_ERROR:
-            return  # refused: what was told before is in force
+            return  # refused: the previous state stays in force
         topic_partition = state.topic_partition
         if error or state.leader != self.replica_manager.broker_id:
             self._resign(topic_partition)

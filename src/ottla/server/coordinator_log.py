@@ -56,7 +56,7 @@ class TopicLog:
         return (0 if signed == -(2**31) else abs(signed)) % self.partition_count
 
     def is_leader(self, partition: int) -> bool:
-        """Whether this broker leads the partition, and so coordinates what lives there."""
+        """Whether this broker leads the partition, and so coordinates its groups or ids."""
         known = self.replica_manager.partitions.get(TopicPartition(self.topic, partition))
         return known is not None and known.is_leader
 

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 
 class Coordinators:
-    """Both coordinators of one broker. They know of each other what this module says, no more.
+    """Both coordinators of one broker. All that they know of each other is in this module.
 
-    With `connections` partitions may have their leaders on other brokers.
+    With `connections`, partitions may have leaders on other brokers.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Coordinators:
     def _marker_channel(self, connections: BrokerConnections | None) -> MarkerChannel:
         if connections is None:
             return LocalMarkerChannel(self.markers, self.cache)
-        # Only here: a broker that is alone does without.
+        # Imported only here: a single broker does not need it.
         from ottla.server.remote_transactions import ClusterMarkerChannel
 
         return ClusterMarkerChannel(self.runtime, connections, self.cache, self.markers)
@@ -115,7 +115,7 @@ class Coordinators:
         self.transactions.startup()
 
     def shutdown(self) -> None:
-        """Answer nothing any more."""
+        """Stop answering."""
         self.transactions.shutdown()
         self.groups.shutdown()
 

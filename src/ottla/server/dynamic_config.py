@@ -1,6 +1,6 @@
 """Settings that change while the broker runs: of topics, groups and the broker itself.
 
-The registry has the truth (/config); a notification under /config/changes says what to read anew.
+The registry has the truth (/config); a notification under /config/changes says what to read again.
 For one topic the values come, first to last, from: its own overrides, this broker's overrides,
 the overrides of all brokers, the broker's properties file, the defaults.
 """
@@ -71,7 +71,7 @@ THREAD_KEYS: Final = frozenset(UNUSED_THREAD_KEYS) | {
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 }
-"""At a time these can at most be doubled or halved, as in Kafka."""
+"""One change can at most double or halve these, as in Kafka."""
 
 KEY_STORE_KEYS: Final = frozenset(
     f"ssl.{store}.{part}" for store in ("keystore", "truststore") for part in ("location", "type")
@@ -88,7 +88,7 @@ NOTIFICATION_RETENTION_MS: Final = 15 * 60 * 1000
 
 
 class DynamicConfig:
-    """The settings in force on one broker, and who wants to know when they change."""
+    """The settings in force on one broker, and the listeners to their changes."""
 
     def __init__(
         self, runtime: Runtime, registry: Registry, broker_config: BrokerConfig, broker_id: int
@@ -110,7 +110,7 @@ class DynamicConfig:
         self._last_change = ""
         self._has_news = False
         self._is_behind = False
-        """Changes may have been notified of, and the notifications cleared away, unseen."""
+        """True if notifications may have been written and cleared away unseen."""
         self._is_reading = False
 
     async def start(self) -> None:
@@ -155,11 +155,11 @@ class DynamicConfig:
         self._broker_listeners.append(listener)
 
     def on_key_store_change(self, listener: Callable[[], object]) -> None:
-        """Call `listener` when key stores are to be read again: also if only the files changed."""
+        """Call `listener` when key stores must be read again, also if only the files changed."""
         self._key_store_listeners.append(listener)
 
     async def _read_all(self) -> None:
-        """Every override there is, and what has become of those that there were."""
+        """Read every override, and drop those that are gone."""
         seen = await self.registry.children(paths.CONFIG_CHANGES)
         topics = await self.registry.children(paths.CONFIG_TOPICS)
         groups = await self.registry.children(paths.CONFIG_GROUPS)
@@ -213,7 +213,7 @@ class DynamicConfig:
             entity_type, _, name = decode_config_change(path, data).partition("/")
             await self._read(entity_type, paths.desanitize(name))
         except NoNodeError:
-            pass  # another broker has cleared it away
+            pass  # another broker has removed it
         except RegistryFailedError:
             raise
         except KafkaError as error:
@@ -222,8 +222,8 @@ class DynamicConfig:
     async def _clear_away(self, names: Sequence[str]) -> None:
         """Remove old notifications. They are numbered: behind one that is not old, none is.
 
-        Their age is told by the registry's clock, which made them all: by this broker's, which may
-        be wrong, they might be gone before others have read them.
+        Their age is measured by the registry's clock, which stamped them all: by this broker's,
+        which may be wrong, they might be removed before other brokers have read them.
         """
         newest = None
         for name in (*names[-1:], *names[:-1]):
@@ -232,7 +232,7 @@ class DynamicConfig:
                 stat = await self.registry.exists(path)
                 newest = newest or stat
                 if newest is None:
-                    return  # a newer one has come meanwhile: its turn is next
+                    return  # a newer one has come meanwhile, and is handled next
                 if stat is newest:
                     continue
                 if (
@@ -248,7 +248,7 @@ class DynamicConfig:
                 return
 
     async def _read(self, entity_type: str, name: str) -> None:
-        """Those of one topic, group or broker; what cannot be read has no effect."""
+        """The overrides of one topic, group or broker; unreadable ones have no effect."""
         try:
             if entity_type == TOPICS:
                 await self._read_topic(name)
@@ -356,7 +356,7 @@ def is_dynamic(name: str) -> bool:
 
 
 def _check_changeable(owner: str, name: str) -> None:
-    """INVALID_REQUEST for a setting that is fixed; names that Kafka has not pass, as there."""
+    """INVALID_REQUEST for a setting that is fixed; unknown names pass, as in Kafka."""
     if is_key_store(name) and owner == paths.DEFAULT_ENTITY:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: must be set for a single broker")
     if is_dynamic(name):
@@ -386,7 +386,7 @@ def _changeable(owner: str, overrides: Mapping[str, str]) -> dict[str, str]:
 def _without_bad_values(
     owner: str, table: ConfigTableType, overrides: Mapping[str, str]
 ) -> dict[str, str]:
-    """Whoever wrote the registry may have known other rules: what breaks ours is left out."""
+    """Leave out values that break our rules: other software may have written the registry."""
     good = {}
     for name, text in overrides.items():
         row = table.keys.get(name)
@@ -427,7 +427,7 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_sensitive(self) -> bool:
-        """What is not known may be a secret, as in Kafka."""
+        """Whether to hide the value; an unknown setting may be a secret, as in Kafka."""
         return self.type is None or self.type is ConfigType.PASSWORD
 
 
@@ -516,7 +516,7 @@ def broker_synonyms(dynamic: DynamicConfig, name: str) -> list[Synonym]:
 
 
 def _is_default_of(synonym: Synonym, names: Collection[str]) -> bool:
-    """A default that is said in hours is none of a setting in milliseconds, as in Kafka."""
+    """A default in hours is not a default of the setting in milliseconds, as in Kafka."""
     return synonym.source is ConfigSource.DEFAULT_CONFIG and synonym.name in names
 
 
@@ -535,7 +535,7 @@ def _override_without_row(name: str, synonyms: list[Synonym]) -> ConfigEntry:
         kind, about = ConfigType.INT, "Ottla has no such threads: without effect."
     elif is_key_store(name):
         kind, about = ConfigType.STRING, "As the setting without listener.name.<name>."
-    else:  # its value is nobody's business but of the one that set it
+    else:  # its value is shown to no client
         hidden = [synonym._replace(value=None) for synonym in synonyms]
         return ConfigEntry(name, None, None, "Not used by Ottla.", True, hidden)
     return ConfigEntry(name, synonyms[0].value, kind, about, False, synonyms)

@@ -42,7 +42,7 @@ SUPPORTED: Final[Mapping[str, LevelRange]] = {TRANSACTION_VERSION: LevelRange(0,
 
 
 class FeatureUpdate(NamedTuple):
-    """What is to become of a feature, in which direction it may go."""
+    """The level wanted for a feature, and the direction in which it may change."""
 
     level: int
     direction: UpgradeType
@@ -96,7 +96,7 @@ class Features:
         self._runtime.scheduler.spawn(self._follow(), "features")
 
     async def _follow(self) -> None:
-        """Nobody tells of the change again: it is read until it has been."""
+        """Read the levels until that succeeds: the change is not notified again."""
         while self._watch is not None:
             try:
                 await self._read()

@@ -8,10 +8,11 @@
 | id, n > 0                | the n-th incremental fetch of the session |
 | id, -1                   | close that session, full fetch            |
 
-An incremental answer leaves out partitions that have no data and no news; those of a follower
-without news have no result at all. A session that an incremental fetch leaves without partitions is
-closed: the answer has session id 0. The cache is bounded: when it is full, the session that was
-unused for longest is dropped, if it was idle for long enough.
+An incremental answer leaves out partitions without data and without changed offsets or errors. A
+follower's partitions without changes are not even read. If an incremental fetch leaves a session
+without partitions, the session is closed: the answer has session id 0.
+The cache is bounded: when it is full, the session that was unused for longest is dropped, if it was
+idle for long enough.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ def is_unresolved(name: str) -> bool:
 
 
 def name_again(known: FetchPartition, request: FetchPartition) -> None:
-    """The reader asks for something else of a partition than before.
+    """Take over what is known of a partition that the reader names again, with other values.
 
-    If it has not moved on, as one that has a new leader epoch, it may have dropped an answer. A
+    If its offset is unchanged, as with a new leader epoch, the reader may have dropped an answer. A
     name that was found for the topic id stays, even where the topic is gone.
     """
     if is_unresolved(request.topic_partition.topic):
@@ -118,7 +119,7 @@ class FetchSession:
         self.has_unresolved = False
 
     def add(self, request: FetchPartition) -> None:
-        """Follow a partition from now on, or in another way."""
+        """Add a partition to the session, or replace its values."""
         known = self.partitions.get(request.key)
         if known is not None:
             name_again(known, request)
@@ -130,13 +131,13 @@ class FetchSession:
             self.has_unresolved = True
 
     def forget(self, key: PartitionKey) -> None:
-        """Do not follow a partition any longer, if it was followed."""
+        """Remove a partition from the session, if it is there."""
         self.partitions.pop(key, None)
         if self.awake is not None:
             self.awake.awake.pop(key, None)
 
     def read_last(self, request: FetchPartition) -> None:
-        """Have the others read first next time."""
+        """Move this partition to the end: the others are read first next time."""
         key = request.key
         self.partitions[key] = self.partitions.pop(key)
         if self.awake is not None:
@@ -144,7 +145,7 @@ class FetchSession:
             self.awake.wake(request)
 
     def wanted(self, now_ms: int) -> Collection[FetchPartition]:
-        """What an incremental fetch asks for: everything, or of a follower what may have news."""
+        """What an incremental fetch reads: everything, or for a follower what may have changed."""
         if self.awake is None:
             return list(self.partitions.values())
         self.awake.rouse(now_ms)
@@ -296,7 +297,7 @@ class FetchSessionCache:
 
 
 def is_of_follower(body: FetchRequest) -> bool:
-    """Whether a broker copies partitions; before v15 its id has another place."""
+    """Whether a follower fetches; before v15 the replica id is in another field."""
     replica_id = body.replica_id if body.replica_state is None else body.replica_state.replica_id
     return max(replica_id, body.replica_id) > CONSUMER_REPLICA_ID
 
@@ -316,12 +317,12 @@ def fetch_partition(
     )
 
 
-# Fetch v0-3: stored batches for readers that know message sets only.
+# Fetch v0-3: stored batches, converted for readers that know message sets only.
 #
 # v0-1 read magic 0, v2-3 read magic 1. What is stored in a form that the reader knows is sent as it
-# lies in the file. The rest is read, and converted in the background, so that no other client waits
-# for it: at least one message, and at most about as many bytes as were asked for. v0-2 take a limit
-# at its word: a message above it is cut off there, which tells its reader to ask for more.
+# is in the file. The rest is read, and converted in the background, so that no other client waits
+# for it: at least one message, and at most about as many bytes as were asked for. In v0-2 a limit
+# is strict: a message above it is cut off there, which tells its reader to ask for more.
 
 
 FIRST_VERSION_WITH_MAGIC_1: Final = 2
@@ -336,7 +337,7 @@ MessageSets = dict[TopicPartition, Records]
 
 @dataclass(slots=True)
 class Stored:
-    """What was read of a partition and has to be converted."""
+    """The batches of one partition that must be converted."""
 
     request: FetchPartition
     data: memoryview
@@ -366,7 +367,7 @@ class MessageSetFetch:
         self.message_sets: MessageSets = {}
 
     def start(self) -> DelayedFetch | None:
-        """Read, and wait for data if there are none, as any fetch does; returns what waits."""
+        """Read, and wait for data if there is none, like any fetch; returns the pending one."""
         return self.replica_manager.fetch_records(self.params, self.partitions, self._take)
 
     def _limited(self, request: FetchPartition) -> FetchPartition:
@@ -377,7 +378,7 @@ class MessageSetFetch:
         return replace(request, max_bytes=min(request.max_bytes, most))
 
     def _take(self, results: FetchResults) -> None:
-        """Read at once, for the files may be gone later, and convert what has to be."""
+        """Read at once, for the files may be gone later, and convert what must be converted."""
         self.results |= results
         waiting: list[Stored] = []
         for request in self.partitions:
@@ -416,7 +417,7 @@ class MessageSetFetch:
         self.replica_manager.runtime.background.submit(convert, self._converted, self.fail)
 
     def _converted(self, converted: Mapping[TopicPartition, Converted]) -> None:
-        """Read on where there was nothing but markers, or the reader would never pass them."""
+        """Read further where there were only markers, or the reader would never pass them."""
         again: list[FetchPartition] = []
         for request in self.partitions:
             tp = request.topic_partition

@@ -1,4 +1,4 @@
-"""The listeners of a broker as the network layer is told of them: limits, keys, whom to trust."""
+"""The broker's listeners as settings of the network layer: limits, keys, trusted certificates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def network_config(config: BrokerConfig) -> NetworkConfig:
 
 
 def connection_limits(config: BrokerConfig) -> dict[str, Any]:
-    """Those that can change while the broker runs, by the names of NetworkConfig."""
+    """The limits that can change while the broker runs, by their names in NetworkConfig."""
     return {
         "max_connections": config.max_connections,
         "max_connections_per_ip": config.max_connections_per_ip,
@@ -40,9 +40,9 @@ def connection_limits(config: BrokerConfig) -> dict[str, Any]:
 
 
 def inter_broker_tls(config: BrokerConfig) -> ssl.SSLContext | None:
-    """What this broker connects to others with; None where they talk in the clear.
+    """What this broker connects to others with; None for plaintext.
 
-    It shows the certificate of that listener, and trusts whom the listener trusts.
+    It presents the certificate of that listener, and trusts what the listener trusts.
     """
     name = config.inter_broker_listener_name
     if config.listener_security_protocol_map[name] != "SSL":

@@ -1,4 +1,4 @@
-"""Requests of the controller and of coordinators to the broker that they live in, as calls."""
+"""Requests of the controller and of coordinators to their own broker, as direct calls."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class LocalBrokerChannel:
 
     @contextmanager
     def _obeying(self) -> Iterator[None]:
-        """Also here a newer controller's word goes before that of an older one."""
+        """Log requests that are refused because a newer controller is known."""
         try:
             yield
         except KafkaError as error:

@@ -47,7 +47,7 @@ def cluster_registry(runtime: Runtime, config: BrokerConfig) -> Registry:
 
 
 class Membership:
-    """Registers this broker, and has it stand for election, in every session anew."""
+    """Registers this broker and has it stand for election, again in every new session."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Membership:
         self.broker_id = controller.broker_id
         self.end_points = end_points
         self.broker_epoch = NO_EPOCH
-        """Numbers this broker's present registration (KIP-380)."""
+        """The epoch of this broker's present registration (KIP-380)."""
         self._watch: Watch | None = None
 
     async def join(self) -> None:
@@ -79,7 +79,7 @@ class Membership:
             raise
 
     def leave(self) -> None:
-        """Follow the session no more; its end takes the broker's node away."""
+        """Stop following the session; its end removes the broker's node."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -111,9 +111,9 @@ class Membership:
         )
 
     async def _outlives_predecessor(self) -> bool:
-        """Whether the node was of this broker's process before, which was killed, and is gone.
+        """Whether the registered node was left by a killed process of this broker, and is gone now.
 
-        Where it advertises the same addresses, it is waited for as long as its session can last.
+        If it advertises the same addresses, this waits for as long as its session can last.
         """
         path = paths.broker(self.broker_id)
         news = asyncio.Event()
@@ -164,16 +164,16 @@ class Membership:
 
 # What the broker does when one of its log directories fails, at start or later.
 #
-# The directory's partitions go offline, the controller is told, and the other directories live on.
+# The directory's partitions go offline, the controller is told, and the others stay in service.
 # The broker stops when none is left, and when the embedded registry was in the directory, as a
 # broker of Kafka stops that has lost its metadata log.
 
 
 class LogDirFailureHandler:
-    """Hears of failed directories from the logs, in the middle of whatever they were doing.
+    """Is called by the logs about failed directories, in the middle of their operations.
 
     Nothing is done before the loop's next callback, when no append or read is under way.
-    `on_fatal` is called once when the broker cannot go on; `is_fatal` says so from then on.
+    `on_fatal` is called once when the broker cannot continue; `is_fatal` says so from then on.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
@@ -201,7 +201,7 @@ class LogDirFailureHandler:
         self._runtime.scheduler.call_soon(partial(self._handle, log_dir))
 
     def serve(self, replica_manager: ReplicaManager, controller: Controller) -> None:
-        """From now on there are partitions and a controller to be told."""
+        """Handle failures from now on: the partitions and the controller can be told."""
         self._replica_manager = replica_manager
         self._controller = controller
         for log_dir in self._failed:

@@ -39,9 +39,9 @@ class MetadataCache:
         self.cluster_id = cluster_id
         self.controller_id = -1
         self.version = 0
-        """Grows when a topic comes or goes, or gets partitions; other changes leave it."""
+        """Grows when a topic is added or removed, or gets partitions; not with other changes."""
         self.update_count = 0
-        """Grows with every word of the controller."""
+        """Grows with every update from the controller."""
         self.brokers: dict[int, BrokerEndPoints] = {}
         self._topics: dict[str, TopicMetadata] = {}
         self._names: dict[UUID, str] = {}
@@ -52,7 +52,7 @@ class MetadataCache:
         brokers: Iterable[BrokerEndPoints],
         deleted_topics: Iterable[str] = (),
     ) -> None:
-        """Take over what the controller says; partitions that it does not name stay."""
+        """Apply an update from the controller; partitions that it does not name stay."""
         self.update_count += 1
         for name in deleted_topics:
             self._forget(name)
@@ -80,7 +80,7 @@ class MetadataCache:
             yield self._topics[name]
 
     def topics_beside(self, states: Iterable[PartitionState]) -> list[str]:
-        """The names of the topics that none of these states is of."""
+        """The names of the topics that these states do not mention."""
         named = {state.topic_partition.topic for state in states}
         return [name for name in sorted(self._topics) if name not in named]
 

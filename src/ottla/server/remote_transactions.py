@@ -1,4 +1,4 @@
-"""Markers and verifications of transactions, where partitions have leaders on several brokers."""
+"""Transaction markers and verifications where partitions have leaders on several brokers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Errors = dict[TopicPartition, ErrorCode]
 
 
 class Unwritten(NamedTuple):
-    """A marker that a leader has to write."""
+    """A marker that a leader must write."""
 
     marker: TxnMarker
     partitions: list[TopicPartition]
@@ -60,7 +60,7 @@ class LeaderQueue:
         self._is_running = False
 
     def put(self, unwritten: Unwritten) -> None:
-        """Have the marker written; whoever asks hears of a failure, and may try again."""
+        """Have the marker written; the caller is told of a failure, and may try again."""
         self._waiting.append(unwritten)
         if not self._is_running:
             self._is_running = True
@@ -107,7 +107,7 @@ class LeaderQueue:
 
 
 class ClusterMarkerChannel(LocalMarkerChannel):
-    """Has markers written by whoever leads: in this broker's partitions here, else elsewhere."""
+    """Has markers written by the leaders: by this broker where it leads, else by another."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ def by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
 
 
 def writable(marker: TxnMarker, partitions: Collection[TopicPartition]) -> WritableTxnMarker:
-    """A marker in the words of the protocol."""
+    """A marker as the protocol's struct."""
     return WritableTxnMarker(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
@@ -253,7 +253,7 @@ def writable(marker: TxnMarker, partitions: Collection[TopicPartition]) -> Writa
 def verification_errors(
     partitions: Collection[TopicPartition], response: AddPartitionsToTxnResponse
 ) -> Errors:
-    """What the coordinator says of each partition; an error for the whole is one for each."""
+    """The error of each partition; an error of the whole response applies to each."""
     general = ErrorCode.of(response.error_code) or ErrorCode.UNKNOWN_SERVER_ERROR
     errors = dict.fromkeys(partitions, general)
     for transaction in response.results_by_transaction:

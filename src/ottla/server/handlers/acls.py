@@ -1,7 +1,7 @@
 """DescribeAcls (29), CreateAcls (30), DeleteAcls (31), v0-3: refused, as there is no authorizer.
 
 Behaviour: SECURITY_DISABLED, as Kafka answers where `authorizer.class.name` is not set; tools such
-as MirrorMaker 2 take that for "there are no ACLs to copy" and go on.
+as MirrorMaker 2 take that for "there are no ACLs to copy" and continue.
 
 Version notes: v1 pattern types (KIP-290) · v2 flexible · v3 resources of type user (KIP-373).
 

@@ -2,9 +2,9 @@
 
 Behaviour: settings of topics, of consumer groups and of this broker; each resource succeeds or
 fails alone. A broker's name is its id; the empty name stands for all brokers. What a broker can
-change while it runs stands in `dynamic_config`; what is wrong with a change of it is
-INVALID_REQUEST, of a topic INVALID_CONFIG, as in Kafka. AlterConfigs puts its settings in
-the place of all overrides, which is why IncrementalAlterConfigs came (KIP-339).
+change while it runs is in `dynamic_config`; a bad setting of a broker is answered with
+INVALID_REQUEST, of a topic with INVALID_CONFIG, as in Kafka. AlterConfigs replaces all
+overrides, which is why IncrementalAlterConfigs came (KIP-339).
 
 Version notes: DescribeConfigs v1 source and synonyms (KIP-226) · v3 type and documentation
 (KIP-569).
@@ -201,7 +201,7 @@ class ConfigsHandler:
         return outcomes
 
     def _entity(self, resource: Resource) -> Entity:
-        """Whose settings they are; KafkaError where that is nobody's here."""
+        """The owner of the settings; KafkaError where this broker does not serve it."""
         name = resource.resource_name
         if resource.resource_type == ConfigResourceType.TOPIC:
             validate_topic_name(name)
@@ -243,7 +243,7 @@ class ConfigsHandler:
 def described(
     entry: ConfigEntry, with_synonyms: bool, with_documentation: bool
 ) -> DescribeConfigsResourceResult:
-    """The response's words for one setting."""
+    """One setting as the response's struct."""
     synonyms = entry.synonyms if with_synonyms else []
     return DescribeConfigsResourceResult(
         name=entry.name,
@@ -264,7 +264,7 @@ def described(
 
 
 def replacement(resource: AlterConfigsResource) -> dict[str, str]:
-    """All overrides that the resource shall have."""
+    """All overrides that the resource will have."""
     _refuse_duplicates(config.name for config in resource.configs)
     config = {}
     for setting in resource.configs:
@@ -303,7 +303,7 @@ def changed(
 def _changed_list(
     current: str | None, change: IncrementalAlterableConfig, table: ConfigTableType
 ) -> str:
-    """A list with the items appended that it has not got, or without those to be taken away."""
+    """A list with its missing items appended, or without those to be removed."""
     row = table.keys.get(change.name)
     if row is None or row.type is not ConfigType.LIST:
         raise ConfigError(f"{change.name}: must be a list to be appended to or subtracted from")

@@ -1,8 +1,8 @@
 """LeaderAndIsr (4), StopReplica (5) and UpdateMetadata (6): what a controller elsewhere decides.
 
-Behaviour: a controller whose epoch is not the highest that is known here is refused, and so is what
-was meant for an older registration of this broker (KIP-380). A controller that has given a
-connection up sends its orders again on another one: what arrives on the old one later is refused.
+Behaviour: a controller whose epoch is not the highest known here is refused, and so are requests
+for an older registration of this broker (KIP-380). A controller that has given up a connection
+sends its orders again on another one: what arrives later on the old one is refused.
 
 Version notes: see the messages.
 """
@@ -118,7 +118,7 @@ class ControllerOrdersHandler:
         self._heard = sender
 
     def _check_broker_epoch(self, broker_epoch: int) -> None:
-        """A newer epoch than is known here is that of the registration under way: it is right."""
+        """Refuse an older epoch; a newer one is valid: that of the registration under way."""
         known = self.broker_epoch()
         if broker_epoch != NO_EPOCH and broker_epoch < known:
             raise KafkaError(
@@ -178,7 +178,7 @@ class ControllerRequestsHandler:
     async def controlled_shutdown(
         self, body: ControlledShutdownRequest
     ) -> ControlledShutdownResponse:
-        """Have others lead what the broker leads."""
+        """Have other brokers lead what the broker leads."""
         remaining = await self.controller.controlled_shutdown(body.broker_id, body.broker_epoch)
         return ControlledShutdownResponse(
             remaining_partitions=[
@@ -197,7 +197,7 @@ class ControllerRequestsHandler:
         if not self.controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if any(self._name(topic) is None for topic in body.topics):
-            # It may just have been elected: what it has not read yet is not unknown.
+            # A new controller may not have loaded this topic yet: it is not unknown.
             await self.controller.until_idle()
         changes: dict[TopicPartition, LeaderAndIsr] = {}
         epochs: dict[TopicPartition, dict[int, int]] = {}

@@ -1,4 +1,4 @@
-"""Fetch (1): read record batches as they lie in the log.
+"""Fetch (1): read record batches as they are stored in the log.
 
 Behaviour: the answer names regions of segment files, which the network sends with sendfile; a
 fetch that finds fewer than min_bytes waits up to max_wait_ms in the purgatory.
@@ -7,7 +7,7 @@ Version notes: v0-3 read message sets (`MessageSetFetch`) · v4 isolation level 
 offset · v7 fetch sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd · v11 rack · v12
 flexible · v13 topic ids (KIP-516) · v15 replica state (KIP-903) · v16 current leader where another
 broker leads, or in another epoch (KIP-951) · v17 directory ids · v18 high watermark of a replica
-(KIP-1166; no follower of ours says it).
+(KIP-1166; our followers do not send it).
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class FetchHandler:
     def _refuse_unreadable(
         self, requests: Iterable[FetchPartition], results: FetchResults, api_version: int
     ) -> None:
-        """Topics stored with zstd (KIP-110), and those that are not to be converted (KIP-283)."""
+        """Refuse topics stored with zstd (KIP-110), or with conversion disabled (KIP-283)."""
         for request in requests:
             partition = self.replica_manager.partitions.get(request.topic_partition)
             result = results.get(request.key)
@@ -168,7 +168,7 @@ class FetchHandler:
 
 
 def fetch_params(body: FetchRequest, api_version: int, fetch_max_bytes: int) -> FetchParams:
-    """Who reads, and within which limits. A follower is not bound by fetch.max.bytes of ours."""
+    """Who reads, and within which limits. Our fetch.max.bytes does not limit a follower."""
     replica_id, replica_epoch = body.replica_id, NO_EPOCH
     if api_version >= FIRST_VERSION_WITH_REPLICA_STATE:
         replica_id = CONSUMER_REPLICA_ID
@@ -189,7 +189,7 @@ def fetch_params(body: FetchRequest, api_version: int, fetch_max_bytes: int) -> 
 
 
 def aborted_transactions(result: FetchPartitionResult) -> list[AbortedTransaction] | None:
-    """Null where the reader did not ask to be told, which is not the same as none."""
+    """The aborted transactions; null, not empty, where the reader did not ask for them."""
     if result.aborted_transactions is None:
         return None
     return [

@@ -3,14 +3,14 @@
 Brokers, topics and who leads what.
 
 Behaviour: an unknown topic that may be created is created first and answered with its leaders,
-so that a new topic costs its first producer no retry. DescribeTopicPartitions tells topics by
-name, at most `max.request.partition.size.limit` partitions in an answer, and where to go on.
+so that a new topic costs its first producer no retry. DescribeTopicPartitions lists topics by
+name, at most `max.request.partition.size.limit` partitions in an answer, with a cursor.
 
 Version notes: v0 no topics = all · v1 null = all, none = none · v4 the client may forbid automatic
 creation · v5 offline replicas · v7 leader epochs · v8 authorized operations (KIP-430) · v9
 flexible · v10 topic ids (KIP-516) · v11 cluster operations moved to DescribeCluster · v12 look-up
 by topic id · v13 an error for the whole request (KIP-1102), which is never set. DescribeCluster
-v1 the kind of endpoint (KIP-919) · v2 fenced brokers (KIP-1073), of which there are none.
+v1 the kind of endpoint (KIP-919) · v2 fenced brokers (KIP-1073): there are none.
 
 Gaps: no eligible leader replicas (KIP-966): their lists are empty.
 """
@@ -205,7 +205,7 @@ class MetadataHandler:
     def _partition(
         self, state: PartitionState, listener_name: str, is_old: bool
     ) -> MetadataResponsePartition:
-        """A leader that does not live, or has no such listener, is none for this client."""
+        """One partition; a leader that is dead, or lacks the listener, is none for this client."""
         leader, error = state.leader, ErrorCode.NONE
         brokers = self.cache.brokers
         if leader == NO_LEADER or self.cache.node(leader, listener_name) is None:

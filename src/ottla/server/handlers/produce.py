@@ -58,7 +58,7 @@ FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_THAT_ADDS: Final = 12
 ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xqh")
 
-# What passes by waiting. Producers know this word for it, and try again (KIP-890).
+# Errors that pass with time. Producers know this error for them, and retry (KIP-890).
 RETRIED_AS_NOT_ENOUGH_REPLICAS: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -71,7 +71,7 @@ RETRIED_AS_NOT_ENOUGH_REPLICAS: Final = frozenset(
 
 
 class TransactionalProduce:
-    """Appends through the replica manager what the verifier has nothing against."""
+    """Appends through the replica manager what the verifier accepts."""
 
     def __init__(self, replica_manager: ReplicaManager, verifier: TransactionVerifier) -> None:
         self.replica_manager = replica_manager
@@ -115,12 +115,12 @@ class TransactionalProduce:
             asking = TxnProducer(body.transactional_id or "", *producers.pop())
             adds = api_version >= FIRST_VERSION_THAT_ADDS
             self.verifier.verify(asking, transactional, on_verified, adds=adds)
-            if not is_answered:  # the bytes of the request are not ours any longer than this call
+            if not is_answered:  # the request's bytes are valid only during this call
                 entries.update({tp: memoryview(bytearray(data)) for tp, data in entries.items()})
 
 
 def unverified(error: ErrorCode, api_version: int) -> PartitionAppendResult:
-    """What a producer is told when its transaction cannot be gone on with."""
+    """The error for a producer whose transaction cannot continue."""
     if error in RETRIED_AS_NOT_ENOUGH_REPLICAS:
         told = ErrorCode.NOT_ENOUGH_REPLICAS
     elif error is ErrorCode.PRODUCER_FENCED:

@@ -38,7 +38,7 @@ FIRST_VERSION_WITH_TOP_LEVEL_ERROR: Final = 1
 
 
 class ReassignmentsHandler:
-    """Brings the wishes of administrators to the controller."""
+    """Brings the requests of administrators to the controller."""
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
@@ -119,7 +119,7 @@ class ReassignmentsHandler:
     def _changes_of_factor(
         self, wishes: Mapping[TopicPartition, tuple[int, ...] | None]
     ) -> dict[TopicPartition, KafkaError]:
-        """The wishes for more or fewer replicas than the partition has."""
+        """The requests for more or fewer replicas than the partition has."""
         refused = {}
         for topic_partition, replicas in wishes.items():
             topic = self.controller.context.topics.get(topic_partition.topic)
@@ -163,7 +163,7 @@ class ReassignmentsHandler:
 
 
 def election_type(number: int) -> ElectionType:
-    """INVALID_REQUEST for a kind of election that there is not."""
+    """INVALID_REQUEST for an unknown kind of election."""
     try:
         return ElectionType(number)
     except ValueError:

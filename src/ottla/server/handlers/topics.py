@@ -152,7 +152,7 @@ class TopicsHandler:
         if not self.controller.is_active:
             return DeleteTopicsResponse(responses=[not_controller(topic) for topic in wanted])
         if any(map(self._is_unknown_id, wanted)):
-            # It may just have been elected: what it has not read yet is not unknown.
+            # A new controller may not have loaded this topic yet: it is not unknown.
             await self.controller.until_idle()
         results = [self._resolve(topic) for topic in wanted]
         names = [str(result.name) for result in results if not result.error_code]
@@ -226,7 +226,7 @@ async def _caught(operation: Coroutine[Any, Any, T]) -> T | KafkaError:
 
 
 def not_controller(topic: DeleteTopicState) -> DeletableTopicResult:
-    """The topic is not deleted here; nobody but the controller knows what there is to delete."""
+    """The topic is not deleted here; only the controller knows what can be deleted."""
     return DeletableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -236,7 +236,7 @@ def not_controller(topic: DeleteTopicState) -> DeletableTopicResult:
 
 
 def new_topic(topic: CreatableTopic) -> NewTopic:
-    """The controller's words for a topic of a request."""
+    """A topic of a request, as the controller's type."""
     return NewTopic(
         topic.name,
         topic.num_partitions,
@@ -247,7 +247,7 @@ def new_topic(topic: CreatableTopic) -> NewTopic:
 
 
 def more_partitions(topic: CreatePartitionsTopic) -> MorePartitions:
-    """The controller's words for a topic of a request; no assignments is as good as null."""
+    """A topic of a request, as the controller's type; empty assignments count as null."""
     assignment = [tuple(entry.broker_ids) for entry in topic.assignments or ()]
     return MorePartitions(topic.name, topic.count, assignment or None)
 

@@ -521,14 +521,14 @@ class TransactionHandlers:
 
 
 def old_error(error: ErrorCode, context: RequestContext) -> ErrorCode:
-    """Clients before KIP-588 know only one word for having been fenced."""
+    """The error for the client's version: before KIP-588 there was one error for fencing."""
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
 
 
 def abortable(error: ErrorCode) -> ErrorCode:
-    """Newer clients may abort the transaction, and go on, where older ones have to give up."""
+    """Newer clients may abort the transaction and continue; older ones have to give up."""
     return ErrorCode.TRANSACTION_ABORTABLE if error is ErrorCode.INVALID_TXN_STATE else error
 
 
