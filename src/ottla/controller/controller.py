@@ -130,7 +130,7 @@ class Controller:
         )
 
     async def auto_create_topic(self, name: str) -> None:
-        """Create a topic that somebody uses, with the broker's defaults, if it is not there yet.
+        """Create a topic on first use, with the broker's defaults, if it does not exist yet.
 
         The topics of the coordinators come into being in this way only.
         """
@@ -285,9 +285,7 @@ class Controller:
                 self._give_up(active)
             raise
         finally:
-            if (
-                active is not self._active
-            ):  # it resigned while the operation ran: end what that began
+            if active is not self._active:  # it has resigned meanwhile: end what began since
                 active.end()
         if active is self._active:
             active.after_turn()

@@ -228,7 +228,7 @@ class TopicAdministration:
         return await _each(topics, lambda topic: topic.name, create)
 
     async def auto_create_topic(self, name: str) -> None:
-        """Create a topic that somebody uses, with the broker's defaults, if it is not there yet."""
+        """Create a topic on first use, with the broker's defaults, if it does not exist yet."""
         if name in self.context.topics:
             return
         if name in INTERNAL_TOPIC_PLANS:

@@ -275,7 +275,7 @@ COMMIT_THAT_ADDS_VERSION: Final = 5
 
 Errors = Mapping[TopicPartition, ErrorCode]
 
-# What the coordinator of the transaction says, in the words of the group's.
+# The transaction coordinator's errors, as the group coordinator's.
 OFFSET_COMMIT_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
