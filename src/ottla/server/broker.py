@@ -143,7 +143,7 @@ class Broker:
             await self.link.wait_for_metadata()
 
     async def _join_cluster(self) -> None:
-        """Register, stand for election, learn who leads what, and log what is served."""
+        """Build coordinators, controller and handlers; then register and stand for election."""
         config, runtime = self.config, self.runtime
         link = self.link = self._cluster_link()
         self.coordinators = coordinators = Coordinators(
