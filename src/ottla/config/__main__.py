@@ -1,4 +1,4 @@
-"""`python -m ottla.config [file]` writes docs/configuration.md anew from the tables."""
+"""`python -m ottla.config [file]` rewrites docs/configuration.md from the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's settings for what it asks of other brokers, and for how it takes its leave."""
+"""The broker's settings for its requests to other brokers, and for controlled shutdown."""
 
 from __future__ import annotations
 

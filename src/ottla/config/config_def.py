@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Importance(Enum):
-    """How likely it is that somebody who sets up a system should think about the setting."""
+    """How likely it is that a person who sets up a system must think about the setting."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -178,7 +178,7 @@ class ConfigTable(metaclass=ConfigTableType):
 
     @classmethod
     def refuse_misspelt(cls, name: str, value: Any, prefix: str = "") -> None:
-        """ConfigError for a name that is nearly one of the table's."""
+        """ConfigError for a name that is nearly a name of the table."""
         meant = similar_name(name, cls.known_names())
         if meant is not None:
             text = shown(meant, shown(name, value))

@@ -44,7 +44,7 @@ class ConsumerGroupConfig(ConfigTable):
 
     @classmethod
     def validate(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
-        """ConfigError for a setting that there is not, or a value that the broker does not let."""
+        """ConfigError for an unknown setting, or a value that the broker does not allow."""
         for name in overrides:
             if name not in cls.keys:
                 raise ConfigError(f"{name}: not a setting of groups")
@@ -66,11 +66,11 @@ class ConsumerGroupConfig(ConfigTable):
 
     @classmethod
     def limits(cls, broker: BrokerConfig, name: str) -> tuple[int, int]:
-        """The least and the most that the broker lets a setting be."""
+        """The least and the greatest value that the broker allows for a setting."""
         least, most = (BrokerConfig.keys[limit_key(name, end)] for end in ("min", "max"))
         return getattr(broker, least.attribute), getattr(broker, most.attribute)
 
 
 def limit_key(name: str, end: str) -> str:
-    """The broker's setting that limits one of a group."""
+    """The name of the broker's setting that limits a setting of a group."""
     return "group." + name.replace("consumer.", f"consumer.{end}.", 1)

@@ -8,7 +8,7 @@ from ottla.config.rules import at_least
 
 
 class ControllerConfig(ConfigTable, group=True):
-    """How the controller keeps leaders where they belong."""
+    """How the controller moves leadership back to preferred leaders."""
 
     auto_leader_rebalance_enable: bool = config_key(
         default=True,

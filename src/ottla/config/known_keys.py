@@ -1,7 +1,7 @@
 """Kafka's settings (2.3 to 4.1) that Ottla has no row for: passed over, or refused.
 
 A setting that only tunes what Ottla does another way, or lacks, is passed over with a warning. One
-that asks for protection that Ottla would not give is refused: a broker that was to check passwords
+that asks for protection that Ottla would not give is refused: a broker that should check passwords
 must not start without doing so. Kafka's default asks for nothing, and passes.
 """
 
@@ -252,7 +252,7 @@ def shown(name: str, value: Any) -> str:
 
 
 def refuse(name: str, value: Any, refused: Mapping[str, Refusal], prefix: str = "") -> bool:
-    """ConfigError for a setting that asks for what is not there; whether it is of `refused`.
+    """ConfigError for a setting that Ottla cannot honour; returns whether it is in `refused`.
 
     `prefix` stands before the name in the file (`listener.name.<name>.`).
     """

@@ -28,7 +28,7 @@ _LISTENER: Final = re.compile(r"listener\.name\.([^.]+)\.")
 
 
 class ClientAuthConfig(ConfigTable, group=True):
-    """What a listener asks of those who connect."""
+    """What a listener asks of its clients."""
 
     ssl_client_auth: str = config_key(
         default="none",
@@ -72,7 +72,7 @@ class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
 
     @classmethod
     def pass_over(cls, name: str, value: Any) -> None:
-        """The same for a setting of one listener, which may name one SASL mechanism as well."""
+        """As in the base class; also for a listener's setting, which may name a SASL mechanism."""
         match = _LISTENER.match(name)
         if match is None:
             super().pass_over(name, value)

@@ -173,7 +173,7 @@ def _parse_connection_limits(entries: Collection[str]) -> dict[str, int]:
 def _advertised_listeners(
     values: dict[str, Any], protocols: dict[str, str]
 ) -> tuple[EndPoint, ...]:
-    """An empty host stays empty here: who registers the broker puts the machine's name there."""
+    """An empty host stays empty here: registering the broker puts the machine's name there."""
     key = "advertised.listeners"
     listeners: tuple[EndPoint, ...] = values["listeners"]
     if values["advertised_listeners"] is None:

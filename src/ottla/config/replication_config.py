@@ -14,7 +14,7 @@ RACK_AWARE_SELECTOR: Final = "RackAwareReplicaSelector"
 
 
 class ReplicationConfig(ConfigTable, group=True):
-    """What followers ask of leaders, and what leaders make of it."""
+    """How followers fetch from leaders, and how leaders treat them."""
 
     num_replica_fetchers: int = config_key(
         default=1,

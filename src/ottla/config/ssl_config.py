@@ -23,7 +23,7 @@ HTTPS: Final = "https"
 
 
 class SslConfig(ConfigTable, group=True):
-    """What both ends of a connection have of their own."""
+    """The settings that client and server both have."""
 
     ssl_keystore_type: str = config_key(
         default=PEM,

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class ApiKey(IntEnum):
-    """What a request asks for: the first int16 of its header."""
+    """The kind of a request: the first int16 of its header."""
 
     PRODUCE = 0
     FETCH = 1

@@ -64,11 +64,11 @@ class ApiVersionsResponse(
     zk_migration_ready: bool = field(Boolean, versions="3+", tag=3, ignorable=True)
 
 
-# UpdateFeatures (57): which levels of its features a cluster is to work at (KIP-584).
+# UpdateFeatures (57): the levels at which the features of a cluster work (KIP-584).
 
 
 class UpgradeType(IntEnum):
-    """In which direction a level may go; the last one even where something is lost by it."""
+    """The direction in which a level may change; the last one allows a lossy downgrade."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

@@ -74,7 +74,7 @@ class DescribeConfigsResourceResult(Struct):
     name: str = field(String)
     value: str | None = field(String, nullable="0+")
     read_only: bool = field(Boolean)
-    # From v1 on the source says it better (KIP-226), so those versions may go without it.
+    # From v1 on `config_source` replaces it (KIP-226), so it is ignorable.
     is_default: bool = field(Boolean, versions="0", ignorable=True)
     config_source: int = field(Int8, versions="1+", default=-1, ignorable=True)
     is_sensitive: bool = field(Boolean)
@@ -113,7 +113,7 @@ class AlterableConfig(Struct):
 
 
 class AlterConfigsResource(Struct):
-    """All that one topic or broker shall have set; what is not named loses its value."""
+    """All settings of one topic or broker; a setting that is not named loses its value."""
 
     resource_type: int = field(Int8)
     resource_name: str = field(String)

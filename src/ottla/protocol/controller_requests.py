@@ -10,7 +10,7 @@ from ottla.structs import NO_EPOCH, NO_UUID
 
 
 class ControlledShutdownRequest(Request, api_key=7, versions="1-3", flexible="3+"):
-    """A broker is about to stop: others shall lead its partitions.
+    """A broker is about to stop: other brokers must take over its partitions.
 
     v2 broker epoch (KIP-380) · v3 flexible. v0 has a header of its own, which nothing since Kafka
     0.9 sends.
@@ -28,7 +28,7 @@ class RemainingPartition(Struct):
 
 
 class ControlledShutdownResponse(Response, api_key=7, versions="1-3", flexible="3+"):
-    """What nobody else can lead. v3 flexible."""
+    """The partitions that no other broker can lead. v3 flexible."""
 
     error_code: int = field(Int16)
     remaining_partitions: list[RemainingPartition] = field(Array(RemainingPartition))

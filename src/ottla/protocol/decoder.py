@@ -53,7 +53,7 @@ class DecoderSource(Source):
         for function in CALLED:
             self.constant(function.__name__, function)
         self.constant("new", object.__new__)
-        # Text comes faster out of bytes; only where records are must the buffer not be copied.
+        # Text decodes faster from bytes; only a buffer with records must not be copied.
         self.has_views = cls.holds_records
         self.line(f"data = {'memoryview' if self.has_views else 'bytes'}(buffer)")
         self.line("end = len(data)")
@@ -152,7 +152,7 @@ class DecoderSource(Source):
 
     @contextmanager
     def unless_null(self, n: str, place: str, nullable: bool) -> Iterator[None]:
-        """What follows is for a value that is there; null is refused, or taken as None."""
+        """Code inside runs only for a value that is not null; null is refused or becomes None."""
         with self.block(f"if not {n}" if self.flexible else f"if {n} < 0"):
             if not nullable:
                 self.line(f"raise refuse_length({'-1' if self.flexible else n})")

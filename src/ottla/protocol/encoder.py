@@ -71,7 +71,7 @@ class EncoderSource(Source):
             self.tagged_section(tagged, source)
 
     def absent(self, field: Field, value: str) -> None:
-        """Refuse a value that this version has no place for, unless it may be dropped."""
+        """Refuse a set value of a field that this version lacks, unless it is ignorable."""
         if field.ignorable:
             return
         with self.block(f"if {self.differs(field, value)}"):
@@ -123,7 +123,7 @@ class EncoderSource(Source):
 
     @contextmanager
     def unless_null(self, value: str, code: str, nullable: bool) -> Iterator[None]:
-        """What follows writes a value that is there; the length of null is written here."""
+        """Code inside writes a value that is not None; the length of null is written here."""
         if not nullable:
             yield
             return

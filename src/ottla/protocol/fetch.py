@@ -21,7 +21,7 @@ from ottla.protocol.types import (
 )
 
 FIRST_VERSION_OF_CONSUMERS: Final = 4
-"""What is older answers with message sets, and knows no aborted transactions."""
+"""Older versions answer with message sets, and know no aborted transactions."""
 FIRST_VERSION_WITH_FETCHED_EPOCH: Final = 12
 """A leader is told the epoch of the last record, and says where the logs part (KIP-595)."""
 LAST_VERSION_OF_LEADERS: Final = 10
@@ -114,7 +114,7 @@ class AbortedTransaction(Struct):
 
 
 class PartitionData(Struct):
-    """What one partition has to say: records, or why there are none."""
+    """The answer for one partition: records, or an error."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)

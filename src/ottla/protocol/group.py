@@ -61,7 +61,7 @@ class JoinGroupRequestProtocol(Struct):
 class JoinGroupRequest(Request, api_key=11, versions="0-9", flexible="6+"):
     """Join, or join again.
 
-    v1 rebalance timeout of its own (KIP-62) · v4 a first join is told its member id (KIP-394) · v5
+    v1 rebalance timeout of its own (KIP-62) · v4 a first join gets its member id (KIP-394) · v5
     static members (KIP-345) · v6 flexible · v8 reason (KIP-800) · v9 a static leader that returns
     may be told to skip the assignment (KIP-814).
     """
@@ -110,7 +110,7 @@ class SyncGroupRequestAssignment(Struct):
 
 
 class SyncGroupRequest(Request, api_key=14, versions="0-5", flexible="4+"):
-    """Fetch one's assignment; the leader brings all of them.
+    """Fetch the member's assignment; the leader's request carries all of them.
 
     v3 static members (KIP-345) · v4 flexible · v5 protocol type and name to check (KIP-559).
     """

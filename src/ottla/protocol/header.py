@@ -33,7 +33,7 @@ MAX_FRAME_BYTES: Final = 0x7FFFFFFF
 
 
 class RequestHeader:
-    """What is asked, in which version, by whom, and the number that the answer must carry."""
+    """API key, version, client id, and the correlation id that the response must carry."""
 
     __slots__ = ("api_key", "api_version", "client_id", "correlation_id")
 
@@ -58,7 +58,7 @@ new_header: Final = RequestHeader.__new__
 def encode_request(
     api_version: int, correlation_id: int, client_id: str | None, request: Request
 ) -> bytes:
-    """The request behind its size and header, ready to be sent; file regions are read."""
+    """The request after its size and header, ready to be sent; file regions are read."""
     name = None if client_id is None else client_id.encode()
     out = bytearray(SIZE.size)
     out += REQUEST_HEAD.pack(

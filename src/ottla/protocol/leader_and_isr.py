@@ -11,7 +11,7 @@ from ottla.structs import NO_EPOCH, NO_UUID
 
 
 class LeaderAndIsrPartitionState(Struct):
-    """One partition: who leads it, who is in sync, who has it."""
+    """One partition: its leader, its in-sync replicas and all its replicas."""
 
     topic_name: str = field(String, versions="0-1", ignorable=True)
     partition_index: int = field(Int32)
@@ -103,7 +103,7 @@ class StopReplicaTopicV1(Struct):
 
 
 class StopReplicaPartitionState(Struct):
-    """One partition, with the epoch of the decision, and whether its log goes (v3+)."""
+    """One partition, with the epoch of the decision, and whether its log is deleted (v3+)."""
 
     partition_index: int = field(Int32)
     leader_epoch: int = field(Int32, default=NO_EPOCH)
@@ -151,7 +151,7 @@ class StopReplicaResponse(Response, api_key=5, versions="0-4", flexible="2+"):
     partition_errors: list[StopReplicaPartitionError] = field(Array(StopReplicaPartitionError))
 
 
-# UpdateMetadata (6): the controller tells a broker what the broker's clients are to be told.
+# UpdateMetadata (6): the controller sends a broker the metadata that its clients will ask for.
 
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -160,11 +160,11 @@ SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 UNKNOWN_TYPE: Final = 0
 FULL_TYPE: Final = 2
-"""What the request names is all that there is: other topics are to be forgotten."""
+"""The request names all topics that exist: the broker must forget any other."""
 
 
 class UpdateMetadataPartitionState(Struct):
-    """One partition: who leads it, who is in sync, who has it, and who of them is dead."""
+    """One partition: its leader, in-sync replicas, all replicas, and the offline ones."""
 
     topic_name: str = field(String, versions="0-4", ignorable=True)
     partition_index: int = field(Int32)
@@ -230,6 +230,6 @@ class UpdateMetadataRequest(Request, api_key=6, versions="0-8", flexible="6+"):
 
 
 class UpdateMetadataResponse(Response, api_key=6, versions="0-8", flexible="6+"):
-    """Whether the broker has taken it over."""
+    """Whether the broker has applied the update."""
 
     error_code: int = field(Int16)

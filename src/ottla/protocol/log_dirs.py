@@ -58,14 +58,14 @@ class DescribeLogDirsResponse(Response, api_key=35, versions="0-4", flexible="2+
 
 
 class AlterReplicaLogDirTopic(Struct):
-    """Partitions of a topic that are to be in a directory."""
+    """Partitions of a topic that must be in a directory."""
 
     name: str = field(String)
     partitions: list[int] = field(Array(Int32))
 
 
 class AlterReplicaLogDir(Struct):
-    """A directory, and what is to be in it."""
+    """A directory, and the partitions that must be in it."""
 
     path: str = field(String)
     topics: list[AlterReplicaLogDirTopic] = field(Array(AlterReplicaLogDirTopic))
@@ -78,7 +78,7 @@ class AlterReplicaLogDirsRequest(Request, api_key=34, versions="1-2", flexible="
 
 
 class AlterReplicaLogDirPartitionResult(Struct):
-    """Whether the replica moves, or is there."""
+    """Whether the replica moves to the directory, or is in it already."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
@@ -94,7 +94,7 @@ class AlterReplicaLogDirTopicResult(Struct):
 
 
 class AlterReplicaLogDirsResponse(Response, api_key=34, versions="1-2", flexible="2+"):
-    """An answer for each replica; that it has arrived is for DescribeLogDirs to tell."""
+    """An answer for each replica; DescribeLogDirs shows when the move has ended."""
 
     throttle_time_ms: int = field(Int32)
     results: list[AlterReplicaLogDirTopicResult] = field(Array(AlterReplicaLogDirTopicResult))

@@ -2,7 +2,7 @@
 
 A `Struct` is a part of messages; a `Message` stands alone and knows its versions; a `Request` has
 an API key and a `Response` that answers it. Objects are mutable and compare by value. `encode`
-and `decode` refuse what the version has no words for: the first with LocalProtocolError (our
+and `decode` refuse what the version cannot express: the first with LocalProtocolError (our
 fault), the second with RemoteProtocolError (the peer's).
 """
 
@@ -116,8 +116,8 @@ class Message(Struct):
     """A struct that stands alone, with the range of its versions and of its flexible ones.
 
     With `reads_newer` a reader takes the fields that it knows of a newer version and ignores what
-    follows them, as the consumer protocol demands. With `ignores_rest` bytes behind the last field
-    are no fault, where a client that is in use sends some.
+    follows them, as the consumer protocol demands. With `ignores_rest` bytes after the last
+    field are no error: a client that is in use sends some.
     """
 
     versions: ClassVar[Versions] = NONE
@@ -166,7 +166,7 @@ class Response(Message):
     """What a broker answers to the request of the same API key; defined after it.
 
     ApiVersions `answers_unknown_versions`: in v0, and never behind a flexible header, so that a
-    client can read the answer whatever it knows (KIP-511).
+    client of any version can read the answer (KIP-511).
     """
 
     api_key: ClassVar[ApiKey]
@@ -262,7 +262,7 @@ def encode_versioned(message: Message, version: int) -> bytes:
 
 
 def decode_versioned(cls: type[MessageT], buffer: Buffer) -> MessageT:
-    """The message behind the version that `buffer` begins with."""
+    """The message after the version that `buffer` begins with."""
     if len(buffer) < VERSION.size:
         raise RemoteProtocolError(f"{cls.__name__}: it ends before its version")
     (version,) = VERSION.unpack_from(buffer)

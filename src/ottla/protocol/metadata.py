@@ -22,8 +22,8 @@ class MetadataRequestTopic(Struct):
 class MetadataRequest(Request, api_key=3, versions="0-13", flexible="9+", ignores_rest=True):
     """Ask about some topics, or about all: null topics, or in v0 an empty list.
 
-    librdkafka writes null topics of a flexible version in four bytes instead of one; read as they
-    stand, the three behind the first are the other fields, and what follows is left over.
+    librdkafka writes null topics of a flexible version in four bytes instead of one. The last three
+    are then read as the other fields, and the bytes after them are left over.
 
     v4 automatic creation may be declined (KIP-204) · v8 authorized operations (KIP-430) · v9
     flexible · v10 topic ids in the answer (KIP-516) · v11 cluster operations move to
@@ -95,7 +95,7 @@ class TopicRequest(Struct):
 
 
 class Cursor(Struct):
-    """The partition to begin with: of the request, or of the one that goes on from an answer."""
+    """The partition to begin with: of this request, or of the request that continues an answer."""
 
     topic_name: str = field(String)
     partition_index: int = field(Int32)
@@ -137,7 +137,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 
 class DescribeTopicPartitionsResponse(Response, api_key=75, versions="0", flexible="0+"):
-    """Topics in the order of their names, and where the next request goes on (null: all told)."""
+    """Topics in the order of their names, and where the next request continues (null: done)."""
 
     throttle_time_ms: int = field(Int32, ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = field(
@@ -153,7 +153,7 @@ ENDPOINT_BROKERS: Final = 1
 
 
 class DescribeClusterRequest(Request, api_key=60, versions="0-2", flexible="0+"):
-    """Ask who is in the cluster (KIP-700).
+    """Ask for the members of the cluster (KIP-700).
 
     v1 brokers or controllers (KIP-919) · v2 fenced brokers as well (KIP-1073).
     """

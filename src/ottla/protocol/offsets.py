@@ -158,7 +158,7 @@ class OffsetFetchResponse(Response, api_key=9, versions="0-9", flexible="6+"):
 
 
 class OffsetDeleteRequestPartition(Struct):
-    """A partition whose offset is to be forgotten."""
+    """A partition whose offset must be deleted."""
 
     partition_index: int = field(Int32)
 
@@ -171,7 +171,7 @@ class OffsetDeleteRequestTopic(Struct):
 
 
 class OffsetDeleteRequest(Request, api_key=47, versions="0"):
-    """Forget committed offsets of topics that the group does not read any more (KIP-496)."""
+    """Forget committed offsets of topics that the group no longer reads (KIP-496)."""
 
     group_id: str = field(String)
     topics: list[OffsetDeleteRequestTopic] = field(Array(OffsetDeleteRequestTopic))
@@ -203,7 +203,7 @@ class OffsetDeleteResponse(Response, api_key=47, versions="0"):
 
 
 class OffsetForLeaderPartition(Struct):
-    """The epoch of the last record that the asker has of one partition."""
+    """The epoch of the sender's last record of one partition."""
 
     partition: int = field(Int32)
     current_leader_epoch: int = field(Int32, versions="2+", default=-1, ignorable=True)
@@ -220,7 +220,7 @@ class OffsetForLeaderTopic(Struct):
 class OffsetForLeaderEpochRequest(Request, api_key=23, versions="0-4", flexible="4+"):
     """Ask a leader where epochs end (KIP-101).
 
-    v2 the asker's idea of the current epoch (KIP-320) · v3 replica id · v4 flexible.
+    v2 the current epoch as the sender knows it (KIP-320) · v3 replica id · v4 flexible.
     """
 
     replica_id: int = field(Int32, versions="3+", default=-2, ignorable=True)

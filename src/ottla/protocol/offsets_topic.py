@@ -36,7 +36,7 @@ class OffsetCommitKey(Message, versions="0-1"):
 class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
     """A committed offset.
 
-    v1 is written only where a client set its own retention, of which v2 took the expiry away again
+    v1 is written only where a client set its own retention; v2 removed its expiry timestamp again
     · v3 leader epoch (KIP-320) · v4 flexible (KIP-915). v3 is written, as 3.9 does.
     """
 
@@ -328,7 +328,7 @@ METADATA_RECORDS: Final[dict[int, type[Message]]] = {
 """The records that are read, by the key of their type."""
 
 
-# What consumers say to each other inside JoinGroup and SyncGroup: subscription and assignment.
+# The consumer protocol inside JoinGroup and SyncGroup: subscription and assignment.
 #
 # Each travels as bytes with an int16 version in front (`encode_versioned`, `decode_versioned`). No
 # version is flexible. A reader takes the fields that it knows of a newer version.

@@ -42,7 +42,7 @@ class BatchIndexAndErrorMessage(Struct):
 
 
 class LeaderIdAndEpoch(Struct):
-    """Who leads the partition now, for a client that asked the wrong broker."""
+    """The partition's current leader, for a client that asked the wrong broker."""
 
     leader_id: int = field(Int32, default=-1)
     leader_epoch: int = field(Int32, default=-1)

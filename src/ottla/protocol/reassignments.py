@@ -54,7 +54,7 @@ class ElectLeadersResponse(Response, api_key=43, versions="0-2", flexible="2+"):
 
 
 class ReassignablePartition(Struct):
-    """The replicas that a partition shall have; null ends what is under way."""
+    """The target replicas of a partition; null cancels its reassignment."""
 
     partition_index: int = field(Int32)
     replicas: list[int] | None = field(Array(Int32), nullable="0+")
@@ -76,7 +76,7 @@ class AlterPartitionReassignmentsRequest(Request, api_key=45, versions="0-1", fl
 
 
 class ReassignablePartitionResponse(Struct):
-    """Whether the partition is on its way."""
+    """Whether the reassignment of the partition has started, or was cancelled."""
 
     partition_index: int = field(Int32)
     error_code: int = field(Int16)

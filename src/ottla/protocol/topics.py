@@ -178,7 +178,7 @@ class CreatePartitionsAssignment(Struct):
 
 
 class CreatePartitionsTopic(Struct):
-    """A topic and how many partitions it shall have in all."""
+    """A topic and its new total number of partitions."""
 
     name: str = field(String)
     count: int = field(Int32)

@@ -137,7 +137,7 @@ class EndTxnRequest(Request, api_key=26, versions="0-5", flexible="3+"):
 class EndTxnResponse(Response, api_key=26, versions="0-5", flexible="3+"):
     """Whether it is decided; the markers may still be on their way.
 
-    v3 flexible · v5 as whom the producer goes on (KIP-890).
+    v3 flexible · v5 the id and epoch that the producer uses from now on (KIP-890).
     """
 
     throttle_time_ms: int = field(Int32)
@@ -154,7 +154,7 @@ class WritableTxnMarkerTopic(Struct):
 
 
 class WritableTxnMarker(Struct):
-    """How one transaction has ended, and where that is to be written."""
+    """How one transaction has ended, and the partitions that must get its marker."""
 
     producer_id: int = field(Int64)
     producer_epoch: int = field(Int16)

@@ -115,7 +115,7 @@ class Field(NamedTuple):
 
     @property
     def is_list(self) -> bool:
-        """Whether the default is an empty list, of which each message needs its own."""
+        """Whether the default is an empty list; each message then needs its own."""
         return self.default is UNSET
 
     @property

@@ -64,7 +64,7 @@ def uvarint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def long_uvarint(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The varint of several bytes, the `first` of which is just before `position`.
+    """The varint of several bytes; its `first` byte is just before `position`.
 
     It stands for a length plus one, so 0 would be a null written in more bytes than it needs.
     """
@@ -161,7 +161,7 @@ def records_size(records: RecordsData) -> int:
 def append_records(out: bytearray, parts: list[object], records: RecordsData) -> bytearray:
     """Send `records` after `out` without copying them; what follows goes to the result.
 
-    `parts` has whatever is complete, in order.
+    `parts` gets the parts that are complete, in order.
     """
     if isinstance(records, LISTS):
         for part in records:
