@@ -75,7 +75,7 @@ def api_name(key: int) -> str:
 
 
 def _usable(key: int, low: int, high: int) -> str:
-    """The newest version that both sides know; nothing for an API that Ottla has no words for."""
+    """The newest version that both sides know; nothing for an API that Ottla does not define."""
     from ottla.protocol.api_keys import MODULES
     from ottla.protocol.message import request_class
 

@@ -357,7 +357,7 @@ def completed(what: Entity, *, as_by_zookeeper: bool) -> str:
 
 
 def _check_deleted(admin: Admin, what: Entity, keys: list[str]) -> None:
-    """Only what was set can be taken back: a typing mistake shall not pass in silence."""
+    """Only what was set can be taken back: a typing mistake must not pass in silence."""
     known = {entry.name for entry in _settings(admin, what) if entry.source.name.startswith("DYN")}
     missing = [key for key in keys if key not in known]
     if missing:

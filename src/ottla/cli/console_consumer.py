@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-POLL_MS: Final = 200  # how soon Ctrl-C, or that nobody reads on, is noticed while nothing arrives
+POLL_MS: Final = 200  # how soon Ctrl-C or a closed pipe is noticed while nothing arrives
 LOOK_AGAIN_MS: Final = 30_000  # how soon new partitions are read without a group
 RECORDS_AT_A_TIME: Final = 5000
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -288,7 +288,7 @@ def _take_partition(
 
 
 def _check_offset(consumer: Consumer, partition: TopicPartition, offset: int) -> None:
-    """The offset must be in the log: auto.offset.reset would go elsewhere without a word."""
+    """The offset must be in the log: auto.offset.reset would silently go elsewhere."""
     end = consumer.end_offsets([partition])[partition]
     if offset > end:
         raise CommandError(f"offset {offset} is beyond the end ({end}) of {partition}")
@@ -344,7 +344,7 @@ class _Reader:
         return None if self.max_messages is None else max(0, self.max_messages - self.count)
 
     def _print(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
-        """Print as many as are wanted; the others are given back, so that nobody commits them."""
+        """Print as many as are wanted; the others are given back and so not committed."""
         printed = 0
         self.terminal.end_silence()
         try:

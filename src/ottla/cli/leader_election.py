@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class LeaderElectionCommand(Command):
-    """Elects preferred leaders, or unclean ones where nobody in sync lives."""
+    """Elects preferred leaders, or unclean ones where no in-sync replica is alive."""
 
     name = "leader-election"
     help = "Elect preferred leaders, or unclean leaders for partitions without one."

@@ -19,7 +19,7 @@ LineRecord = tuple[bytes | None, bytes | None, Headers]  # key, value, headers
 
 
 class LineReader:
-    """Reads lines as `headers<TAB>key<TAB>value`, of which only the value is always there.
+    """Reads lines as `headers<TAB>key<TAB>value`; only the value is always there.
 
         parse.headers=true, parse.key=true:   h1:v1,h2:v2<TAB>key<TAB>value
 

@@ -40,7 +40,7 @@ class MessageFormatter(ABC):
 
 
 class DefaultMessageFormatter(MessageFormatter):
-    """The value, and in front of it whatever else was asked for, in Kafka's order:
+    """The value, after the other parts that were asked for, in Kafka's order:
 
     timestamp, partition, offset, headers, key, value; separated by key.separator
     """

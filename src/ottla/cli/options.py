@@ -251,7 +251,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def check_brokers(brokers: Iterable[int], alive: Collection[int]) -> None:
-    """Those that somebody named must all live: others would be waited for in vain."""
+    """Brokers that the user named must all be live: waiting for others would not end."""
     unknown = [broker for broker in brokers if broker not in alive]
     if unknown:
         raise CommandError(f"there are no brokers {', '.join(map(str, unknown))}")

@@ -1,4 +1,4 @@
-"""Children that end with whoever started them: nobody shall have to look for them later."""
+"""Child processes that end when the process that started them ends, so none is left behind."""
 
 from __future__ import annotations
 

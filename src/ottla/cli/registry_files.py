@@ -22,7 +22,7 @@ REGISTRY = "registry"
 
 
 class RegistryFiles:
-    """Reads the files for each command anew, whether or not a broker runs; writes nothing."""
+    """Reads the files again for each command, whether or not a broker runs; writes nothing."""
 
     def __init__(self, directory: str) -> None:
         below = os.path.join(directory, REGISTRY)

@@ -1,4 +1,4 @@
-"""`ottla streams reset`: an application of the stream API begins anew."""
+"""`ottla streams reset`: an application of the stream API starts from scratch."""
 
 from __future__ import annotations
 

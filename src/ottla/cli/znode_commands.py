@@ -1,4 +1,4 @@
-"""What can be said to ZooKeeper in its shell: each word with what it does, printed as by zkCli."""
+"""The commands of the ZooKeeper shell and what they do, printed as by zkCli."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Topics as their nodes in ZooKeeper say: for `ottla topics --zookeeper`.
 
-Kafka 2.3's tool reads them there. So it also shows topics that are marked for deletion, which no
-client hears of any more, and needs no broker that lives.
+Kafka 2.3's tool reads them there. So it also shows topics that are marked for deletion, which
+clients no longer see, and needs no live broker.
 """
 
 from __future__ import annotations

@@ -87,10 +87,10 @@ class Child:
     ) -> bool:
         """End the process in order, and by force if it takes too long: then False.
 
-        `on_delay` is called when somebody who waits may wonder why.
+        `on_delay` is called when a user who waits may wonder why.
         """
         self.process.send_signal(signal.SIGTERM)
-        # A process that was stopped by SIGSTOP would never hear of it.
+        # A process that was stopped by SIGSTOP would not get the signal.
         self.process.send_signal(signal.SIGCONT)
         for limit_s, act in ((patience_s, on_delay), (timeout_s - patience_s, self.kill)):
             try:

@@ -125,7 +125,7 @@ class ClusterRun:
         return f"{server.name} is ready at 127.0.0.1:{server.port}, log {server.log}"
 
     def _watch(self) -> None:
-        """Tell of servers that end, as long as any runs."""
+        """Report servers that end, as long as any runs."""
         running = list(self.children)
         while running:
             time.sleep(POLL_S)
@@ -137,7 +137,7 @@ class ClusterRun:
                 )
 
     def _stop(self) -> None:
-        """Brokers first, ZooKeeper last; whoever cannot wait ends all at once."""
+        """Brokers first, ZooKeeper last; an interrupt meanwhile kills all at once."""
         try:
             for child in reversed(self.children):
                 if child.is_running:

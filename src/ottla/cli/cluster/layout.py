@@ -1,4 +1,4 @@
-"""What a cluster of one machine has on its disk: a property file and a data directory each."""
+"""The files of a cluster on one machine: a property file and a data directory per server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Server:
         return self.properties.with_suffix(".log")
 
     def write(self) -> None:
-        """Write the property file anew: what was ordered last is in force."""
+        """Rewrite the property file: the latest settings are in force."""
         lines = [f"{key}={value}\n".replace("\\", "\\\\") for key, value in self.settings.items()]
         self.properties.write_text("".join(lines), encoding="utf-8")
 

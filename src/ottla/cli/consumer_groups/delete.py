@@ -116,7 +116,7 @@ def delete_offsets(admin: Admin, arguments: Namespace, terminal: Terminal) -> in
 
 
 def partitions_of(admin: Admin, argument: str) -> list[TopicPartition]:
-    """The partitions of `topic` or `topic:0,1`; those that are named need not exist any more."""
+    """The partitions of `topic` or `topic:0,1`; partitions that are named may no longer exist."""
     topic, colon, numbers = argument.partition(":")
     if colon:
         return [TopicPartition(topic, number) for number in integers(numbers, "--topic")]

@@ -128,7 +128,7 @@ def _note_state(group: GroupDescription, terminal: Terminal) -> None:
 
 
 def _offset_rows(admin: Admin, group: GroupDescription) -> list[PartitionRow]:
-    """Assigned partitions by member, the one with most first; then those that nobody reads."""
+    """Assigned partitions by member, the one with most first; then those without a member."""
     committed = {
         partition: entry.offset
         for partition, entry in admin.list_group_offsets(group.group_id).items()
@@ -163,7 +163,7 @@ def partition_row(
     end: int | None,
     member: MemberDescription | None,
 ) -> PartitionRow:
-    """One row; whatever is not known is a dash."""
+    """One row; an unknown value is a dash."""
     known = committed is not None and committed >= 0
     return PartitionRow(
         topic=partition.topic,

@@ -22,7 +22,7 @@ BATCH_BYTES: Final = 64 * 1024
 
 
 class SegmentConversion:
-    """Writes segments into a directory, file by file; `next_offset` goes on from one to the next.
+    """Writes segments into a directory, file by file; `next_offset` continues from one to the next.
 
     No file is overwritten.
     """

@@ -1,4 +1,4 @@
-"""`ottla pipeline reset`: the pipeline begins anew, over the same input."""
+"""`ottla pipeline reset`: the pipeline starts from scratch, over the same input."""
 
 from __future__ import annotations
 

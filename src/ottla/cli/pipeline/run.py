@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be run, and how.
+    """What to run, and how.
 
     Without servers a broker of its own is started, whose data stay in the folder unless another
     place is named.

@@ -50,7 +50,7 @@ def create_topic(admin: Admin, arguments: Namespace, terminal: Terminal) -> None
 
 
 def topic_settings(pairs: list[str]) -> dict[str, str]:
-    """`key=value` arguments, none of which may lack its value."""
+    """The settings of `key=value` arguments; each must have a value."""
     for pair in pairs:
         if "=" not in pair:
             raise UsageError(f"--config takes key=value, not '{pair}'")

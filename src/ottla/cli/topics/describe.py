@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TopicNames(Protocol):
-    """Whoever knows which topics there are: the brokers, or ZooKeeper."""
+    """A source of the names of all topics: the brokers, or ZooKeeper."""
 
     def list_topics(self) -> set[str]: ...
 

@@ -1,7 +1,7 @@
 """`ottla transactions find-hanging`: transactions that are open in a log and nowhere else.
 
 A transaction hangs when its partition has it as open and its coordinator does not know of it: then
-nobody will ever end it, and readers of committed data wait at it. Only producers that have written
+it never ends, and readers of committed data wait at it. Only producers that have written
 nothing for the longest timeout there is are looked at, so that nothing is taken for hanging that
 was about to begin or to end.
 """

@@ -63,7 +63,7 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def load_options(arguments: Namespace) -> LoadOptions:
-    """What is to be loaded; a mistake is told before anything is started."""
+    """What to load; a mistake is reported before anything is started."""
     from ottla.spark.given import OptionError
     from ottla.warehouse.loads import Layout
     from ottla.warehouse.places import WarehouseError

@@ -48,7 +48,7 @@ def table_failures() -> Iterator[None]:
 
 
 def rewind(arguments: Namespace, terminal: Terminal) -> int:
-    """Rows and offsets go back in one commit; the next load goes on from there."""
+    """Rows and offsets go back in one commit; the next load continues from there."""
     from ottla.spark.lookup import OffsetLookup
     from ottla.spark.options import SourceOptions
     from ottla.warehouse.delta import DeltaSnapshot, open_delta
