@@ -113,7 +113,7 @@ FILE_OPTION = "--path-to-json-file"
 
 
 class Wording(NamedTuple):
-    """How a tool tells of elections; partitions come after all but the last, which ends a count."""
+    """How a tool reports elections; partitions come after all but the last, which ends a count."""
 
     done: str
     not_needed: str | None

@@ -56,7 +56,7 @@ class Throttle:
         self.change_rate(bytes_per_s)
 
     def change_rate(self, bytes_per_s: int) -> None:
-        """Let what is throttled take so much from now on; in force when this returns."""
+        """Set the rate of the throttled replicas; it is in force when this returns."""
         from ottla.clients.admin.descriptions import AlterConfigOp
 
         rates = [AlterConfigOp(rate, str(bytes_per_s)) for rate in RATES]

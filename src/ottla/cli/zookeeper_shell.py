@@ -110,7 +110,7 @@ def converse(commands: ZnodeCommands, terminal: Terminal, server: str) -> None:
 
 
 def _lines(terminal: Terminal, server: str) -> Iterator[str]:
-    """The lines of stdin; with a prompt where somebody sits before it."""
+    """The lines of stdin; with a prompt where it is a terminal."""
     if not terminal.source.isatty():
         for line in terminal.source:
             yield line.decode("utf-8", "replace")

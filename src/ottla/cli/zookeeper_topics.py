@@ -36,7 +36,7 @@ class ZooKeeperTopics:
         return set(map(int, child_names(self.client, paths.BROKER_IDS)))
 
     def describe_topics(self, names: list[str]) -> dict[str, TopicDescription]:
-        """Those of them that are there, with the leader -1 where nobody leads."""
+        """Those of them that are there, with the leader -1 where there is none."""
         described = {}
         for name in names:
             data = node_data(self.client, paths.topic(name))

@@ -90,7 +90,7 @@ class Child:
         `on_delay` is called when a user who waits may wonder why.
         """
         self.process.send_signal(signal.SIGTERM)
-        # A process that was stopped by SIGSTOP would not get the signal.
+        # A process that was stopped by SIGSTOP handles SIGTERM only after this.
         self.process.send_signal(signal.SIGCONT)
         for limit_s, act in ((patience_s, on_delay), (timeout_s - patience_s, self.kill)):
             try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Step:
-    """One step under way; who knows how many rows it handled says so here."""
+    """One step under way; the code that counts its rows sets the number here."""
 
     start_s: float
     rows: int = 0

@@ -1,4 +1,4 @@
-"""`ottla transactions abort` and `force-terminate`: ends of transactions that nobody else ends."""
+"""`ottla transactions abort` and `force-terminate`: end stuck transactions."""
 
 from __future__ import annotations
 
