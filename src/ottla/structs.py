@@ -1,4 +1,4 @@
-"""The small value types that every room of the house speaks in."""
+"""The small value types that all packages share."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class StopReplicaPartition(NamedTuple):
 
 
 class MetadataUpdate(NamedTuple):
-    """What clients of a broker are to be told; partitions that are not named stay.
+    """What a broker tells its clients; partitions that are not named stay.
 
     `brokers` are all that live. With `is_full` topics that are not named are forgotten.
     """

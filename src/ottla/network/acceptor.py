@@ -137,7 +137,7 @@ class Acceptor:
         self._watch()
 
     def close(self) -> None:
-        """Stop listening; whoever waits in the backlog is refused by the kernel."""
+        """Stop listening; the kernel refuses clients that wait in the backlog."""
         self._is_accepting = False
         self._watch()
         for endpoint, _ in self._sockets.values():
@@ -247,9 +247,9 @@ class Handshake:
 
 
 class Handshakes:
-    """All of a processor's; `on_gone` hears of those that did not come to an end.
+    """All handshakes of a processor; `on_gone` is called for those that did not finish.
 
-    Whoever is taken over stays registered with epoll, for reading.
+    A connection whose handshake is done stays registered with epoll, for reading.
     """
 
     def __init__(
@@ -293,7 +293,7 @@ class Handshakes:
         self._steps_left = TURN_STEPS
 
     def step(self, fd: int) -> None:
-        """Go on with one that epoll has reported; not in this turn if many others had theirs."""
+        """Continue one that epoll has reported; not in this turn if its steps are used up."""
         if not self._steps_left:
             return
         self._steps_left -= 1

@@ -119,10 +119,10 @@ class Channel(asyncio.BufferedProtocol):
     """One connection to one broker, for use on its loop.
 
     Several requests may be on their way; brokers answer in order, so the answer must carry the
-    correlation id of the oldest. Whatever ends the channel fails all requests that still wait, with
+    correlation id of the oldest. When the channel ends, all requests that still wait fail with
     NETWORK_EXCEPTION, with TlsError where the peer has said that it does not trust us, or with
-    NotKafkaError where its first bytes are no answer. Time
-    limits are the caller's: an answer that nobody waits for any more is read and dropped.
+    NotKafkaError where its first bytes are no answer. Time limits are the caller's: an answer that
+    no caller waits for is read and dropped.
     """
 
     def __init__(self, peer: str, client_id: str | None) -> None:

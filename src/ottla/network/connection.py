@@ -61,7 +61,7 @@ class BufferPool:
         return bytearray(min_bytes)
 
     def give(self, buffer: bytearray) -> None:
-        """Take a buffer back that nobody looks at any more."""
+        """Take a buffer back that is no longer in use."""
         size = len(buffer)
         if not MIN_POOLED_BYTES <= size <= MAX_POOLED_BYTES:
             return
@@ -192,7 +192,7 @@ class ConnectionOwner(Protocol):
     """The processor, as far as a connection knows it."""
 
     def has_output(self, connection: Connection) -> None:
-        """Something is to be sent, or the connection may take requests again."""
+        """Something waits to be sent, or the connection may take requests again."""
         ...
 
     def throttle(self, connection: Connection, deadline_ms: int) -> None: ...

@@ -165,7 +165,7 @@ class IdleExpiry:
         del self._by_activity[connection]
 
     def stop(self) -> None:
-        """Expire nothing any more."""
+        """Stop expiring connections."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -375,7 +375,7 @@ class Processor:
             connection.half_close()
 
     def _readable_ahead(self) -> list[Connection]:
-        """Who may take requests of which TLS holds the bytes already."""
+        """The connections that may take requests whose bytes TLS has already received."""
         listed = {connection.transport.fileno() for connection in self._readable}
         waiting = (self._connections[fd] for fd in self._ahead - listed)
         return [each for each in waiting if not each.muted and not each.is_ready]

@@ -1,4 +1,4 @@
-"""How those wait who ask others: with a deadline, with a pause that grows, and never for ever."""
+"""Waiting for an answer: with a deadline or with growing pauses, never indefinitely."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class Outgoing:
         self.bytes_in_memory = 0
 
     def next_in_file(self) -> FileRegion | None:
-        """What to read before sending can go on: of the file region at the head of the queue."""
+        """What to read of the first file region in the queue before sending can continue."""
         region = self._parts[0] if self._parts else None
         if not isinstance(region, FileRegion):
             return None
@@ -343,7 +343,7 @@ class TlsTransport:
     """A socket with TLS on it, for a server; `handshake` comes first.
 
     Invariant: at most one chunk is encrypted and not sent, and its plaintext still belongs to
-    whoever offered it: it counts as sent when the last byte of its ciphertext is. A record cannot
+    the caller that offered it: it counts as sent when the last byte of its ciphertext is. A record cannot
     be encrypted twice, so the same plaintext must be offered again.
     """
 
@@ -368,9 +368,9 @@ class TlsTransport:
         return bool(self._encrypted)
 
     def handshake(self) -> bool:
-        """Go on as far as bytes have come; True when it is done and all of ours has left.
+        """Continue as far as bytes have come; True when done and all output has been sent.
 
-        ssl.SSLError is a peer that does not want, or cannot; the peer has been told why.
+        ssl.SSLError: the peer refuses or cannot do it; the peer has been told why.
         """
         is_done = False
         while not self._encrypted or self._push():

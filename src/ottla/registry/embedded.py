@@ -223,7 +223,7 @@ class NodeTree:
         return done, stats
 
     def _check(self, operation: Operation) -> tuple[bool, WriteKind | None]:
-        """Whether the part is allowed; if the node is ephemeral, and what is to be written."""
+        """Check that the part is allowed; whether the node is ephemeral, and what to write."""
         if isinstance(operation, Create):
             self.check_create(operation.path)
             return operation.ephemeral, WriteKind.CREATE
@@ -538,7 +538,7 @@ class Journal:
             self._idle.set()
 
     def _on_failed(self, futures: list[asyncio.Future[None]], error: BaseException) -> None:
-        """What a failed fsync left on the disk is not known: nothing is written any more."""
+        """Stop writing: what a failed fsync left on the disk is not known."""
         self._failure = f"{self.path} could not be written: {error}"
         logger.error("%s", self._failure)
         futures += [future for _, future in self._pending]
@@ -550,7 +550,7 @@ class Journal:
         self._idle.set()
 
     async def close(self) -> None:
-        """Wait for what is under way; then nothing can be appended any more."""
+        """Wait for what is under way; then nothing more can be appended."""
         await self._idle.wait()
         self._failure = f"{self.path} is closed"
         if self._file is not None:

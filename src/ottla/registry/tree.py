@@ -64,7 +64,7 @@ class EphemeralParentError(RegistryError):
 
 
 class RegistryFailedError(RegistryError):
-    """The registry cannot be reached or written any more, or it was closed."""
+    """The registry can no longer be reached or written, or it was closed."""
 
 
 class SessionEndedError(RegistryFailedError):
@@ -95,7 +95,7 @@ class Delete(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Part of a `multi`: go on only if the node has this version."""
+    """Part of a `multi`: continue only if the node has this version."""
 
     path: str
     version: int
@@ -124,7 +124,7 @@ class Watch(Protocol):
 
 
 class CallbackWatch:
-    """A watch that is called by whoever has the list that it is in."""
+    """A watch that the owner of its list calls."""
 
     __slots__ = ("_watches", "callback")
 

@@ -22,7 +22,7 @@ def _encode(**values: Any) -> bytes:
 
 
 def _decode(what: str, data: bytes) -> dict[str, Any]:
-    """The JSON object of a node; whoever else may write the registry is not to be trusted."""
+    """The JSON object of a node; it is checked, because other programs may write the registry."""
     try:
         values = json.loads(data)
     except ValueError:

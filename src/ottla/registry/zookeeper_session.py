@@ -313,7 +313,7 @@ class ZooKeeperSession:
         self._on_state(state)
 
     def _restart(self) -> None:
-        """kazoo goes on by itself after what it foresees; after a failed log-in it does not."""
+        """Start kazoo again: it recovers by itself from most errors, but not from a failed log-in."""
         if self._is_open:
             self._client.handler.spawn(self._client.start_async)
 

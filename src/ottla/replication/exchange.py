@@ -1,6 +1,6 @@
 """What is asked of the replica manager and what it answers, partition by partition.
 
-These are the words between the request handlers and the logs; they know no protocol version.
+These values pass between the request handlers and the logs; they know no protocol version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONSUMER_REPLICA_ID: Final = -1
 NO_REPLICA: Final = -1
 
 ROUSE_MS: Final = 500
-"""A follower that has everything is taken down as caught up so often, not with each fetch."""
+"""How often a follower that has everything is noted as caught up, rather than at each fetch."""
 
 PartitionKey = tuple[int | str, int]
 """A partition as its reader names it: by the topic's id, as a number, or else by its name."""
@@ -123,8 +123,8 @@ class FetchPartition:
 
     A fetch session keeps it, with what its reader was told last. `key` is what the reader calls the
     partition: it stays while the name of the topic comes and goes. `noted_by` is the leadership
-    that noted the follower's offset not long ago. In a follower's `session` it sleeps while there
-    is no news, until the partition wakes it.
+    that noted the follower's offset not long ago. A follower's `session` skips it while there is no
+    news, until the partition wakes it.
     """
 
     topic_partition: TopicPartition
@@ -148,8 +148,9 @@ class FetchPartition:
 class FetchPartitionResult:
     """What one partition answers: whole batches as they lie in the segment file, or an error.
 
-    A reader of committed records is told whose batches among them to leave out. In place of records
-    there may be word of where the reader's log parts from ours, or of a better replica to read.
+    A reader of committed records is told which aborted transactions' batches to skip. In place of
+    records there may be the offset where the reader's log diverges from this one, or the id of a
+    better replica to read from.
     """
 
     error: ErrorCode
@@ -163,7 +164,7 @@ class FetchPartitionResult:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether there is something to say that does not wait for more records."""
+        """Whether the answer must not wait for more records."""
         return (
             self.error is not ErrorCode.NONE
             or self.diverging_epoch is not None

@@ -1,8 +1,8 @@
-"""One fetcher: it copies partitions from one leader, in turns of one request at a time.
+"""A fetcher copies partitions from one leader, in rounds, with one request at a time.
 
-A turn first asks where logs part, for the partitions where that is not known yet; then it fetches
-for all others in one long poll. A partition with an error sits out for a while, longer each time,
-and holds none of the others up.
+A round first asks where logs diverge, for the partitions where that is not known yet; then it
+fetches all others in one long poll. A partition with an error is left out for a while, longer each
+time, and does not delay the others.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 FIRST_BACKOFF_MS: Final = 20
 TOUCH_ALL_MS: Final = 500
 FLUSH_CHECK_MS: Final = 1_000
-"""A log that was taken offline is flushed no more, and nobody says so."""
+"""How often to check: a log that was taken offline is no longer flushed, without a signal."""
 
 OnProgress = Callable[[TopicPartition], object]
 
@@ -75,7 +75,7 @@ class Fetcher:
         self._connection: LeaderConnection = cluster.connect(leader)
         self._session = FollowerSession()
         self._unflushed: dict[TopicPartition, FollowerPartition] = {}
-        # What is asked for, and of which partitions that may have changed since the last turn.
+        # What is asked for, and the partitions whose request may have changed since the last round.
         self._wanted: dict[TopicPartition, Wanted] = {}
         self._touched: dict[TopicPartition, None] = {}
         self._without_id: set[TopicPartition] = set()
@@ -90,7 +90,7 @@ class Fetcher:
     # -- partitions
 
     def add(self, follower: FollowerPartition) -> None:
-        """Copy a partition from the next turn on."""
+        """Copy a partition, from the next round on."""
         self.followers[follower.topic_partition] = follower
         self._unflushed[follower.topic_partition] = follower
         self._touched[follower.topic_partition] = None
@@ -115,7 +115,7 @@ class Fetcher:
         """One of the logs was flushed."""
         self._flushed.set()
 
-    # -- turns
+    # -- rounds
 
     async def _run(self) -> None:
         while not self._is_closed:
@@ -152,7 +152,7 @@ class Fetcher:
             timer.cancel()
 
     def _due(self, phase: FollowerPhase) -> list[FollowerPartition]:
-        """Those of the touched partitions that are in a phase and may go on."""
+        """The touched partitions that are in this phase and whose backoff is over."""
         now_ms = self._runtime.clock.monotonic_ms()
         return [
             follower
@@ -172,14 +172,14 @@ class Fetcher:
             self._sitting_out.setdefault((delay_ms, reason), []).append(follower.topic_partition)
 
     def _log_who_sits_out(self) -> None:
-        """Once a turn: an election may concern thousands of partitions."""
+        """Log once per round: an election may concern thousands of partitions."""
         sitting_out, self._sitting_out = self._sitting_out, {}
         for (delay_ms, reason), partitions in sitting_out.items():
             others = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
             logger.info("%s%s sits out for %d ms: %s", partitions[0], others, delay_ms, reason)
 
     async def _ask(self) -> None:
-        """Find out where the logs part, of all partitions where that has to be found out."""
+        """Ask where the logs diverge, for all partitions where that is unknown."""
         questions = LeaderQuestions(self._connection, self._config, self._broker_id, self._delay)
         truncating = self._due(FollowerPhase.TRUNCATING)
         if truncating:
@@ -194,7 +194,7 @@ class Fetcher:
         touched = self._look_at_touched()
         wanted = self._wanted
         if not wanted:
-            self._touched = touched  # what the leader is to forget it has not been told yet
+            self._touched = touched  # the leader has not yet been told what to forget
             await self._sleep(self._wait_ms(self._config.replica_fetch_backoff_ms))
             return
         version = self._version()
@@ -204,10 +204,10 @@ class Fetcher:
         await self._take(self._session.accept(response))
 
     def _look_at_touched(self) -> dict[TopicPartition, None]:
-        """Find out what is to be asked for; those that it is not asked of stay touched.
+        """Update what is asked for; partitions that are not asked for stay touched.
 
-        Now and then all count as touched, and always where a rate is kept to: that partitions may
-        have new starts, and the rate room again, nobody says.
+        All count as touched now and then, and always under a rate limit: there is no signal when a
+        log has a new start or when the rate has room again.
         """
         now_ms = self._runtime.clock.monotonic_ms()
         if now_ms >= self._touch_all_at_ms or self._quota.is_limited:
@@ -258,7 +258,7 @@ class Fetcher:
         return request
 
     def _wait_ms(self, most_ms: int) -> int:
-        """Until the next partition that sits out may go on, or something new has to be asked."""
+        """The time until the backoff of the next partition ends, at most `most_ms`."""
         now_ms = self._runtime.clock.monotonic_ms()
         for topic_partition in self._touched:
             follower = self.followers.get(topic_partition)
@@ -291,7 +291,7 @@ class Fetcher:
     async def _settle(self) -> None:
         """Wait for the flushes that batches have asked for (flush.messages).
 
-        The offset that is fetched next tells the leader what cannot be lost here any more.
+        The next fetch offset tells the leader what can no longer be lost here.
         """
         while self._unflushed:
             waiting = [each for each in self._unflushed.values() if each.awaits_flush]
@@ -336,7 +336,7 @@ FetcherKey = tuple[int, int]
 
 
 class FetcherManager:
-    """Who copies what. Invariant: a partition is with one fetcher at most, and none is idle."""
+    """Assigns partitions to fetchers. A partition has at most one fetcher, and none is idle."""
 
     def __init__(
         self,
@@ -366,10 +366,10 @@ class FetcherManager:
         return None if key is None else self._fetchers[key].followers.get(topic_partition)
 
     def add(self, partition: Partition, leader: Node, cluster: Cluster) -> None:
-        """Copy a partition from its leader, in place of whomever it was copied from."""
+        """Copy a partition from its leader, in place of its earlier leader."""
         topic_partition = partition.topic_partition
         self.remove(topic_partition)
-        leader = leader._replace(rack=None)  # it is not always told, and means nothing here
+        leader = leader._replace(rack=None)  # it is not always given, and means nothing here
         key = leader.id, self._fetcher_id(topic_partition)
         fetcher = self._fetchers.get(key)
         if fetcher is None or fetcher.leader != leader:
@@ -378,7 +378,7 @@ class FetcherManager:
         self._places[topic_partition] = key
 
     def _renew(self, key: FetcherKey, leader: Node, cluster: Cluster) -> Fetcher:
-        """A fetcher for a leader, which takes over from one that knew it at another address."""
+        """Make a fetcher, which takes over from one that knew the leader at another address."""
         older = self._fetchers.pop(key, None)
         fetcher = self._fetchers[key] = Fetcher(
             self._runtime,
@@ -397,13 +397,13 @@ class FetcherManager:
         return fetcher
 
     def remove(self, topic_partition: TopicPartition) -> None:
-        """Copy a partition no more; `close_idle` ends fetchers that have nothing left."""
+        """Stop copying a partition; `close_idle` ends fetchers that have nothing left."""
         key = self._places.pop(topic_partition, None)
         if key is not None:
             self._fetchers[key].remove(topic_partition)
 
     def resize(self, count: int) -> None:
-        """Deal the partitions out among so many fetchers for each leader."""
+        """Distribute the partitions over `count` fetchers for each leader."""
         if count == self._count:
             return
         self._count = count
@@ -433,6 +433,6 @@ class FetcherManager:
         self._places = {}
 
     def _fetcher_id(self, topic_partition: TopicPartition) -> int:
-        """The same in every process: partitions of a topic are dealt out in turn."""
+        """The same in every process: the partitions of a topic are distributed round robin."""
         number = crc32(topic_partition.topic.encode()) + topic_partition.partition
         return number % self._count

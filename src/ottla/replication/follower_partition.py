@@ -58,7 +58,7 @@ MAX_EPOCH: Final = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """From where a partition is to be fetched."""
+    """Where to fetch a partition from."""
 
     topic_id: UUID
     fetch_offset: int
@@ -116,7 +116,7 @@ class FollowerSession:
             request.forgotten_topics_data = _forgotten(gone)
 
     def accept(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]]:
-        """What the leader answers, by partition; KafkaError where the session cannot go on.
+        """What the leader answers, by partition; KafkaError where the session cannot continue.
 
         A leader that names what it was not asked for, or was told to forget, would answer with
         that at once, again and again.
@@ -189,9 +189,9 @@ class FollowerPhase(Enum):
 
 
 class FollowerPartition:
-    """One partition in the hands of a fetcher, for one leader epoch.
+    """One partition that a fetcher copies, for one leader epoch.
 
-    Invariant: once `is_current` is False the log is not touched any more.
+    Invariant: once `is_current` is False the log is no longer touched.
     """
 
     __slots__ = (
@@ -235,7 +235,7 @@ class FollowerPartition:
         )
 
     def give_up(self) -> None:
-        """Touch the log no more: it is led, or fetched by someone else."""
+        """Stop touching the log: it is led here, or another fetcher copies it."""
         self._is_given_up = True
 
     @property
@@ -245,7 +245,7 @@ class FollowerPartition:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the leader has committed what is not here yet; so for all that is known."""
+        """Whether the leader has committed what is not here yet; True while that is unknown."""
         return self.leader_high_watermark < 0 or (
             self.log.log_end_offset < self.leader_high_watermark
         )
@@ -256,7 +256,7 @@ class FollowerPartition:
         log = self.log
         return self.is_current and log.is_available and log.safe_end_offset < log.log_end_offset
 
-    # -- finding the point where the logs part
+    # -- finding the point where the logs diverge
 
     async def truncate_without_epochs(self) -> None:
         """Keep what is committed for sure: nothing else is known of batches without an epoch."""
@@ -264,7 +264,7 @@ class FollowerPartition:
         self._fetch_next()
 
     async def take_epoch_end(self, end: EpochEntry) -> None:
-        """Cut the log by where the leader says that the last epoch that it knows has its end."""
+        """Truncate the log, given the leader's last epoch up to ours and its end there."""
         if end.start_offset == UNKNOWN_OFFSET:
             await self.truncate_without_epochs()
             return
@@ -290,7 +290,7 @@ class FollowerPartition:
         return True
 
     async def take_leader_start(self, offset: int) -> None:
-        """Begin anew where the leader's log begins, if it has nothing older any more."""
+        """Start again where the leader's log begins, if it no longer has anything older."""
         if offset > self.log.log_end_offset:
             await self._log_manager.truncate_fully_and_start_at(
                 self.log, offset, lambda: self.is_current
@@ -302,7 +302,7 @@ class FollowerPartition:
     async def _truncate(self, offset: int) -> None:
         await self._log_manager.truncate(self.log, offset, lambda: self.is_current)
         if self.is_current:
-            # An epoch that we led without writing would make the logs part for ever.
+            # An epoch that we led without writing would make the logs diverge forever.
             end_offset = min(offset, self.log.log_end_offset)
             self.log.leader_epoch_cache.truncate_from_end(end_offset)
 
@@ -355,7 +355,7 @@ class FollowerPartition:
 
 
 def is_damage(error: KafkaError) -> bool:
-    """Whether it is what the leader sent that is wrong, and not our disk."""
+    """Whether the data that the leader sent is wrong, and not this broker's disk."""
     return isinstance(error, CorruptRecordError)
 
 
@@ -370,7 +370,7 @@ Delay = Callable[[Iterable[FollowerPartition], str], object]
 
 
 class LeaderQuestions:
-    """Asks for several partitions in one request. Those that get an error are to `delay`."""
+    """Asks for several partitions in one request. Those that get an error go to `delay`."""
 
     def __init__(
         self, connection: LeaderConnection, config: BrokerConfig, broker_id: int, delay: Delay
@@ -424,7 +424,7 @@ class LeaderQuestions:
         self._delay(by_name.values(), "the leader has not answered where its epoch ends")
 
     async def ask_ends(self, followers: Sequence[FollowerPartition]) -> None:
-        """Cut off what is behind the leader's end; what is before its start, begins anew there."""
+        """Truncate logs at the leader's end; one that ends before its start restarts there."""
         ahead = await self._list_offsets(followers, LATEST_TIMESTAMP)
         cut = await self._attempt_all(
             (follower, partial(follower.take_leader_end, offset)) for follower, offset in ahead
@@ -445,7 +445,7 @@ class LeaderQuestions:
     async def _attempt(
         self, follower: FollowerPartition, step: Callable[[], Awaitable[T]]
     ) -> T | None:
-        """Take a step with one follower; what goes wrong with it is no matter of the others."""
+        """Take a step with one follower; its error does not affect the others."""
         try:
             return await step()
         except KafkaError as error:

@@ -61,7 +61,7 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.leading: PartitionLeader | None = None
         self.sleepers: dict[int, FetchPartition] = {}
-        """What followers ask for that wait for news, by broker."""
+        """The requests of followers that have no news yet, by broker id."""
 
     @property
     def topic_id(self) -> UUID:
@@ -90,7 +90,7 @@ class Partition:
         lag_ms: int,
         on_progress: Callable[[TopicPartition], object],
     ) -> None:
-        """Lead the partition in the epoch of `state`, or go on leading it with other replicas."""
+        """Lead the partition in the epoch of `state`, or keep leading it with other replicas."""
         leading = self.leading
         if leading is not None and leading.leader_epoch == state.leader_epoch:
             leading.update(state)
@@ -100,7 +100,7 @@ class Partition:
 
     def make_follower(self, state: PartitionState) -> None:
         """Follow the leader of `state`, if there is one."""
-        # An epoch in which we led and wrote nothing would make the logs part for ever.
+        # An epoch in which we led and wrote nothing would make the logs diverge forever.
         self.log.leader_epoch_cache.truncate_from_end(self.log.log_end_offset)
         self._take_over(state, None)
 
@@ -113,7 +113,7 @@ class Partition:
         self.wake_followers()
 
     def wake_followers(self) -> None:
-        """There is something new: their fetches have to look here again."""
+        """Make the followers' fetches look here again, because there is something new."""
         if self.sleepers:
             sleepers, self.sleepers = self.sleepers, {}
             for request in sleepers.values():
@@ -218,7 +218,7 @@ class Partition:
         return result
 
     def _divergence(self, request: FetchPartition) -> EpochEntry | None:
-        """Where the reader's log, which ends in another epoch than ours there, parts from it."""
+        """Where the reader's log, which ends in another epoch than ours there, diverges from it."""
         log = self.log
         epoch, end_offset = log.leader_epoch_cache.end_offset_for(
             request.last_fetched_epoch, log.log_end_offset
@@ -349,7 +349,7 @@ class Partition:
             )
 
     def _check_topic_id(self, topic_id: UUID) -> None:
-        """Refuse a reader of an older topic of the same name, whose fetch session goes on."""
+        """Refuse a reader of an older topic of the same name, whose fetch session continues."""
         if topic_id not in (self.log.topic_id, NO_UUID) and self.log.topic_id != NO_UUID:
             raise KafkaError.of(
                 ErrorCode.INCONSISTENT_TOPIC_ID,

@@ -107,7 +107,7 @@ class InSyncReplicas:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether a change was asked for of which it is not known what has come of it."""
+        """Whether the outcome of a change that was asked for is unknown."""
         return not self.is_in_flight and len(self.maximal) > len(self.committed)
 
     def propose(self, isr: Collection[int]) -> None:
@@ -381,9 +381,9 @@ class PartitionLeader:
             self._propose((*self.in_sync.committed, replica.broker_id))
 
     def _ask_again(self) -> None:
-        """Ask for what is committed, to hear of what is: it was not said what a change came to.
+        """Propose the committed ISR again, to learn the current one after an unknown outcome.
 
-        A replica that the controller may have let in is waited for, and if it is dead, for ever.
+        Otherwise a replica that the controller may have added is waited for, even forever if dead.
         """
         if self._may_propose:
             self._propose(self.in_sync.committed)

@@ -54,9 +54,9 @@ logger = logging.getLogger(__name__)
 
 # Everything that waits for a partition: produces, fetches of consumers and followers, deletions.
 #
-# What happens to a partition is noted, and whoever waits for it is served once a turn: after all
-# requests of the turn were handled, so that one answer to a long poll carries all that arrived, and
-# no handler runs inside another.
+# What happens to a partition is noted, and the operations that wait for it are served once per turn
+# of the event loop, after all requests of the turn were handled. So one answer to a long poll
+# carries all that arrived, and no handler runs inside another.
 
 
 Purgatory = DelayedOperationPurgatory[TopicPartition]
@@ -66,8 +66,9 @@ class DelayedOperations:
     """The purgatories of one replica manager, and what has happened since they were checked.
 
     `followers` are the brokers that copy a partition to which something was appended; `committed`
-    are partitions whose high watermark has risen, or where waiting has come to its end otherwise.
-    Fetches of followers are watched by broker: each is of all partitions that it copies from here.
+    are partitions whose high watermark has risen, or whose delayed operations can end for another
+    reason. A follower's fetch is watched by broker id: it asks for all partitions that the broker
+    copies from here.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -75,16 +76,16 @@ class DelayedOperations:
         self.fetches = Purgatory("Fetch", scheduler)
         self.follower_fetches = DelayedOperationPurgatory[int]("FollowerFetch", scheduler)
         self.delete_records = Purgatory("DeleteRecords", scheduler)
-        # Dicts, for their order: the same world must run the same way again.
+        # Dicts, for their order: a simulation with the same seed must run the same way again.
         self.followers: dict[int, None] = {}
         self.committed: dict[TopicPartition, None] = {}
         self._scheduler = scheduler
         self._is_scheduled = False
 
     def note_progress(self, topic_partition: TopicPartition) -> None:
-        """A high watermark has risen outside of any request: serve whoever waits in a moment.
+        """Note a high watermark that rose outside of a request; what waits is served soon.
 
-        With every batch that a follower copies that happens, and hardly ever does anybody wait.
+        This happens with every batch that a follower copies, and hardly ever does anything wait.
         """
         if topic_partition not in self.produces and topic_partition not in self.fetches:
             return
@@ -110,7 +111,7 @@ class DelayedOperations:
                 self.follower_fetches.check_and_complete(broker_id)
 
     def check(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions have changed hands or are gone: tell everybody now."""
+        """Check what waits for these partitions, which changed leader or are gone."""
         for topic_partition in partitions:
             self.produces.check_and_complete(topic_partition)
             self.fetches.check_and_complete(topic_partition)
@@ -134,7 +135,7 @@ FetchResults = dict[PartitionKey, FetchPartitionResult]
 def unknown_to_consumer(params: FetchParams, results: FetchResults) -> Set[PartitionKey]:
     """The partitions that do not exist; their errors wait with the rest of a consumer's fetch.
 
-    A consumer that goes on asking for a deleted topic would else never wait (Kafka's rule). A
+    Otherwise a consumer that keeps asking for a deleted topic would never wait (Kafka's rule). A
     follower is told at once: it leaves the partition out for a while.
     """
     if params.is_from_follower:
@@ -149,7 +150,7 @@ def unknown_to_consumer(params: FetchParams, results: FetchResults) -> Set[Parti
 def is_satisfied(params: FetchParams, results: FetchResults, unknown: Set[PartitionKey]) -> bool:
     """Whether an answer need not wait: enough bytes, or news that the reader must hear of.
 
-    What was `unknown` when the wait began is no news.
+    The error of a partition that was already `unknown` when the wait began does not count.
     """
     size = 0
     for key, result in results.items():
@@ -198,7 +199,7 @@ DeleteResults = dict[TopicPartition, DeleteRecordsResult]
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """Completes when the low watermark of each partition has come up to what was asked for.
+    """Completes when the low watermark of each partition has reached the requested offset.
 
     `wanted` holds the offsets of the partitions that are waited for, `results` the other answers.
     """
@@ -253,7 +254,7 @@ class DelayedProduce(DelayedOperation):
     """Completes when `is_pending` holds for none of the results, or when the time is over.
 
     `is_pending` turns a result into an error where the wait has become futile. It is not asked
-    again about a partition that is done with.
+    again about a partition that no longer waits.
     """
 
     def __init__(
@@ -278,7 +279,7 @@ class DelayedProduce(DelayedOperation):
         return self.force_complete()
 
     def on_complete(self) -> None:
-        """Answer. What time has cut off stays appended, but nobody may be told that it is safe."""
+        """Answer. A batch that timed out stays appended, but must not be acknowledged as safe."""
         for topic_partition in self._pending:
             result = self.results[topic_partition]
             if self.is_pending(topic_partition, result):
@@ -286,7 +287,7 @@ class DelayedProduce(DelayedOperation):
         self.respond(self.results)
 
 
-# Which replica a consumer is to read from (KIP-392): the leader, or one in its own rack.
+# Which replica a consumer should read from (KIP-392): the leader, or one in its own rack.
 
 
 def replica_in_rack(
@@ -317,10 +318,10 @@ def replica_in_rack(
 
 
 class FetchReads:
-    """Decides how much of each partition a reader gets, and who should read elsewhere (KIP-392).
+    """Decides how much of each partition a reader gets, and which reader should read elsewhere (KIP-392).
 
-    A follower with a fetch session asks for all its partitions with each fetch; only those are read
-    that have something new for it, or of which it asks something new.
+    A follower with a fetch session asks for all its partitions with each fetch. Only those are read
+    that have something new for it, or whose request has changed.
     """
 
     def __init__(
@@ -339,7 +340,7 @@ class FetchReads:
     def read(self, params: FetchParams, requests: Iterable[FetchPartition]) -> FetchResults:
         """Read each partition in the order asked for, within the limits of the request.
 
-        The first partition with data gives at least one whole batch, whatever its size (KIP-74).
+        The first partition with data gives at least one whole batch, of any size (KIP-74).
         A follower's partition without news has no result.
         """
         if params.is_from_follower:
@@ -361,7 +362,7 @@ class FetchReads:
     def _with_news(
         self, replica_id: int, requests: Iterable[FetchPartition]
     ) -> list[FetchPartition]:
-        """Those that a follower has to hear of; the others sleep from now on."""
+        """The requests with news for the follower; the others are skipped until then."""
         found = []
         for request in requests:
             partition = self.partitions.get(request.topic_partition)
@@ -370,7 +371,7 @@ class FetchReads:
         return found
 
     def _sleeps(self, replica_id: int, request: FetchPartition, partition: Partition) -> bool:
-        """Whether there is no news; then it is not looked at before there is some."""
+        """Whether there is no news; then the request is skipped until the partition wakes it."""
         if partition.has_news_for(request):
             return False
         if request.session is not None:
@@ -636,7 +637,7 @@ class ReplicaManager:
         return acceptance(info)
 
     def _note_news(self, partition: Partition) -> None:
-        """Whoever copies the partition may fetch, once this turn is over."""
+        """Let the followers of the partition fetch, once this turn of the loop is over."""
         if partition.leading is not None:
             partition.wake_followers()
             self.delayed.followers.update(dict.fromkeys(partition.leading.followers))
@@ -689,7 +690,7 @@ class ReplicaManager:
         self.delayed.produces.check_and_complete(topic_partition)
 
     def complete_delayed(self) -> None:
-        """Serve what waits for the partitions that had news since the last call; once a turn."""
+        """Serve what waits for the partitions that had news since the last call; once per turn."""
         self.delayed.complete_noted()
 
     # -- fetching
@@ -808,7 +809,7 @@ class ReplicaManager:
                     self._fetchers.remove(topic_partition)
                     self._drop(topic_partition)
                     self.offline_partitions.add(topic_partition)
-        # Whoever waits learns of the new epochs now: the logs may soon be cut.
+        # Waiting operations learn of the new epochs now: the logs may soon be truncated.
         self.delayed.check(errors)
         self._fetchers.close_idle()
         return errors
@@ -819,7 +820,7 @@ class ReplicaManager:
         if partition is None:
             partition = self._create(state)
         elif state.topic_id not in (NO_UUID, partition.topic_id) and partition.topic_id != NO_UUID:
-            # The older topic was deleted while nobody could tell this broker.
+            # The older topic was deleted while the controller could not reach this broker.
             self._fetchers.remove(topic_partition)
             self._drop(topic_partition)
             partition = self._create(state)
@@ -827,7 +828,7 @@ class ReplicaManager:
         if state.leader_epoch < known[0]:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if (state.leader_epoch, state.leader_and_isr.version) <= known:
-            return ErrorCode.NONE  # said before
+            return ErrorCode.NONE  # already applied
         if state.leader == self.broker_id:
             self._fetchers.remove(topic_partition)
             partition.make_leader(
@@ -874,7 +875,7 @@ class ReplicaManager:
             partition.wake_followers()
 
     def on_log_dir_failure(self, log_dir: LogDir) -> list[TopicPartition]:
-        """Take the partitions of a failed directory offline; whoever waits for one is told so."""
+        """Take the partitions of a failed directory offline; operations that wait for one end."""
         gone = [tp for tp, each in self.partitions.items() if each.log.log_dir is log_dir]
         for topic_partition in gone:
             self._fetchers.remove(topic_partition)
@@ -886,7 +887,7 @@ class ReplicaManager:
     def stop_replica(
         self, partitions: Sequence[StopReplicaPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Give partitions up, and their logs where asked; whoever waits for one is told so."""
+        """Give partitions up, and their logs where asked; operations that wait for one end."""
         errors = {}
         for stopped in partitions:
             topic_partition = stopped.topic_partition
@@ -922,7 +923,7 @@ def new_quota(runtime: Runtime, broker_id: int, config: BrokerConfig) -> Replica
 
 
 def check_may_write(topic_partition: TopicPartition, origin: AppendOrigin) -> None:
-    """Raise KafkaError where a client would write to a topic of the broker's own."""
+    """Raise KafkaError where a client would write to an internal topic."""
     if topic_partition.topic in INTERNAL_TOPICS and origin is AppendOrigin.CLIENT:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,

@@ -1,4 +1,4 @@
-"""How many bytes a second of replication a broker allows itself, so that moves hurt nobody.
+"""How many bytes a second of replication a broker allows itself, so that moves do no harm.
 
 Only the replicas count that `leader.replication.throttled.replicas` and its counterpart name, and
 only those that are behind are held up: a replica in sync must stay so.

@@ -1,4 +1,4 @@
-"""A free port of this machine that a server finds free again when it is started anew."""
+"""A free port of this machine that a server finds free again when it is restarted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Operations that cannot be answered yet, and what may complete them.
 
 A produce with acks=all waits for replicas, a fetch for data, a join for the other members. Such
-an operation is watched under the keys of whatever can complete it, and has a time limit on the
+an operation is watched under the keys of all that can complete it, and has a time limit on the
 timing wheel. It ends exactly once: completed by a check, forced, expired, or cancelled.
 """
 
@@ -53,7 +53,7 @@ class DelayedOperation(ABC):
         """Note that time ended the wait, as metrics want to know. Nothing by default."""
 
     def force_complete(self) -> bool:
-        """Complete it now whatever is missing; False if it was completed before."""
+        """Complete it now even if something is missing; False if it was completed before."""
         if self.is_completed:
             return False
         self._end_wait()
@@ -68,7 +68,7 @@ class DelayedOperation(ABC):
     def end_early(self) -> None:
         """The client has closed its side: complete now if it may be done with what there is.
 
-        Nothing by default: the operation goes on until it is done or its time is up.
+        Nothing by default: the operation waits until it is done or its time is up.
         """
 
     def _end_wait(self) -> None:
@@ -151,7 +151,7 @@ class DelayedOperationPurgatory(Generic[K]):
         return completed_count
 
     def check_all(self) -> int:
-        """Whatever may have changed: try all operations; returns how many were completed."""
+        """Try all operations, under every key; returns how many were completed."""
         return sum(self.check_and_complete(key) for key in list(self._watchers))
 
     def cancel_for_key(self, key: K) -> list[DelayedOperation]:

@@ -21,8 +21,8 @@ BACKGROUND_WORKERS: Final = 4
 class Runtime:
     """Clock, scheduler, background workers, disk, network and chance.
 
-    Whoever builds the broker chooses them; nothing inside it reaches for the real ones on its
-    own. So a test can run all of it in virtual time on a disk in memory.
+    The code that builds the broker chooses them; nothing inside it uses the real ones by itself.
+    So a test can run all of it in virtual time on a disk in memory.
     """
 
     clock: Clock
