@@ -1,7 +1,7 @@
-"""Listeners, and who is let in.
+"""Listeners, and which clients are accepted.
 
-`max.connections` counts all listeners together: when it is reached, nobody is accepted until
-somebody leaves, except on the listener of the brokers, where the client that was quiet for
+`max.connections` counts all listeners together: when it is reached, no client is accepted until
+another leaves, except on the listener of the brokers, where the client that was quiet for
 longest makes room (KIP-402). `max.connections.per.ip` is checked after accepting: one too many is
 closed at once.
 """
@@ -211,7 +211,7 @@ class Acceptor:
         self._watch()
 
     def _watch(self) -> None:
-        """Have epoll watch exactly the sockets on which somebody could be accepted now."""
+        """Have epoll watch exactly the sockets on which a client could be accepted now."""
         for fd, (_, listener) in self._sockets.items():
             wanted = self._is_accepting and not self._is_exhausted
             if self._is_full() and self._replaceable_by(listener) is None:

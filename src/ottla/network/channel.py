@@ -99,7 +99,7 @@ class ResponseReader:
 
 MAX_CORRELATION_ID = 2**31 - 1
 # Two line ends as a number: a server of a protocol of lines (HTTP, SMTP, Redis) takes the first
-# request for a bad line and says so at once, where it would wait for the end of the line for ever.
+# request for a bad line and says so at once, where it would wait for the end of the line forever.
 FIRST_CORRELATION_ID = int.from_bytes(b"\r\n\r\n")
 MAX_ANSWER_BYTES = 2**31 - 1
 MAX_FIRST_ANSWER_BYTES = 1 << 20  # ApiVersions takes a few hundred; "HTTP" as a size is a GB

@@ -290,7 +290,7 @@ class Connection:
             self.awaited = operation
 
     def half_close(self) -> None:
-        """The client sends no more; it may be gone, or still read its answer.
+        """The client has stopped sending; it may be gone, or still read its answer.
 
         TCP tells the two apart only when something is sent to the client.
         """
@@ -314,7 +314,7 @@ class Connection:
             self._owner.begin_close(self)
 
     def _end_request(self) -> None:
-        # After `close` nobody is owed an answer, and whoever prepared one need not know.
+        # After `close` no answer is due, and a handler that prepared one need not know.
         if not self.muted & (IN_FLIGHT | CLOSING):
             raise LocalProtocolError(f"{self.id} was sent an answer without a request in flight")
         self.muted &= ~IN_FLIGHT

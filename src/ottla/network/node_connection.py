@@ -105,7 +105,7 @@ class NodeConnection:
         if self._connecting is None:
             name = f"connect to {self.node}"
             self._connecting = asyncio.get_running_loop().create_task(self._connect(), name=name)
-            # Whoever waits sees the error; if all have gone, nobody needs to.
+            # The waiting callers see the error; if all have gone, it can be dropped.
             self._connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
         connecting = self._connecting
         try:

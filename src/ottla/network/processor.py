@@ -11,20 +11,20 @@ that is ready, instead of one callback per socket. A turn has six stages, in thi
     close              last: see below
 
 Each stage is bounded. What is left over waits for the next turn, which `call_soon` makes come
-after whatever else the loop has to do.
+after all else that the loop has to do.
 
 Facts about epoll that shape this file:
 - It watches open file descriptions, not numbers. A description that was duplicated (fork, dup)
-  stays watched after `close`, and cannot be unregistered any more once the number is gone. So
+  stays watched after `close`, and cannot be unregistered once the number is gone. So
   connections are unregistered before they are closed.
 - A closed number is given to the next socket at once. If a connection were closed in the middle of
   a turn and another accepted, events of the old one that were fetched before would hit the new one.
   So connections are closed after all events of the turn have been looked at.
-- It is used level-triggered: whatever a bounded turn leaves unread is simply reported again. Errors
+- It is used level-triggered: what a bounded turn leaves unread is simply reported again. Errors
   and hang-ups are reported even where nothing is asked for.
 - That a client has closed its side (EPOLLRDHUP) is reported where it is asked for, also behind
-  bytes that nobody reads. The client may be gone, or still read: a fetch that waits is answered
-  with what there is, which shows which it is; other requests go on, and the kernel probes.
+  bytes that are not read. The client may be gone, or still read: a fetch that waits is answered
+  with what there is, which shows which it is; other requests continue, and the kernel probes.
 - It knows nothing of bytes that TLS has taken from a socket. `_readable_ahead` does.
 """
 
@@ -129,7 +129,7 @@ class ReadAhead:
         self._background.submit(lambda: read(length, position), end, end)
 
 
-# Connections that nobody uses any more (`connections.max.idle.ms`).
+# Connections that are no longer used (`connections.max.idle.ms`).
 
 
 class IdleExpiry:
@@ -250,7 +250,7 @@ class Processor:
 
     @property
     def connections(self) -> list[Connection]:
-        """Everybody who is connected now."""
+        """All connections that are open now."""
         return list(self._connections.values())
 
     @property
@@ -277,7 +277,7 @@ class Processor:
         self._acceptor.start()
 
     async def stop(self, timeout_ms: int) -> None:
-        """Accept nobody, take no more requests, send what is owed for up to `timeout_ms`, close."""
+        """Accept no client, take no more requests, send due answers for up to `timeout_ms`, close."""
         self._acceptor.close()
         self._handshakes.close()
         self._idle_expiry.stop()
@@ -504,7 +504,7 @@ class Processor:
             count += 1
             connection.is_ready = False
             requests_left -= self._handle_frames(connection, requests_left)
-        # Those who had no turn come before those who want another one.
+        # Connections that were not served come before those that want more.
         left_over = ready[count:]
         for connection in left_over:
             connection.frames.settle()

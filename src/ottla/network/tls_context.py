@@ -37,7 +37,7 @@ _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", r
 
 
 def server_context(settings: ListenerSslSettings) -> ssl.SSLContext:
-    """For a listener: it needs a key, and somebody to trust only where it asks for certificates."""
+    """For a listener: it needs a key; a trust store only where it asks for certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _restrict(context, settings)
     if not _load_key(context, settings):
@@ -52,7 +52,7 @@ def server_context(settings: ListenerSslSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: SslSettings) -> ssl.SSLContext:
-    """For those who connect: the peer must be trusted; a key is for brokers that ask for one."""
+    """For a client: the peer must be trusted; a key is for brokers that ask for one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _restrict(context, settings)
     context.check_hostname = settings.ssl_endpoint_identification_algorithm.lower() == HTTPS

@@ -1,4 +1,4 @@
-"""How bytes get from and to the peer: one small table of calls, so that nobody asks which."""
+"""How bytes get from and to the peer: one small table of calls, the same for each kind."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Transport(Protocol):
         ...
 
     def probe_peer(self) -> None:
-        """Have the kernel find out whether a peer that sends no more still exists."""
+        """Have the kernel find out whether a peer that stopped sending still exists."""
         ...
 
     def close(self) -> None: ...
@@ -343,8 +343,8 @@ class TlsTransport:
     """A socket with TLS on it, for a server; `handshake` comes first.
 
     Invariant: at most one chunk is encrypted and not sent, and its plaintext still belongs to
-    the caller that offered it: it counts as sent when the last byte of its ciphertext is. A record cannot
-    be encrypted twice, so the same plaintext must be offered again.
+    the caller that offered it: it counts as sent when the last byte of its ciphertext is. A record
+    cannot be encrypted twice, so the same plaintext must be offered again.
     """
 
     __slots__ = ("_accepted", "_encrypted", "_fd", "_in", "_out", "_side", "_socket", "_tls")

@@ -54,7 +54,7 @@ machine is busy, no attempt ever comes to its end."""
 CLOSE_TIMEOUT_S: Final = 1.5
 
 PRIVATE_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token")
-"""With ACLs, these are not for everybody to read: they hold secrets."""
+"""With ACLs, not every client may read these nodes: they hold secrets."""
 OPEN_PATHS: Final = ("/consumers",)
 """Consumers of the old kind write here, and they are no brokers."""
 
@@ -313,7 +313,7 @@ class ZooKeeperSession:
         self._on_state(state)
 
     def _restart(self) -> None:
-        """Start kazoo again: it recovers by itself from most errors, but not from a failed log-in."""
+        """Start kazoo again: it recovers from what it foresees, but not from a failed log-in."""
         if self._is_open:
             self._client.handler.spawn(self._client.start_async)
 

@@ -148,7 +148,7 @@ def unknown_to_consumer(params: FetchParams, results: FetchResults) -> Set[Parti
 
 
 def is_satisfied(params: FetchParams, results: FetchResults, unknown: Set[PartitionKey]) -> bool:
-    """Whether an answer need not wait: enough bytes, or news that the reader must hear of.
+    """Whether an answer need not wait: enough bytes, or news that the reader must get.
 
     The error of a partition that was already `unknown` when the wait began does not count.
     """
@@ -318,7 +318,7 @@ def replica_in_rack(
 
 
 class FetchReads:
-    """Decides how much of each partition a reader gets, and which reader should read elsewhere (KIP-392).
+    """Decides how much of each partition a reader gets, or if it reads elsewhere (KIP-392).
 
     A follower with a fetch session asks for all its partitions with each fetch. Only those are read
     that have something new for it, or whose request has changed.
@@ -526,7 +526,7 @@ class ReplicaManager:
         self._fetchers.resize(config.num_replica_fetchers)
 
     def shutdown(self) -> None:
-        """Copy no more, and answer everything that waits, with what there is."""
+        """Stop copying, and answer everything that waits, with what there is."""
         if self._isr_timer is not None:
             self._isr_timer.cancel()
             self._isr_timer = None
@@ -932,7 +932,7 @@ def check_may_write(topic_partition: TopicPartition, origin: AppendOrigin) -> No
 
 
 def acceptance(info: LogAppendInfo) -> PartitionAppendResult:
-    """What a producer is told of a batch that was appended."""
+    """The answer to a producer for a batch that was appended."""
     return PartitionAppendResult(
         ErrorCode.NONE,
         info.first_offset,
@@ -944,6 +944,6 @@ def acceptance(info: LogAppendInfo) -> PartitionAppendResult:
 
 
 def refusal(error: KafkaError) -> PartitionAppendResult:
-    """What a producer is told of a batch that was not."""
+    """The answer to a producer for a batch that was refused."""
     refused = error.record_errors if isinstance(error, RefusedRecordsError) else None
     return PartitionAppendResult(error.error, error_message=error.message, record_errors=refused)

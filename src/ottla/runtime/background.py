@@ -70,7 +70,7 @@ class ThreadBackground:
         future: asyncio.Future[T] = self._loop.create_future()
 
         def deliver(result: T) -> None:
-            if not future.done():  # done before: the caller was cancelled and waits no more
+            if not future.done():  # done before: the caller was cancelled and no longer waits
                 future.set_result(result)
 
         def fail(error: BaseException) -> None:

@@ -14,7 +14,7 @@ MAX_BYTES_PER_CALL = 1 << 30
 # The kernel reads ahead in pieces of this size by default, so that a piece is in the page cache, or
 # is not, as a whole.
 CACHE_PIECE_BYTES = 128 * 1024
-# What is read ahead goes into the same few pages over and over: nobody looks at it there.
+# What is read ahead goes into the same few pages over and over: it is never read there.
 SCRATCH_BYTES = 32 * 1024
 READ_BYTES = 16 * SCRATCH_BYTES
 # Who reads on will soon want what follows.

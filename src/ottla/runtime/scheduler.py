@@ -85,7 +85,7 @@ class LoopScheduler:
         self._timer = SystemTimer(clock.monotonic_ms())
         self._handle: asyncio.TimerHandle | None = None
         self._armed_ms = 0
-        # The loop itself holds tasks only weakly: a task that nobody awaits could be collected.
+        # The loop itself holds tasks only weakly: a task that is not awaited could be collected.
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def call_soon(self, callback: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ wheel, whose tick is this wheel's interval. With a tick of 1 ms and 20 buckets:
 When a bucket of an overflow wheel expires, its tasks are inserted again and land on a lower wheel
 (demotion), until a bucket of level 1 runs them. Nothing ticks: a heap holds the buckets that have
 tasks, and time is advanced from one expiration to the next. At most one entry per bucket is in
-the heap, so the heap stays as small as the wheels are, whatever the number of tasks.
+the heap, so the heap stays as small as the wheels are, with any number of tasks.
 """
 
 from __future__ import annotations
