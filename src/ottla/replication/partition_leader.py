@@ -1,4 +1,4 @@
-"""What the leader of a partition does for it: it follows its followers, and commits.
+"""What the leader of a partition does for it: it tracks its followers, and commits.
 
     leader's log    0 1 2 3 4 5 6 7 8 |        end 9
     follower 2      0 1 2 3 4 5 6 7   |        fetches from 8
@@ -68,7 +68,7 @@ class ReplicaState:
         return f"ReplicaState({self.broker_id}, end {self.log_end_offset})"
 
     def on_fetch(self, offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:
-        """The follower has everything before `offset`, for it asks what comes there."""
+        """The follower has everything before `offset`, because it asks for what comes there."""
         if offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self.last_fetch_leader_end_offset > UNKNOWN_OFFSET:
@@ -83,7 +83,7 @@ class ReplicaState:
         return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_ms
 
 
-# The in-sync replicas of a partition, as its leader has to reckon with them (KIP-497).
+# The in-sync replicas of a partition, as its leader has to count them (KIP-497).
 #
 # Only the controller changes them. While a change is asked for, and as long as it is not known
 # whether it was made, both the old and the new replicas may be elected: the leader then reckons
@@ -95,7 +95,7 @@ UNCHANGED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATT
 
 
 class InSyncReplicas:
-    """The in-sync replicas. Invariant: `maximal` holds `committed` and all that was proposed since."""
+    """Who is in sync. Invariant: `maximal` holds `committed` and all that was proposed since."""
 
     __slots__ = ("committed", "is_in_flight", "maximal", "version")
 
@@ -247,7 +247,7 @@ class PartitionLeader:
         self.maybe_increment_high_watermark()
 
     def update(self, state: PartitionState) -> None:
-        """The controller has changed replicas or in-sync replicas within the epoch.
+        """Take over replicas or in-sync replicas that changed within the epoch.
 
         An answer of the controller may have overtaken what it says here.
         """
@@ -459,7 +459,7 @@ class PartitionLeader:
         if isinstance(answer, LeaderAndIsr) and answer.leader_epoch != self.leader_epoch:
             answer = ErrorCode.NEW_LEADER_ELECTED
         if in_sync is not self.in_sync:
-            # The controller has told us of another state meanwhile: of an older one, perhaps.
+            # The controller has sent another state meanwhile: perhaps an older one.
             if isinstance(answer, ErrorCode) or answer.version <= self.in_sync.version:
                 return
             in_sync = self.in_sync = InSyncReplicas(answer)

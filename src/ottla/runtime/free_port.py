@@ -17,7 +17,7 @@ _offsets = itertools.count(random.randrange(len(PORTS)))
 
 
 def free_port(host: str) -> int:
-    """A port on which no process listens now, and never the one before; OSError if none is found."""
+    """A port on which no process listens now, never the one before; OSError if none is found."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for offset in itertools.islice(_offsets, TRIES):
         port = PORTS[offset % len(PORTS)]
