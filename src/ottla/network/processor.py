@@ -277,7 +277,7 @@ class Processor:
         self._acceptor.start()
 
     async def stop(self, timeout_ms: int) -> None:
-        """Take no clients or requests any longer, send due answers for up to `timeout_ms`, close."""
+        """Stop taking clients and requests, send due answers for up to `timeout_ms`, close."""
         self._acceptor.close()
         self._handshakes.close()
         self._idle_expiry.stop()
