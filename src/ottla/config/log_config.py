@@ -264,7 +264,7 @@ def _log_dirs(values: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _retention_ms(values: dict[str, Any]) -> int:
-    """ms before minutes before hours; a negative number means no limit; 0 is refused."""
+    """ms before minutes before hours; a negative number means no limit; Kafka refuses 0, too."""
     for attribute, unit_ms in (
         ("log_retention_ms", 1),
         ("log_retention_minutes", MS_PER_MINUTE),

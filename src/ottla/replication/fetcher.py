@@ -258,7 +258,7 @@ class Fetcher:
         return request
 
     def _wait_ms(self, most_ms: int) -> int:
-        """The time until the backoff of the next partition ends, at most `most_ms`."""
+        """The time until a backoff ends or a partition has to be asked about, at most `most_ms`."""
         now_ms = self._runtime.clock.monotonic_ms()
         for topic_partition in self._touched:
             follower = self.followers.get(topic_partition)

@@ -875,7 +875,7 @@ class ReplicaManager:
             partition.wake_followers()
 
     def on_log_dir_failure(self, log_dir: LogDir) -> list[TopicPartition]:
-        """Take the partitions of a failed directory offline; operations that wait for one end."""
+        """Take the partitions of a failed directory offline, and check what waits for one."""
         gone = [tp for tp, each in self.partitions.items() if each.log.log_dir is log_dir]
         for topic_partition in gone:
             self._fetchers.remove(topic_partition)
@@ -887,7 +887,7 @@ class ReplicaManager:
     def stop_replica(
         self, partitions: Sequence[StopReplicaPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Give partitions up, and their logs where asked; operations that wait for one end."""
+        """Give partitions up, and their logs where asked; check what waits for one of them."""
         errors = {}
         for stopped in partitions:
             topic_partition = stopped.topic_partition

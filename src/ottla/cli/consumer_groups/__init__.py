@@ -1,1 +1,1 @@
-"""`ottla consumer-groups`: a module per action."""
+"""`ottla consumer-groups`: a module per group of actions."""

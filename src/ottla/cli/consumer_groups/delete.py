@@ -1,4 +1,4 @@
-"""`ottla consumer-groups --delete`."""
+"""`ottla consumer-groups`: `--list`, `--delete` and `--delete-offsets`."""
 
 from __future__ import annotations
 
