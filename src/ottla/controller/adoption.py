@@ -12,6 +12,8 @@ settings, so it takes three steps:
 
 A KRaft broker kept settings in its metadata log. Where the settings are unknown, the topics
 keep their records until an operator sets a retention.
+
+Wing: attaches to `server/broker`, for directories of Apache Kafka; the core works without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Moves leaders back to preferred replicas: elections on request, and periodic ones."""
+"""Moves leaders back to preferred replicas: elections on request, and periodic ones.
+
+Wing: attaches to `active_controller`, for preferred leaders; the core works without it.
+"""
 
 from __future__ import annotations
 

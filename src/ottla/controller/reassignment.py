@@ -3,6 +3,8 @@
 replicas = target + those to be removed      written, sent to all of them (KIP-455)
 every target replica is in sync  ->  a target leads, the others are deleted,
                                      replicas = target
+
+Wing: attaches to `active_controller`, for partitions that move; the core works without it.
 """
 
 from __future__ import annotations

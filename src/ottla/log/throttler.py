@@ -1,4 +1,7 @@
-"""A bound on the disk traffic of background work, kept by waiting between its steps."""
+"""A bound on the disk traffic of background work, kept by waiting between its steps.
+
+Wing: attaches to the cleaner and the moves between disks; the core works without it.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Files are read once, when a broker or a client starts. Keys that are given as text reach OpenSSL,
 which reads files only, through a file in memory: they are never on a disk.
+
+Wing: attaches to `transport`, for TLS listeners; the core works without it.
 """
 
 from __future__ import annotations

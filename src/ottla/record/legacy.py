@@ -13,6 +13,8 @@ magic, and its offset is that of the last message inside. Inside, magic 0 has th
 themselves and magic 1 has them counted from the first one (KIP-31).
 
 Kafka 0.7 used the numbers 0 and 1 for other layouts: see `legacy_positional`.
+
+Wing: attaches to `conversion`, for message sets of before 0.11; the core works without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The hash by which Kafka's clients choose the partition of a key."""
+"""The hash by which Kafka's clients choose the partition of a key.
+
+Wing: attaches to the producer's partitioner; the core works without it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The registry on a real ZooKeeper ensemble, at Kafka's paths below the chroot."""
+"""The registry on a real ZooKeeper ensemble, at Kafka's paths below the chroot.
+
+Wing: attaches to `tree`, for clusters on ZooKeeper; the core works without it.
+"""
 
 from __future__ import annotations
 

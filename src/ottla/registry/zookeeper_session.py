@@ -2,6 +2,8 @@
 
 kazoo has threads of its own. What runs in them are the methods whose names end in `_thread`: they
 hand a value over to the loop, and count the sessions, and nothing else.
+
+Wing: attaches to `zookeeper`, for clusters on ZooKeeper; the core works without it.
 """
 
 from __future__ import annotations

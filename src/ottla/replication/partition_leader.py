@@ -95,7 +95,10 @@ UNCHANGED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATT
 
 
 class InSyncReplicas:
-    """Which replicas are in sync. Invariant: `maximal` holds `committed` and all that was proposed since."""
+    """Which replicas are in sync.
+
+    Invariant: `maximal` holds `committed` and all that was proposed since.
+    """
 
     __slots__ = ("committed", "is_in_flight", "maximal", "version")
 

@@ -2,6 +2,8 @@
 
 Only the replicas count that `leader.replication.throttled.replicas` and its counterpart name, and
 only those that are behind are held up: a replica in sync must stay so.
+
+Wing: attaches to `replica_manager`, for throttled moves; the core works without it.
 """
 
 from __future__ import annotations

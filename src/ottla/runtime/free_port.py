@@ -1,4 +1,7 @@
-"""A free port of this machine that a server finds free again when it is restarted."""
+"""A free port of this machine that a server finds free again when it is restarted.
+
+Wing: attaches to tests that start servers; the core works without it.
+"""
 
 from __future__ import annotations
 

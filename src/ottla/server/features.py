@@ -2,6 +2,8 @@
 
 The registry has the truth (/feature); its version is the epoch by which clients tell newer levels
 from older ones. All changes of a request are made at once, or none is.
+
+Wing: attaches to `broker`, for finalized feature levels (KIP-584); the core works without it.
 """
 
 from __future__ import annotations

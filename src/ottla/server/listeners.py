@@ -1,4 +1,7 @@
-"""The broker's listeners as settings of the network layer: limits, keys, trusted certificates."""
+"""The broker's listeners as settings of the network layer: limits, keys, trusted certificates.
+
+Wing: attaches to `broker`, for several listeners; the core works without it.
+"""
 
 from __future__ import annotations
 

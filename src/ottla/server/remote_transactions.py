@@ -1,4 +1,7 @@
-"""Transaction markers and verifications where partitions have leaders on several brokers."""
+"""Transaction markers and verifications where partitions have leaders on several brokers.
+
+Wing: attaches to `coordinators`, for transactions over several brokers; the core works without it.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ are copied into one segment. A log is never copied as a whole: each group of seg
 over for the swap before the next one is begun.
 
 All of this runs in the background, a step at a time, and touches nothing but its own files.
+
+Wing: attaches to `log_manager`, for compacted topics; the core works without it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ The loop chooses a log and hands over its files and positions as values. The wor
 of about a megabyte, each a job of its own: between two steps the loop sees whether the log is still
 there and lets I/O be throttled, and no worker thread is held for long. A log whose records cannot
 be read is marked as uncleanable and passed over until the broker is started again.
+
+Wing: attaches to `log_manager`, for compacted topics; the core works without it.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@
 
 Steps 2 and 3 are renames on the loop's thread, and what they wait for runs in the background. The
 log may have changed meanwhile: then the cleaned segment is thrown away, and so is the round.
+
+Wing: attaches to `log_segment`, for compacted topics; the core works without it.
 """
 
 from __future__ import annotations

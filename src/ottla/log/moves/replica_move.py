@@ -10,6 +10,8 @@
 A crash before step 3 is on disk leaves the original as the only one of that name, and the copy
 starts from scratch. After one between 3 and 5 there are two, and the copy has a mark: the one that
 reaches further stays. A flush that is acknowledged between 3 and 4 has also synced the new name.
+
+Wing: attaches to `log_manager`, for several log directories; the core works without it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 After a restart a move starts again from its beginning: the directory of its copy shows that it was
 asked for (KIP-113). For a partition that is not on this broker yet, the directory is remembered
 until the broker stops.
+
+Wing: attaches to `log_manager`, for several log directories; the core works without it.
 """
 
 from __future__ import annotations

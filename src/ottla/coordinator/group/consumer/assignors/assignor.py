@@ -1,4 +1,8 @@
-"""The input and output of assignors, and the assignors `range` and `uniform`."""
+"""The input and output of assignors, and the assignors `range` and `uniform`.
+
+Wing: attaches to `group_coordinator`, for the newer group protocol (KIP-848); the core works
+without it.
+"""
 
 from __future__ import annotations
 
