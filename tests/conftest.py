@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import signal
 import warnings
 from collections.abc import Callable, Iterator
@@ -41,6 +42,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_slow = item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ())
         if is_slow and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_LIMIT_S))
+
+
+def note_for_ci(line: str) -> None:
+    """Add a line to the file by which .ci/run knows which tests to run once more."""
+    path = os.environ.get("OTTLA_FAILED_TESTS")
+    if path:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name each test that fails."""
+    if report.failed:
+        note_for_ci(report.nodeid)
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    """Say that the session came to its end, and how."""
+    note_for_ci(f"# ended {int(exitstatus)}")
 
 
 @pytest.fixture
