@@ -1,10 +1,10 @@
 """For tests of Ottla and of programs that use it: time by hand, a disk and a network in memory."""
 
-from ottla.testing.clock import MockClock
 from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.network import MemoryNetwork
-from ottla.testing.runtime import MockRuntime, mock_runtime
-from ottla.testing.scheduler import MockBackground, MockScheduler
+from ottla.testing.runtime import MockBackground, MockRuntime, MockScheduler, mock_runtime
+from ottla.testing.virtual_loop import MockClock
+from ottla.testing.waiting import NeverHappenedError, wait_until, wait_until_async
 
 __all__ = [
     "MemoryDisk",
@@ -13,5 +13,8 @@ __all__ = [
     "MockClock",
     "MockRuntime",
     "MockScheduler",
+    "NeverHappenedError",
     "mock_runtime",
+    "wait_until",
+    "wait_until_async",
 ]

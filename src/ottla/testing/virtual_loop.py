@@ -1,4 +1,7 @@
-"""An event loop in virtual time: no threads, no selector, and it runs only when it is told to."""
+"""Virtual time: a clock that stands still until it is advanced, and an event loop on it.
+
+The loop has no threads and no selector, and runs only when it is told to.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,41 @@ from contextvars import Context
 from typing import Any, Self, TypeVar, TypeVarTuple, cast
 
 from ottla.runtime.timing_wheel import SystemTimer, TimerTask
-from ottla.testing.clock import MockClock
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+START_MS = 1_700_000_000_000
 MAX_STEPS_WITHOUT_TIME = 1_000_000
+
+
+class MockClock:
+    """Both clocks, moved by hand. The wall clock can be set apart from the monotonic one."""
+
+    __slots__ = ("_monotonic_ms", "_now_ms")
+
+    def __init__(self, now_ms: int = START_MS, monotonic_ms: int = 0) -> None:
+        self._now_ms = now_ms
+        self._monotonic_ms = monotonic_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
+
+    def advance(self, ms: int) -> None:
+        """Move both clocks; timers do not run (that is what `MockScheduler.advance` does)."""
+        if ms < 0:
+            raise ValueError(f"time cannot go back by {-ms} ms")
+        self._now_ms += ms
+        self._monotonic_ms += ms
+
+    def set_wall_clock(self, now_ms: int) -> None:
+        """Step the wall clock to any time, as an operator or a time server may."""
+        self._now_ms = now_ms
 
 
 class TimelessError(RuntimeError):

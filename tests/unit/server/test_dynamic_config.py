@@ -14,7 +14,7 @@ from ottla.registry.tree import SessionEndedError, SessionState
 from ottla.runtime import Runtime
 from ottla.server.dynamic_config import NOTIFICATION_RETENTION_MS, DynamicConfig
 from ottla.testing import mock_runtime
-from ottla.testing.clock import MockClock
+from ottla.testing.virtual_loop import MockClock
 
 
 class World:

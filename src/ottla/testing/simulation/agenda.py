@@ -11,8 +11,7 @@ from itertools import count
 from typing import Self, TypeVarTuple
 
 from ottla.runtime.timing_wheel import TimerTask
-from ottla.testing.clock import MockClock
-from ottla.testing.virtual_loop import VirtualLoop
+from ottla.testing.virtual_loop import MockClock, VirtualLoop
 
 Ts = TypeVarTuple("Ts")
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla.runtime import Runtime
 from ottla.runtime.background import logger as background_logger
 from ottla.runtime.scheduler import PeriodicTimer, Timer, log_task_death
-from ottla.testing.clock import MockClock
 from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.simulation.agenda import Agenda, AgendaLoop
+from ottla.testing.virtual_loop import MockClock
 
 if TYPE_CHECKING:
     from ottla.testing.simulation.world import World

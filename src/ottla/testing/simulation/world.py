@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from ottla.testing.clock import MockClock
 from ottla.testing.simulation.agenda import Agenda, AgendaLoop
 from ottla.testing.simulation.network import SimulatedNetwork
 from ottla.testing.simulation.process import SimulatedProcess
+from ottla.testing.virtual_loop import MockClock
 
 CLOSING_ROUNDS: Final = 3
 CLOSING_ROUND_MS: Final = 60_000
