@@ -9,7 +9,6 @@ own CPU time says more than the rates. The runs take turns, and medians are comp
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,13 +19,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks import machine
 from benchmarks.bench_clients import consume, produce
 from benchmarks.peers.comparison import MILLION, Measured, cpu_seconds, resident_mb, table
+from benchmarks.peers.downloads import kafka_jars
+from benchmarks.peers.kafka_broker import KafkaBroker, answers
+from benchmarks.peers.kafka_tools import KafkaTools
 from ottla.testing.broker_process import BrokerProcess
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "peers"))
-
-from downloads import kafka_jars
-from kafka_broker import KafkaBroker, answers
-from kafka_tools import KafkaTools
 
 RUNS = int(os.environ.get("BENCH_RUNS", "3"))
 COUNT = int(os.environ.get("BENCH_RECORDS", "1000000"))

@@ -37,16 +37,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks import machine
 from benchmarks.bench_clients import consume, produce
 from benchmarks.peers.comparison import MILLION, Measured, cpu_seconds, resident_mb, table
+from benchmarks.peers.downloads import kafka_jars
+from benchmarks.peers.kafka_broker import ZooKeeperKafkaBroker
+from benchmarks.peers.kafka_tools import KafkaTools
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.metadata import MetadataRequest, MetadataResponse
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.zookeeper_process import ZooKeeperProcess
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "peers"))
-
-from downloads import kafka_jars
-from kafka_broker import ZooKeeperKafkaBroker
-from kafka_tools import KafkaTools
 
 BROKERS = (1, 2, 3)
 PARTITIONS = 6

@@ -5,7 +5,6 @@ Both run in one session on local[2], in turns; the broker shares the cores.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
@@ -19,13 +18,10 @@ from benchmarks.bench_spark import (
     spark_alone,
     write,
 )
+from benchmarks.peers.downloads import jar_settings
 from ottla import Admin, NewTopic
 from ottla.pipelines.runner import spark_session
 from ottla.testing.broker_process import BrokerProcess
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "peers"))
-
-from downloads import jar_settings
 
 FORMATS = ("kafka", "ottla")
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "system" / "cluster"))
-
+from benchmarks.peers.downloads import kafka_jars
+from benchmarks.peers.kafka_tools import KafkaTools
 from cluster_load import ClusterView
-from downloads import kafka_jars
 from kafka_cluster import PATIENT, KafkaCluster
-from kafka_tools import KafkaTools
 from peer_cluster import PeerCluster
 from same_words import Pair
 

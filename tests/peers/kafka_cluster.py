@@ -12,8 +12,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from kafka_broker import SHUTDOWN_SECONDS, STARTUP_SECONDS, answers
-from kafka_tools import KafkaTools
+from benchmarks.peers.kafka_broker import SHUTDOWN_SECONDS, STARTUP_SECONDS, answers
+from benchmarks.peers.kafka_tools import KafkaTools
 
 from ottla.runtime.free_port import free_port
 from ottla.testing.cluster_process import SETTINGS

@@ -25,8 +25,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from downloads import compiled_go, compiled_java, installed_node_modules, kafka_jars
-from kafka_tools import JVM_OPTIONS
+from benchmarks.peers.downloads import (
+    compiled_go,
+    compiled_java,
+    installed_node_modules,
+    kafka_jars,
+)
+from benchmarks.peers.kafka_tools import JVM_OPTIONS
 
 LIMIT_SECONDS = 90
 

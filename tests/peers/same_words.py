@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.peers.kafka_tools import TOOL_SECONDS, KafkaTools
 from kafka_cluster import KafkaCluster
-from kafka_tools import TOOL_SECONDS, KafkaTools
 from peer_cluster import PeerCluster
 
 SETTLED_SECONDS = 60

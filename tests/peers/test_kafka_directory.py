@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from benchmarks.peers.downloads import kafka_jars
+from benchmarks.peers.kafka_broker import NODE_ID, KafkaBroker
+from benchmarks.peers.kafka_tools import KafkaTools
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
-from downloads import kafka_jars
-from kafka_broker import NODE_ID, KafkaBroker
-from kafka_tools import KafkaTools
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COUNT = 1000

@@ -6,9 +6,9 @@ import json
 import re
 
 import pytest
+from benchmarks.peers.downloads import kafka_jars
+from benchmarks.peers.kafka_tools import KafkaTools
 from cluster_load import until
-from downloads import kafka_jars
-from kafka_tools import KafkaTools
 
 COUNT = 40
 

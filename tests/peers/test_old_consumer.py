@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from downloads import kafka_jars
+from benchmarks.peers.downloads import kafka_jars
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 

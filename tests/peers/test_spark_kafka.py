@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from downloads import jar_settings
+from benchmarks.peers.downloads import jar_settings
 
 import ottla
 from ottla.pipelines.runner import spark_session

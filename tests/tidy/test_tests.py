@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 
 from sources import ROOT, sources
 
@@ -72,3 +73,21 @@ def test_shared_modules_of_tests_have_names_of_their_own():
     ]
 
     assert not {name for name in shared if shared.count(name) > 1} - {"__init__.py"}
+
+
+def test_modules_are_found_without_tricks():
+    """What tests share is found by the settings of pytest; nothing changes Python's path."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    shared = {
+        str(source.path.parent.relative_to(ROOT))
+        for source in sources("tests")
+        if not source.path.name.startswith("test_") and source.path.name != "conftest.py"
+    }
+
+    assert shared | {"."} == set(settings["tool"]["pytest"]["ini_options"]["pythonpath"])
+    assert not [
+        f"{source.name}:{node.lineno}"
+        for source in sources("tests", "benchmarks", "docs", "examples")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path"
+    ]

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from cluster_load import SESSION_MS, ClusterView, until
 
 from ottla.testing.cluster_process import ClusterProcess

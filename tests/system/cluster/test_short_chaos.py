@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "chaos"))
-
 from chaos_load import History
 from chaos_story import Story
 from chaos_world import BROKERS, ChaosWorld, end

@@ -15,7 +15,6 @@ from ottla.spark.sink_options import SinkOptions
 from ottla.testing.broker_process import BrokerProcess
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
 
 
 class Sink:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO, TextIOWrapper
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from fake_zookeeper import FakeZooKeeper
 
 from ottla.cli import zookeeper_session

@@ -1,17 +1,13 @@
-"""A virtual world with a mock cluster in it, and `mock_kafka` on the path."""
+"""A virtual world with a mock cluster in it."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from ottla.testing import MockRuntime, mock_runtime
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -1,12 +1,6 @@
-"""Puts this folder on the path, so that the tests can share `log_world`."""
-
-import sys
-from pathlib import Path
+"""A log manager for the tests of the log."""
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from log_world import LogWorld
 
 

@@ -1,16 +1,11 @@
-"""Puts this folder on the path for `network_world`, and runs its tests on every loop there is."""
+"""A processor and its clients, on every loop there is."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from network_world import NetworkWorld
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}

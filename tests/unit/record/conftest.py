@@ -1,13 +1,8 @@
 """What several tests of records share: hand-made batches, and both kernels."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from ottla.record import columns, kernel, plain_kernel
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 KERNELS = [plain_kernel, kernel] if kernel.COMPILED else [plain_kernel]
 BUILDERS = {plain_kernel: columns.ColumnBuilder, kernel: kernel.ColumnBuilder}

@@ -1,12 +1,6 @@
-"""Puts this folder on the path, so that the tests can share `replica_world`, and makes a world."""
-
-import sys
-from pathlib import Path
+"""Brokers that replicate one partition."""
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from replica_world import ReplicaWorld
 
 

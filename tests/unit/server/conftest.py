@@ -1,14 +1,8 @@
-"""Puts this folder on the path, so that its world of brokers can be shared."""
+"""A broker among others that a test plays."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from cluster_world import ClusterWorld
 
 

@@ -1,12 +1,6 @@
 """`ottla transactions` against a cluster of the test's own."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from transaction_cluster import TransactionCluster
 
 

@@ -1,13 +1,6 @@
-"""Puts this folder and that of the log's tests on the path: the tests share `cleaner_world`."""
-
-import sys
-from pathlib import Path
+"""A broker whose logs are compacted when a test says so."""
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
-
 from cleaner_world import CleanerWorld
 
 

@@ -12,8 +12,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from kafka_tools import KafkaTools
-
+from benchmarks.peers.kafka_tools import KafkaTools
 from ottla.runtime.free_port import free_port
 
 STARTUP_SECONDS = 60

@@ -1,6 +1,6 @@
 """Fetches the pinned peers with the package clients of their languages, once, into `.peers/`.
 
-What is fetched is named by the files beside this one (pom.xml, go.mod, package-lock.json); a change
+What is fetched is named by files in tests/peers (pom.xml, go.mod, package-lock.json); a change
 of those fetches again. A missing tool skips the tests that need it, and says what to install.
 """
 
@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-CACHE = HERE.parents[1] / ".peers"
+ROOT = Path(__file__).parents[2]
+PEERS = ROOT / "tests" / "peers"
+CACHE = ROOT / ".peers"
 FETCH_SECONDS = 600
 
 
@@ -57,7 +58,7 @@ def maven_jars(name: str) -> Path:
     """The folder with the jars that `java/<name>/pom.xml` lists."""
     require("java", "a Java runtime, 17 or newer")
     maven = require("mvn", "Maven")
-    pom = HERE / "java" / name / "pom.xml"
+    pom = PEERS / "java" / name / "pom.xml"
 
     def fetch(target: Path) -> None:
         repository = f"-Dmaven.repo.local={CACHE / 'm2'}"
@@ -80,7 +81,7 @@ def compiled_java(version: str) -> Path:
     """The folder with the classes of `java/*.java`, compiled against that version's clients."""
     compiler = require("javac", "a Java development kit, 17 or newer")
     jars = kafka_jars(version)
-    sources = sorted((HERE / "java").glob("*.java"))
+    sources = sorted((PEERS / "java").glob("*.java"))
 
     def compile_to(target: Path) -> None:
         run([compiler, "-cp", f"{jars}/*", "-d", str(target), *map(str, sources)])
@@ -91,7 +92,7 @@ def compiled_java(version: str) -> Path:
 def compiled_go() -> Path:
     """The folder with the program of `go/`: `peers franz-go ...` and `peers sarama ...`."""
     go = require("go", "Go, 1.26 or newer")
-    folder = HERE / "go"
+    folder = PEERS / "go"
     sources = [*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"]
     caches = {"GOPATH": str(CACHE / "go"), "GOCACHE": str(CACHE / "go-build")}
 
@@ -105,7 +106,7 @@ def compiled_go() -> Path:
 def installed_node_modules() -> Path:
     """The folder with `js/peer.mjs` and the packages that it needs."""
     npm = require("npm", "Node.js, 20 or newer, with npm")
-    sources = [HERE / "js" / name for name in ("package.json", "package-lock.json", "peer.mjs")]
+    sources = [PEERS / "js" / name for name in ("package.json", "package-lock.json", "peer.mjs")]
 
     def install(target: Path) -> None:
         for source in sources:
