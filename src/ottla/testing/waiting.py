@@ -29,18 +29,24 @@ def wait_until(
     limit: float = LIMIT_S,
     *,
     seen: Callable[[], object] | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> T:
     """Call `condition` again and again until it returns something true, and return that.
 
     `what` is the end of a sentence that begins with "waited for": "two members in the group". After
     `limit` seconds it is a NeverHappenedError, with what `condition` last returned, or what `seen`
-    returns then. What `condition` raises is not caught.
+    returns then. Where the test has to do something for the condition to come true, as to poll a
+    consumer, that is `meanwhile`: it is called in place of the pauses. What they raise is not
+    caught.
     """
     for pause in _pauses(limit):
         answer = condition()
         if answer:
             return answer
-        time.sleep(pause)
+        if meanwhile is None:
+            time.sleep(pause)
+        else:
+            meanwhile()
     answer = condition()
     if answer:
         return answer
@@ -53,16 +59,21 @@ async def wait_until_async(
     limit: float = LIMIT_S,
     *,
     seen: Callable[[], object] | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> T:
-    """As `wait_until`, while other tasks of the loop run; `condition` may be a coroutine function.
+    """As `wait_until`, while other tasks of the loop run.
 
-    The limit counts between its calls: a call that does not return is not interrupted.
+    `condition` and `meanwhile` may be coroutine functions. The limit counts between their calls: a
+    call that does not return is not interrupted.
     """
     for pause in _pauses(limit):
         answer = await _value(condition())
         if answer:
             return answer
-        await asyncio.sleep(pause)
+        if meanwhile is None:
+            await asyncio.sleep(pause)
+        else:
+            await _value(meanwhile())
     answer = await _value(condition())
     if answer:
         return answer

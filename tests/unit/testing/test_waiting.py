@@ -70,3 +70,16 @@ def test_a_condition_may_be_a_coroutine_function():
         return seven
 
     assert asyncio.run(scene()) == 7
+
+
+def test_the_test_may_work_for_what_it_waits_for():
+    """What is to be done meanwhile is done between two looks, and not once it is enough."""
+    polled: list[int] = []
+
+    async def poll() -> None:
+        polled.append(len(polled))
+
+    wait_until(lambda: len(polled) >= 2, "two records", meanwhile=lambda: polled.append(0))
+    asyncio.run(wait_until_async(lambda: len(polled) == 4, "two more", meanwhile=poll))
+
+    assert polled == [0, 0, 2, 3]
