@@ -14,7 +14,7 @@ from typing import Any
 import aiokafka.record.default_records as aiokafka_records
 import kafka.record.default_records as kafka_python_records
 
-from ottla.record import columns, kernel, plain_compaction, plain_kernel
+from ottla.record import columns, kernel, plain_compaction, plain_kernel, rows
 from ottla.record.batch_builder import BatchBuilder, build_batch, build_batch_of_values
 from ottla.record.columnar import decode_columns
 from ottla.record.compression import CompressionType
@@ -42,11 +42,10 @@ def million_per_second(call: Callable[[], object], count: int) -> float:
 @contextmanager
 def plain_loops() -> Iterator[None]:
     """Ottla as it is where nothing could be compiled."""
-    names = [name for name in kernel.__all__ if name not in ("COMPILED", "ColumnBuilder")]
     compiled: dict[str, Any] = {name: getattr(kernel, name) for name in kernel.__all__}
-    for name in names:
-        setattr(kernel, name, getattr(plain_kernel, name, None) or getattr(plain_compaction, name))
-    kernel.ColumnBuilder = columns.ColumnBuilder
+    modules = (plain_kernel, plain_compaction, columns, rows)
+    for name in compiled.keys() - {"COMPILED"}:
+        setattr(kernel, name, next(getattr(one, name) for one in modules if hasattr(one, name)))
     try:
         yield
     finally:

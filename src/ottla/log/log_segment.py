@@ -35,9 +35,9 @@ from ottla.log.log_dir import (
     TXN_INDEX_SUFFIX,
     segment_path,
 )
+from ottla.record.record import LOG_OVERHEAD
 from ottla.record.record_batch import (
     BATCH_OVERHEAD,
-    LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
     NO_TIMESTAMP,

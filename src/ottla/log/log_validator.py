@@ -25,18 +25,20 @@ from ottla.record.batch_builder import recompress
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType
 from ottla.record.conversion import to_batch
 from ottla.record.plain_kernel import MIN_RECORD_BYTES, RecordSurvey
-from ottla.record.record import DecompressionLimitError
-from ottla.record.record_batch import (
-    BATCH_OVERHEAD,
+from ottla.record.record import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    TRANSACTIONAL_FLAG,
+    DecompressionLimitError,
+)
+from ottla.record.record_batch import (
+    BATCH_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
     NO_TIMESTAMP,
-    TRANSACTIONAL_FLAG,
     CorruptRecordError,
     RecordBatch,
     set_log_append_time,

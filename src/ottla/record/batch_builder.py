@@ -12,22 +12,26 @@ from crc32c import crc32c
 from ottla.record import kernel
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType, compress
 from ottla.record.plain_kernel import NewRecord
-from ottla.record.record import CorruptRecordError, Record, RecordHeaders
+from ottla.record.record import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    LOG_OVERHEAD,
+    NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
+    CorruptRecordError,
+    Record,
+    RecordHeaders,
+)
 from ottla.record.record_batch import (
     ATTRIBUTES,
     BATCH_LENGTH,
     BATCH_LENGTH_POSITION,
     BATCH_OVERHEAD,
-    COMPRESSION_MASK,
-    CONTROL_FLAG,
     CRC,
     CRC_POSITION,
     CRC_START,
     HEADER,
-    LOG_OVERHEAD,
     MAGIC,
-    NO_SEQUENCE,
-    TRANSACTIONAL_FLAG,
     RecordBatch,
 )
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID

@@ -14,12 +14,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.record.plain_kernel import decode_records
-from ottla.record.record import Record
+from ottla.record.record import BatchHeader, Record
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    from ottla.record.record_batch import RecordBatch
 
 # Offsets into the data of a column are int32.
 MAX_COLUMN_BYTES = 2**31 - 1
@@ -73,7 +71,7 @@ class ColumnBuilder:
         self._timestamp_types = array("i")
 
     def append(
-        self, batch: RecordBatch, payload: Buffer, start_offset: int, end_offset: int
+        self, batch: BatchHeader, payload: Buffer, start_offset: int, end_offset: int
     ) -> None:
         """Add the records of a batch from `start_offset` up to, and without, `end_offset`."""
         records = [

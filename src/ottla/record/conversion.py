@@ -26,21 +26,19 @@ from ottla.record.legacy import (
     MAGIC_1,
     NEWEST_CODEC,
     TIMESTAMP,
-    LegacyBatch,
     compress_lz4,
     parse_message,
 )
 from ottla.record.plain_kernel import NewRecord
-from ottla.record.record import CorruptRecordError, DecompressionLimitError, Record
-from ottla.record.record_batch import (
-    BATCH_OVERHEAD,
+from ottla.record.record import (
     LOG_APPEND_TIME_FLAG,
-    MAGIC,
     NO_SEQUENCE,
-    RecordBatch,
-    batches,
+    CorruptRecordError,
+    DecompressionLimitError,
+    Record,
+    encode_varint,
 )
-from ottla.record.varint import encode_varint
+from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, LegacyBatch, RecordBatch, batches
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
 
 # Building message sets of magic 0 and magic 1, for the clients that read nothing newer.

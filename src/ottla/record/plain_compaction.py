@@ -17,13 +17,16 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.record.plain_kernel import decode_keys, decode_records
-from ottla.record.record import NO_TIMESTAMP
-from ottla.record.varint import decode_varint, decode_varlong, encode_varint
+from ottla.record.record import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    decode_varint,
+    decode_varlong,
+    encode_varint,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    from ottla.record.record_batch import RecordBatch
 
 ENTRY_BYTES: Final = 24
 DIGEST_BYTES: Final = 16
@@ -47,7 +50,7 @@ def note_keys(
     table: bytearray,
     secret: bytes,
     room: int,
-    batch: RecordBatch,
+    batch: BatchHeader,
     payload: Buffer,
     start_offset: int,
 ) -> tuple[int, int]:
@@ -81,7 +84,7 @@ def keep_records(
     table: bytearray,
     secret: bytes,
     end_offset: int,
-    batch: RecordBatch,
+    batch: BatchHeader,
     payload: Buffer,
     keep_tombstones: bool,
 ) -> KeptRecords:

@@ -11,13 +11,19 @@ from collections.abc import Iterable, Sequence
 from sys import byteorder
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
-from ottla.record.record import NO_TIMESTAMP, CorruptRecordError, Record, RecordHeaders
-from ottla.record.varint import decode_varint, decode_varlong, encode_varint
+from ottla.record.record import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptRecordError,
+    Record,
+    RecordHeaders,
+    decode_varint,
+    decode_varlong,
+    encode_varint,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    from ottla.record.record_batch import RecordBatch
 
 COMPILED = False
 MIN_RECORD_BYTES = 7
@@ -127,7 +133,7 @@ def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
     return b"".join(parts)
 
 
-def decode_records(batch: RecordBatch, payload: Buffer) -> list[Record]:
+def decode_records(batch: BatchHeader, payload: Buffer) -> list[Record]:
     """Every record of a batch, whose uncompressed records section is `payload`."""
     data = bytes(payload)
     check_count(batch, len(data))
@@ -149,7 +155,7 @@ def decode_records(batch: RecordBatch, payload: Buffer) -> list[Record]:
     return records
 
 
-def decode_keys(batch: RecordBatch, payload: Buffer) -> list[tuple[int, bytes | None, bool]]:
+def decode_keys(batch: BatchHeader, payload: Buffer) -> list[tuple[int, bytes | None, bool]]:
     """Offset and key of every record, and whether it has a value: what compaction needs."""
     return [
         (record.offset, record.key, record.value is not None)
@@ -157,7 +163,7 @@ def decode_keys(batch: RecordBatch, payload: Buffer) -> list[tuple[int, bytes | 
     ]
 
 
-def survey_records(batch: RecordBatch, payload: Buffer, start: int = 0) -> RecordSurvey:
+def survey_records(batch: BatchHeader, payload: Buffer, start: int = 0) -> RecordSurvey:
     """Check every record, and sum up what a leader needs to know about all of them.
 
     The records section is `payload` from `start` on. No record is made, however many there are.
@@ -168,7 +174,7 @@ def survey_records(batch: RecordBatch, payload: Buffer, start: int = 0) -> Recor
 
 
 def refuse_record(
-    batch: RecordBatch,
+    batch: BatchHeader,
     payload: Buffer,
     start: int,
     position: int,
@@ -209,7 +215,7 @@ class _Survey:
         "timestamp",
     )
 
-    def __init__(self, batch: RecordBatch, data: bytes) -> None:
+    def __init__(self, batch: BatchHeader, data: bytes) -> None:
         self.batch, self.data = batch, data
         self.timestamp = batch.max_timestamp if batch.is_log_append_time else batch.base_timestamp
         self.position = self.index = self.null_keys = 0
@@ -464,7 +470,7 @@ def _skip_short_headers(data: bytes, at: int, end: int) -> int:
 
 
 def _decode_short_records(
-    batch: RecordBatch, data: bytes, position: int, records: list[Record]
+    batch: BatchHeader, data: bytes, position: int, records: list[Record]
 ) -> int:
     """Decode records up to one with a longer varint or with a flaw, and return where that starts.
 
@@ -527,7 +533,7 @@ def _decode_short_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
     return data[at:end], len(data) if size & 1 or size > 16383 else end
 
 
-def _check_attributes(batch: RecordBatch, data: bytes, position: int, index: int) -> None:
+def _check_attributes(batch: BatchHeader, data: bytes, position: int, index: int) -> None:
     """Refuse attributes of a record: none are defined, and some clients do not expect them."""
     try:
         _, position = decode_varint(data, position)
@@ -539,7 +545,7 @@ def _check_attributes(batch: RecordBatch, data: bytes, position: int, index: int
 
 
 def _decode_one(
-    batch: RecordBatch, data: bytes, position: int, index: int, previous_delta: int
+    batch: BatchHeader, data: bytes, position: int, index: int, previous_delta: int
 ) -> tuple[Record, int]:
     """Record number `index`, and where it ends; the error says what is malformed."""
     try:
@@ -551,7 +557,7 @@ def _decode_one(
 
 
 def _decode_record(
-    batch: RecordBatch, data: bytes, position: int, previous_delta: int
+    batch: BatchHeader, data: bytes, position: int, previous_delta: int
 ) -> tuple[Record, int]:
     length, position = decode_varint(data, position)
     end = position + length
@@ -609,7 +615,7 @@ def _decode_headers(data: bytes, position: int, end: int) -> tuple[RecordHeaders
     return tuple(headers), position
 
 
-def check_count(batch: RecordBatch, payload_size: int) -> None:
+def check_count(batch: BatchHeader, payload_size: int) -> None:
     """Refuse a header whose count or last offset cannot be true, before memory is sized by it."""
     count = batch.record_count
     if count < 0 or count * MIN_RECORD_BYTES > payload_size:
@@ -624,13 +630,13 @@ def check_count(batch: RecordBatch, payload_size: int) -> None:
         )
 
 
-def _garbage(batch: RecordBatch, size: int) -> CorruptRecordError:
+def _garbage(batch: BatchHeader, size: int) -> CorruptRecordError:
     return CorruptRecordError(
         f"the batch at offset {batch.base_offset} has {size} bytes of garbage "
         f"behind its {batch.record_count} records"
     )
 
 
-def corrupt(batch: RecordBatch, index: int, what: str) -> CorruptRecordError:
+def corrupt(batch: BatchHeader, index: int, what: str) -> CorruptRecordError:
     """The error for record number `index` of a batch."""
     return CorruptRecordError(f"record {index} of the batch at offset {batch.base_offset}: {what}")

@@ -1,13 +1,30 @@
-"""What a record is once it has left its batch, and the error for bytes that are no record."""
+"""What the loops over records stand on: a record, its varints, and the header of its batch.
+
+`record_batch` reads the header and calls the loops, so that these know no more of it than is here.
+A varint holds an int32 in at most 5 bytes, a varlong an int64 in at most 10. Seven bits to a byte,
+least significant first; zig-zag puts the sign into the lowest bit, so that -1 takes one byte.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ottla.errors import ErrorCode, RetriableError
 
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 NO_TIMESTAMP = -1
+NO_SEQUENCE: Final = -1
+LOG_OVERHEAD: Final = 12
+VARINT_MAX_BYTES = 5
+VARLONG_MAX_BYTES = 10
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
+
+_MAX_SEQUENCE = 2**31 - 1
 
 
 class Record(NamedTuple):
@@ -32,3 +49,112 @@ class CorruptRecordError(RetriableError):
 
 class DecompressionLimitError(CorruptRecordError):
     """Compressed data that would become more bytes than the caller allows."""
+
+
+class BatchHeader:
+    """The fields of a batch's header, by the protocol's names, and what follows from them."""
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "batch_length",
+        "crc",
+        "last_offset_delta",
+        "magic",
+        "max_timestamp",
+        "partition_leader_epoch",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+    )
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the timestamps are the broker's and not the producer's."""
+        return bool(self.attributes & LOG_APPEND_TIME_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether its record is a marker of the protocol and not a producer's record."""
+        return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the cleaner may drop this batch's tombstones (KIP-534), if it has set that."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence numbers wrap from 2^31-1 to 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & _MAX_SEQUENCE
+
+
+def encode_varint(value: int) -> bytes:
+    """The bytes of a varint or a varlong: the encoding of small values does not depend on it."""
+    raw = value << 1 if value >= 0 else ~(value << 1)
+    if raw < 0x80:
+        return raw.to_bytes(1, "little")
+    out = bytearray()
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+def decode_varint(data: bytes, position: int) -> tuple[int, int]:
+    """An int32 and the position after it; IndexError where the data end too early."""
+    return _decode(data, position, VARINT_MAX_BYTES, 32)
+
+
+def decode_varlong(data: bytes, position: int) -> tuple[int, int]:
+    """An int64 and the position after it; IndexError where the data end too early."""
+    return _decode(data, position, VARLONG_MAX_BYTES, 64)
+
+
+def _decode(data: bytes, position: int, max_bytes: int, bits: int) -> tuple[int, int]:
+    raw = 0
+    for shift in range(0, 7 * max_bytes, 7):
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+    else:
+        raise CorruptRecordError(f"a varint of more than {max_bytes} bytes")
+    if raw >> bits:
+        raise CorruptRecordError(f"a varint that does not fit into {bits} bits")
+    return (raw >> 1) ^ -(raw & 1), position

@@ -21,14 +21,35 @@ from crc32c import crc32c
 
 from ottla.record import kernel
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType, decompress
-from ottla.record.record import NO_TIMESTAMP, CorruptRecordError, Record, RecordHeaders
+from ottla.record.legacy import (
+    ENTRY,
+    MAGIC_0,
+    MAGIC_1,
+    MIN_SIZES,
+    NEWEST_CODEC,
+    TIMESTAMP,
+    Message,
+    mend_lz4,
+    parse_message,
+)
+from ottla.record.record import (
+    COMPRESSION_MASK,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptRecordError,
+    Record,
+    RecordHeaders,
+)
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
     "BATCH_OVERHEAD",
-    "LOG_OVERHEAD",
     "NO_TIMESTAMP",
     "CorruptRecordError",
     "Record",
@@ -42,10 +63,8 @@ __all__ = [
 ]
 
 BATCH_OVERHEAD: Final = 61
-LOG_OVERHEAD: Final = 12
 MAGIC: Final = 2
 MAGIC_POSITION: Final = 16
-NO_SEQUENCE: Final = -1
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 BATCH_LENGTH: Final = struct.Struct(">i")
@@ -57,13 +76,9 @@ CRC_START: Final = 21
 _MAX_TIMESTAMP_POSITION = 35
 _MIN_BATCH_LENGTH = BATCH_OVERHEAD - LOG_OVERHEAD
 _MIN_MESSAGE_LENGTH = 14
-_MAX_SEQUENCE = 2**31 - 1
-
-COMPRESSION_MASK: Final = 0x07
-LOG_APPEND_TIME_FLAG: Final = 0x08
-TRANSACTIONAL_FLAG: Final = 0x10
-CONTROL_FLAG: Final = 0x20
-DELETE_HORIZON_FLAG: Final = 0x40
+# Only this broker's own old segments hold compressed sets. Recovery must not take one for damaged
+# and cut it off because it is large.
+_MAX_EXTENT_BYTES = 1 << 30
 
 _CODECS = tuple(CompressionType)
 _LEADER_EPOCH = struct.Struct(">i")
@@ -71,42 +86,13 @@ _INT64 = struct.Struct(">q")
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
-class RecordBatch:
+class RecordBatch(BatchHeader):
     """One batch in a buffer at a position. It holds the header's fields, and no copy of the bytes.
 
     Only the presence of the header is checked; `verify` checks what a peer may get wrong.
     """
 
-    __slots__ = (
-        "attributes",
-        "base_offset",
-        "base_sequence",
-        "base_timestamp",
-        "batch_length",
-        "buffer",
-        "crc",
-        "last_offset_delta",
-        "magic",
-        "max_timestamp",
-        "partition_leader_epoch",
-        "position",
-        "producer_epoch",
-        "producer_id",
-        "record_count",
-    )
-    base_offset: int
-    batch_length: int
-    partition_leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    __slots__ = ("buffer", "position")
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
         self.buffer = as_view(buffer)
@@ -138,49 +124,11 @@ class RecordBatch:
         )
 
     @property
-    def size_in_bytes(self) -> int:
-        return self.batch_length + LOG_OVERHEAD
-
-    @property
     def compression(self) -> CompressionType:
         codec = self.attributes & COMPRESSION_MASK
         if codec >= len(_CODECS):
             raise self._corrupt(f"unknown codec {codec} in its attributes")
         return _CODECS[codec]
-
-    @property
-    def is_log_append_time(self) -> bool:
-        """Whether the timestamps are the broker's and not the producer's."""
-        return bool(self.attributes & LOG_APPEND_TIME_FLAG)
-
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL_FLAG)
-
-    @property
-    def is_control(self) -> bool:
-        """Whether its record is a marker of the protocol and not a producer's record."""
-        return bool(self.attributes & CONTROL_FLAG)
-
-    @property
-    def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop this batch's tombstones (KIP-534), if it has set that."""
-        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def last_sequence(self) -> int:
-        """Sequence numbers wrap from 2^31-1 to 0."""
-        if self.base_sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        return (self.base_sequence + self.last_offset_delta) & _MAX_SEQUENCE
 
     @property
     def view(self) -> memoryview:
@@ -235,6 +183,178 @@ class RecordBatch:
         return CorruptRecordError(f"the batch at offset {self.base_offset}: {what}")
 
 
+class LegacyBatch(RecordBatch):
+    """One entry of a message set in a buffer, seen as a batch: of one record, or of those inside.
+
+    All of its bytes are in the buffer. Base offset and count of a compressed set are known only
+    from the messages inside: they are worked out when first used, which decompresses them.
+    """
+
+    __slots__ = ("_first_and_count", "_last_offset")
+    _first_and_count: tuple[int, int] | None
+    _last_offset: int
+
+    def __init__(self, buffer: Buffer, position: int = 0) -> None:
+        self.buffer = as_view(buffer)
+        self.position = position
+        left = len(self.buffer) - position
+        if left < ENTRY.size:
+            raise CorruptRecordError(f"{max(0, left)} bytes are too few for a message")
+        (
+            self._last_offset,
+            self.batch_length,
+            self.crc,
+            self.magic,
+            attributes,
+        ) = ENTRY.unpack_from(self.buffer, position)
+        self._first_and_count = None
+        self._check_size(left)
+        has_timestamp = self.magic == MAGIC_1
+        flags = COMPRESSION_MASK | (LOG_APPEND_TIME_FLAG if has_timestamp else 0)
+        self.attributes = attributes & flags
+        self.max_timestamp = self.base_timestamp = NO_TIMESTAMP
+        if has_timestamp:
+            (timestamp_ms,) = TIMESTAMP.unpack_from(self.buffer, position + ENTRY.size)
+            self.max_timestamp = self.base_timestamp = timestamp_ms
+        self.partition_leader_epoch = self.producer_epoch = NO_EPOCH
+        self.producer_id = NO_PRODUCER_ID
+        self.base_sequence = NO_SEQUENCE
+
+    def _check_size(self, left: int) -> None:
+        if self.magic not in (MAGIC_0, MAGIC_1):
+            raise self._corrupt(f"magic {self.magic} is neither {MAGIC_0} nor {MAGIC_1}")
+        if self.batch_length < MIN_SIZES[self.magic]:
+            raise self._corrupt(f"size {self.batch_length} is below {MIN_SIZES[self.magic]}")
+        if self.size_in_bytes > left:
+            raise self._corrupt(f"of its {self.size_in_bytes} bytes only {left} are there")
+
+    def __repr__(self) -> str:
+        return (
+            f"<LegacyBatch magic {self.magic}, last offset {self.last_offset}, "
+            f"{self.size_in_bytes} bytes>"
+        )
+
+    @property
+    def compression(self) -> CompressionType:
+        codec = self.attributes & COMPRESSION_MASK
+        if codec > NEWEST_CODEC:
+            raise self._corrupt(f"codec {codec}, which messages of magic {self.magic} cannot have")
+        return CompressionType(codec)
+
+    # These fields of a header need the messages to be read, and are never set.
+
+    @property
+    def base_offset(self) -> int:  # type: ignore[override]
+        return self._extent()[0]
+
+    @property
+    def record_count(self) -> int:  # type: ignore[override]
+        return self._extent()[1]
+
+    @property
+    def last_offset(self) -> int:
+        return self._last_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self._last_offset + 1
+
+    @property
+    def last_offset_delta(self) -> int:  # type: ignore[override]
+        return self._last_offset - self.base_offset
+
+    def verify(self) -> None:
+        """Raise CorruptRecordError unless its CRC, codec and lengths are right.
+
+        Messages inside are checked when they are read.
+        """
+        _ = self.compression
+        self._message()
+
+    def payload(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
+        """The message set inside, decompressed within `max_bytes`; the entry if it has no codec."""
+        return self._decompressed(max_bytes) if self.compression else self.view
+
+    def records(self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+        """Every record; raises before the first or not at all."""
+        if not self.compression:
+            message = self._message()
+            record = Record(message.offset, message.timestamp_ms, message.key, message.value, ())
+            return iter((record,))
+        return iter(self._inner_records(max_bytes))
+
+    def keys(
+        self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+    ) -> Iterator[tuple[int, bytes | None, bool]]:
+        """Offset and key of every record, and whether it has a value (or is a tombstone)."""
+        return (
+            (record.offset, record.key, record.value is not None)
+            for record in self.records(max_bytes=max_bytes)
+        )
+
+    def _message(self) -> Message:
+        return parse_message(self.buffer, self.position)
+
+    def _extent(self) -> tuple[int, int]:
+        if self._first_and_count is None:
+            if self.compression:
+                records = self._inner_records(_MAX_EXTENT_BYTES)
+                self._first_and_count = records[0].offset, len(records)
+            else:
+                self._first_and_count = self._last_offset, 1
+        return self._first_and_count
+
+    def _decompressed(self, max_bytes: int) -> bytes:
+        value = self._message().value
+        if value is None:
+            raise self._corrupt("a codec, and nothing that it has compressed")
+        codec = self.compression
+        if codec is CompressionType.LZ4 and self.magic == MAGIC_0:
+            value = mend_lz4(value)
+        try:
+            return decompress(codec, value, max_bytes)
+        except CorruptRecordError as error:
+            what = f"the message at offset {self._last_offset}: {error.message}"
+            raise type(error)(what) from None
+
+    def _inner_records(self, max_bytes: int) -> list[Record]:
+        """The messages inside, with the offsets and timestamps that the wrapper gives them."""
+        messages = list(self.messages(max_bytes))
+        shift = self._last_offset - messages[-1].offset if self.magic == MAGIC_1 else 0
+        append_time_ms = self.max_timestamp if self.is_log_append_time else None
+        return [
+            Record(
+                message.offset + shift,
+                message.timestamp_ms if append_time_ms is None else append_time_ms,
+                message.key,
+                message.value,
+                (),
+            )
+            for message in messages
+        ]
+
+    def messages(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Message]:
+        """The messages inside a compressed set, as they are stored; there is at least one."""
+        data = self._decompressed(max_bytes)
+        if not data:
+            raise self._corrupt("a compressed message set without a message")
+        position = 0
+        while position < len(data):
+            try:
+                message = parse_message(data, position)
+            except CorruptRecordError as error:
+                raise self._corrupt(f"inside, {error.message}") from None
+            if message.magic != self.magic:
+                raise self._corrupt(f"a message of magic {message.magic} inside")
+            if message.codec:
+                raise self._corrupt("a compressed message set inside a compressed message set")
+            yield message
+            position += message.size_in_bytes
+
+    def _corrupt(self, what: str) -> CorruptRecordError:
+        return CorruptRecordError(f"the message at offset {self._last_offset}: {what}")
+
+
 def as_view(buffer: Buffer) -> memoryview:
     """`buffer` as a memoryview of plain bytes."""
     view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
@@ -259,7 +379,7 @@ def batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
         if position + LOG_OVERHEAD + batch_length > end:
             return
         if view[position + MAGIC_POSITION] < MAGIC:
-            yield _legacy_batch(view, position)
+            yield LegacyBatch(view, position)
         else:
             yield RecordBatch(view, position)
         position += LOG_OVERHEAD + batch_length
@@ -269,14 +389,8 @@ def batch_at(buffer: Buffer, position: int = 0) -> RecordBatch:
     """The batch at a position, in any format; one in an older format must be complete."""
     view = as_view(buffer)
     if position + MAGIC_POSITION < len(view) and view[position + MAGIC_POSITION] < MAGIC:
-        return _legacy_batch(view, position)
+        return LegacyBatch(view, position)
     return RecordBatch(view, position)
-
-
-def _legacy_batch(view: memoryview, position: int) -> RecordBatch:
-    from ottla.record.legacy import LegacyBatch  # rare, and it imports this module
-
-    return LegacyBatch(view, position)
 
 
 def _is_short_message(view: memoryview, position: int, length: int) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.record.murmur import TO_POSITIVE, murmur2
 from ottla.record.plain_kernel import encode_headers
-from ottla.record.varint import encode_varint
+from ottla.record.record import encode_varint
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from handmade import sealed
 
 from ottla.record.compression import CompressionType, compress
-from ottla.record.varint import encode_varint
+from ottla.record.record import encode_varint
 
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1

@@ -11,9 +11,8 @@ from hostile_batches import hostile_varints
 
 from ottla.record import kernel, plain_compaction, plain_kernel
 from ottla.record.batch_builder import build_batch_of_values
-from ottla.record.record import CorruptRecordError, Record
+from ottla.record.record import CorruptRecordError, Record, encode_varint
 from ottla.record.record_batch import RecordBatch
-from ottla.record.varint import encode_varint
 
 NOW = 1_700_000_000_000
 RECORDS = [

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 from message_sets import NOW, message, wrapper
 
-from ottla.record.legacy import LegacyBatch
-from ottla.record.record_batch import CorruptRecordError, Record, RecordBatch, batch_at, batches
+from ottla.record.record_batch import (
+    CorruptRecordError,
+    LegacyBatch,
+    Record,
+    RecordBatch,
+    batch_at,
+    batches,
+)
 
 
 def records(data: bytes) -> list[Record]:

@@ -30,12 +30,8 @@ from ottla.record import kernel
 from ottla.record.batch_builder import ControlRecordType, with_records
 from ottla.record.conversion import modernised
 from ottla.record.plain_compaction import ENTRY_BYTES, KeptRecords, shift_timestamps
-from ottla.record.record_batch import (
-    DELETE_HORIZON_FLAG,
-    NO_TIMESTAMP,
-    CorruptRecordError,
-    RecordBatch,
-)
+from ottla.record.record import DELETE_HORIZON_FLAG
+from ottla.record.record_batch import NO_TIMESTAMP, CorruptRecordError, RecordBatch
 from ottla.runtime import Disk
 
 if TYPE_CHECKING:

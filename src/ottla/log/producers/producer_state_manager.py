@@ -40,7 +40,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.indexes.index_file import AbortedTxn
 from ottla.log.log_dir import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
 from ottla.record.batch_builder import EndTransactionMarker, parse_end_transaction_marker
-from ottla.record.record_batch import TRANSACTIONAL_FLAG, RecordBatch
+from ottla.record.record import TRANSACTIONAL_FLAG
+from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Disk
 from ottla.structs import NO_EPOCH, TopicPartition
 

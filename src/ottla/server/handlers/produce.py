@@ -29,13 +29,8 @@ from ottla.protocol.produce import (
     TopicProduceResponse,
 )
 from ottla.record.compression import CompressionType
-from ottla.record.record_batch import (
-    BATCH_OVERHEAD,
-    LOG_OVERHEAD,
-    MAGIC,
-    MAGIC_POSITION,
-    TRANSACTIONAL_FLAG,
-)
+from ottla.record.record import LOG_OVERHEAD, TRANSACTIONAL_FLAG
+from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
 from ottla.replication.exchange import (
     ACKS_ALL,
     ACKS_LEADER,

@@ -14,7 +14,7 @@ from produce_world import NOW_MS, ProduceWorld
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
-from ottla.record.varint import encode_varint
+from ottla.record.record import encode_varint
 
 REFUSALS = (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
 LARGE = {"max_message_bytes": 200_000_000, "segment_bytes": 1_000_000_000}

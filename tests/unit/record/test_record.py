@@ -2,8 +2,7 @@
 
 import pytest
 
-from ottla.record.record import CorruptRecordError
-from ottla.record.varint import decode_varint, decode_varlong, encode_varint
+from ottla.record.record import CorruptRecordError, decode_varint, decode_varlong, encode_varint
 
 TABLE = [
     (0, "00"),
