@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.group import ClientContext, GroupMetadata, GroupState
+from ottla.coordinator.group.group import ClassicGroup, ClientContext, GroupState
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.offset_commits import Committer
 from ottla.coordinator.group.offsets import OffsetAndMetadata
@@ -136,7 +136,7 @@ class World:
     def advance(self, ms: int) -> None:
         self.runtime.advance(ms)
 
-    def group(self, group_id: str = "g") -> GroupMetadata:
+    def group(self, group_id: str = "g") -> ClassicGroup:
         group = self.coordinator.manager.group(group_id)
         assert group is not None
         return group

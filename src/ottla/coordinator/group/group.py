@@ -212,7 +212,7 @@ NEXT_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 }
 
 
-class GroupMetadata(Group):
+class ClassicGroup(Group):
     """What the coordinator knows of one group of the classic protocol.
 
     Invariants: the leader is a member; every static instance points to a member; each member
@@ -532,7 +532,7 @@ def is_valid_group_id(group_id: str, *, may_be_empty: bool) -> bool:
     return bool(group_id or may_be_empty) and not is_too_long(group_id)
 
 
-def check_member(group: GroupMetadata, member_id: str, group_instance_id: str | None) -> ErrorCode:
+def check_member(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
     """Whether the sender is the member that it says it is.
 
     A static member must be the one that last joined under its instance id: an older one with the

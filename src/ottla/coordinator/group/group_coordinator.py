@@ -41,9 +41,9 @@ from ottla.coordinator.group.consumer.consumer_rebalancer import (
 from ottla.coordinator.group.consumer.group_migration import GroupMigration
 from ottla.coordinator.group.group import (
     UNKNOWN_MEMBER_ID,
+    ClassicGroup,
     ClientContext,
     Group,
-    GroupMetadata,
     GroupState,
     GroupType,
     JoinCallback,
@@ -209,7 +209,7 @@ def _listed(group: Group) -> ListedGroup:
     )
 
 
-def _described_members(group: GroupMetadata) -> list[DescribedGroupMember]:
+def _described_members(group: ClassicGroup) -> list[DescribedGroupMember]:
     """Subscriptions and assignments are shown only of a stable group: else they are invalid."""
     is_stable = group.is_in(GroupState.STABLE)
     protocol = group.protocol_name or ""
@@ -494,13 +494,13 @@ class GroupCoordinator:
     def _on_group_loaded(self, group: Group) -> None:
         if isinstance(group, ConsumerGroup):
             self.consumer_rebalancer.resume(group)
-        elif isinstance(group, GroupMetadata):
+        elif isinstance(group, ClassicGroup):
             self.rebalancer.resume(group, self._config.group_max_size)
 
     def _abandon(self, group: Group, error: ErrorCode) -> None:
         if isinstance(group, ConsumerGroup):
             self.consumer_rebalancer.abandon(group, error)
-        elif isinstance(group, GroupMetadata):
+        elif isinstance(group, ClassicGroup):
             self.rebalancer.abandon(group, error)
 
     def _expire_offsets(self) -> None:
@@ -535,7 +535,7 @@ class GroupCoordinator:
 
         self._classic_members.sync(group, request, respond_and_settle)
 
-    def _find_for_sync(self, request: SyncGroupRequest) -> tuple[ErrorCode, GroupMetadata | None]:
+    def _find_for_sync(self, request: SyncGroupRequest) -> tuple[ErrorCode, ClassicGroup | None]:
         error = self.availability(request.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # The rebalance that the sender takes part in is lost. This answer makes it join again
@@ -546,7 +546,7 @@ class GroupCoordinator:
             return error or ErrorCode.UNKNOWN_MEMBER_ID, None
         return self._check_sync(group, request), group
 
-    def _check_sync(self, group: GroupMetadata, request: SyncGroupRequest) -> ErrorCode:
+    def _check_sync(self, group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
         error = check_member(group, request.member_id, request.group_instance_id)
         if error:
             return error
@@ -561,7 +561,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def _answer_assignment(
-        self, group: GroupMetadata, member_id: str, respond: SyncCallback
+        self, group: ClassicGroup, member_id: str, respond: SyncCallback
     ) -> None:
         member = group.members[member_id]
         self.rebalancer.received_sync(group, member_id)
@@ -575,14 +575,14 @@ class GroupCoordinator:
         )
 
     def _await_assignment(
-        self, group: GroupMetadata, request: SyncGroupRequest, respond: SyncCallback
+        self, group: ClassicGroup, request: SyncGroupRequest, respond: SyncCallback
     ) -> None:
         group.await_sync(group.members[request.member_id], respond)
         self.rebalancer.received_sync(group, request.member_id)
         if group.is_leader(request.member_id):
             self._store_assignment(group, request)
 
-    def _store_assignment(self, group: GroupMetadata, request: SyncGroupRequest) -> None:
+    def _store_assignment(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
         """Members that the leader left out get nothing; unknown member ids are not stored."""
         assignment = dict.fromkeys(group.members, b"")
         for part in request.assignments:
@@ -605,7 +605,7 @@ class GroupCoordinator:
 
         self.manager.store_group(group, assignment, on_stored)
 
-    def _leave(self, group: GroupMetadata | None, identity: MemberIdentity) -> ErrorCode:
+    def _leave(self, group: ClassicGroup | None, identity: MemberIdentity) -> ErrorCode:
         """An administrator names a static member by its instance id alone (KIP-345)."""
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID

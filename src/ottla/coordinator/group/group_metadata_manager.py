@@ -18,8 +18,8 @@ from ottla.coordinator.group.consumer.consumer_group import (
     StoredConsumerGroup,
 )
 from ottla.coordinator.group.group import (
+    ClassicGroup,
     Group,
-    GroupMetadata,
     GroupState,
     MemberMetadata,
     SupportedProtocol,
@@ -89,7 +89,7 @@ def read_offset_value(data: bytes) -> OffsetAndMetadata:
     )
 
 
-def group_value(group: GroupMetadata, assignment: Mapping[str, bytes]) -> bytes:
+def group_value(group: ClassicGroup, assignment: Mapping[str, bytes]) -> bytes:
     """The present generation of a group, with the assignment that it is about to get."""
     timestamp_ms = group.state_timestamp_ms
     stored = GroupMetadataValue(
@@ -106,7 +106,7 @@ def group_value(group: GroupMetadata, assignment: Mapping[str, bytes]) -> bytes:
     return encode_versioned(stored, GROUP_VALUE_VERSION)
 
 
-def _stored_member(group: GroupMetadata, member: MemberMetadata, assignment: bytes) -> StoredMember:
+def _stored_member(group: ClassicGroup, member: MemberMetadata, assignment: bytes) -> StoredMember:
     assert group.protocol_name is not None, "a group with members has a protocol"
     return StoredMember(
         member_id=member.member_id,
@@ -120,11 +120,11 @@ def _stored_member(group: GroupMetadata, member: MemberMetadata, assignment: byt
     )
 
 
-def read_group_value(group_id: str, data: bytes, now_ms: int) -> GroupMetadata:
+def read_group_value(group_id: str, data: bytes, now_ms: int) -> ClassicGroup:
     """The group as its last generation left it: Stable with its members, or Empty."""
     stored = decode_versioned(GroupMetadataValue, data)
     _check_members(stored)
-    group = GroupMetadata(group_id, now_ms)
+    group = ClassicGroup(group_id, now_ms)
     group.protocol_type = stored.protocol_type or None
     for member in stored.members:
         group.add(_loaded_member(stored, member))
@@ -218,11 +218,11 @@ class PartitionLoader(StepwiseLoader):
             if stored is not None and stored.exists:
                 return stored.restore(group_id)
             if data is None:
-                return GroupMetadata(group_id, now_ms)
+                return ClassicGroup(group_id, now_ms)
             return read_group_value(group_id, data, now_ms)
         except KafkaError as error:
             logger.error("Group %s cannot be read back: %s", group_id, error)
-            return GroupMetadata(group_id, now_ms)
+            return ClassicGroup(group_id, now_ms)
 
     def read_batch(self, batch: RecordBatch) -> None:
         try:
@@ -350,10 +350,10 @@ class GroupMetadataManager:
         """The group of either protocol, if it exists."""
         return self._groups.get(group_id)
 
-    def classic_group(self, group_id: str) -> GroupMetadata | None:
+    def classic_group(self, group_id: str) -> ClassicGroup | None:
         """The group, if it exists and is one of the classic protocol."""
         group = self._groups.get(group_id)
-        return group if isinstance(group, GroupMetadata) else None
+        return group if isinstance(group, ClassicGroup) else None
 
     def groups(self) -> Iterator[Group]:
         """Every group, by id."""
@@ -364,13 +364,13 @@ class GroupMetadataManager:
         """The group; if there is none, a new one, which is classic and Empty."""
         return self._groups.get(group_id) or self._add_classic_group(group_id)
 
-    def get_or_create_classic_group(self, group_id: str) -> GroupMetadata | None:
+    def get_or_create_classic_group(self, group_id: str) -> ClassicGroup | None:
         """The group for members of the classic protocol; None if it has members of the other.
 
         A consumer group without members becomes a classic one, and keeps its offsets.
         """
         group = self._groups.get(group_id)
-        if group is None or isinstance(group, GroupMetadata):
+        if group is None or isinstance(group, ClassicGroup):
             return group or self._add_classic_group(group_id)
         if not isinstance(group, ConsumerGroup) or not group.is_empty:
             return None
@@ -383,7 +383,7 @@ class GroupMetadataManager:
         self._append_tombstones(successor, list(successor.owed_tombstones), on_stored)
         return successor
 
-    def create_classic_group(self, before: ConsumerGroup) -> GroupMetadata:
+    def create_classic_group(self, before: ConsumerGroup) -> ClassicGroup:
         """Put a classic group in the place of a consumer group, with its offsets.
 
         The generation continues from the group epoch, so that no number is used twice.
@@ -401,7 +401,7 @@ class GroupMetadataManager:
         before = self._groups.get(group_id)
         if before is not None:
             group.offsets = before.offsets
-            group.group_epoch = before.generation_id if isinstance(before, GroupMetadata) else 0
+            group.group_epoch = before.generation_id if isinstance(before, ClassicGroup) else 0
             group.writes.unsaved.update(dict.fromkeys(before.tombstone_keys()))
             self._forget(before)
         self._groups[group_id] = group
@@ -427,7 +427,7 @@ class GroupMetadataManager:
         )
 
     def store_group(
-        self, group: GroupMetadata, assignment: Mapping[str, bytes], on_stored: OnStored
+        self, group: ClassicGroup, assignment: Mapping[str, bytes], on_stored: OnStored
     ) -> None:
         """Write the generation of the group with the assignment of its members."""
         owed = list(group.owed_tombstones)
@@ -635,8 +635,8 @@ class GroupMetadataManager:
     def _append(self, group: Group, builder: BatchBuilder, on_done: OnStored) -> None:
         self.log.append(self.log.partition_for(group.group_id), builder.build(), on_done)
 
-    def _add_classic_group(self, group_id: str) -> GroupMetadata:
-        group = self._groups[group_id] = GroupMetadata(group_id, self._clock.now_ms())
+    def _add_classic_group(self, group_id: str) -> ClassicGroup:
+        group = self._groups[group_id] = ClassicGroup(group_id, self._clock.now_ms())
         return group
 
     def _forget(self, group: Group) -> None:

@@ -24,8 +24,8 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.group import (
     UNKNOWN_MEMBER_ID,
+    ClassicGroup,
     ClientContext,
-    GroupMetadata,
     GroupState,
     JoinCallback,
     MemberMetadata,
@@ -171,14 +171,14 @@ class MemberJoin:
             return ErrorCode.MESSAGE_TOO_LARGE
         return ErrorCode.NONE
 
-    def _find_group(self, attempt: JoinAttempt) -> GroupMetadata | None:
+    def _find_group(self, attempt: JoinAttempt) -> ClassicGroup | None:
         """Only a sender without a member id creates the group: an id is from an existing one."""
         if attempt.is_new:
             return self._manager.get_or_create_classic_group(attempt.request.group_id)
         # A consumer group without members does not know the id either.
         return self._manager.classic_group(attempt.request.group_id)
 
-    def _join_group(self, group: GroupMetadata, attempt: JoinAttempt) -> None:
+    def _join_group(self, group: ClassicGroup, attempt: JoinAttempt) -> None:
         request = attempt.request
         if not self._has_room(group, request.member_id):
             self._rebalancer.pending.discard(group, request.member_id)
@@ -191,7 +191,7 @@ class MemberJoin:
         else:
             self._join_again(group, attempt)
 
-    def _has_room(self, group: GroupMetadata, member_id: str) -> bool:
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """Whether group.max.size allows it.
 
         During a rebalance only members that have joined count. So a group that is too large,
@@ -204,7 +204,7 @@ class MemberJoin:
             return has_joined or group.awaiting_join_count < limit
         return member is not None or len(group.members) < limit
 
-    def _join_new(self, group: GroupMetadata, attempt: JoinAttempt) -> None:
+    def _join_new(self, group: ClassicGroup, attempt: JoinAttempt) -> None:
         instance_id = attempt.request.group_instance_id
         uuid = UUID(int=self._random.getrandbits(128), version=4)
         member_id = group.new_member_id(attempt.client.client_id, instance_id, uuid)
@@ -217,7 +217,7 @@ class MemberJoin:
         else:
             self._add(group, attempt, member_id)
 
-    def _join_again(self, group: GroupMetadata, attempt: JoinAttempt) -> None:
+    def _join_again(self, group: ClassicGroup, attempt: JoinAttempt) -> None:
         member_id = attempt.request.member_id
         instance_id = attempt.request.group_instance_id
         if member_id in group.pending_members and instance_id is None:
@@ -235,7 +235,7 @@ class MemberJoin:
             attempt.respond(self._rebalancer.generation_for(group, member))
 
     def _needs_rebalance(
-        self, group: GroupMetadata, member: MemberMetadata, attempt: JoinAttempt
+        self, group: ClassicGroup, member: MemberMetadata, attempt: JoinAttempt
     ) -> bool:
         """Whether the member waits for the next generation, or just gets the present one again.
 
@@ -248,11 +248,11 @@ class MemberJoin:
             return True
         return not member.matches(attempt.protocols)
 
-    def _add(self, group: GroupMetadata, attempt: JoinAttempt, member_id: str) -> None:
+    def _add(self, group: ClassicGroup, attempt: JoinAttempt, member_id: str) -> None:
         member = attempt.new_member(member_id)
         self._rebalancer.add_member(group, member, attempt.respond, attempt.reason)
 
-    def _update(self, group: GroupMetadata, member: MemberMetadata, attempt: JoinAttempt) -> None:
+    def _update(self, group: ClassicGroup, member: MemberMetadata, attempt: JoinAttempt) -> None:
         """The member waits for the next generation, with what it now offers."""
         group.update_protocols(member, attempt.protocols)
         member.rebalance_timeout_ms = attempt.rebalance_timeout_ms
@@ -262,7 +262,7 @@ class MemberJoin:
         group.await_join(member, attempt.respond)
 
     def _replace_static_member(
-        self, group: GroupMetadata, attempt: JoinAttempt, member_id: str
+        self, group: ClassicGroup, attempt: JoinAttempt, member_id: str
     ) -> None:
         """The instance was restarted: it gets a new member id, if possible without a rebalance."""
         assert attempt.request.group_instance_id is not None
@@ -287,7 +287,7 @@ class MemberJoin:
             self._rebalancer.prepare_rebalance(group, f"{member_id} brings another protocol")
 
     def _store_replacement(
-        self, group: GroupMetadata, member: MemberMetadata, attempt: JoinAttempt, before: _Before
+        self, group: ClassicGroup, member: MemberMetadata, attempt: JoinAttempt, before: _Before
     ) -> None:
         """Store the same generation with the new member id, and answer."""
 
@@ -302,7 +302,7 @@ class MemberJoin:
         self._manager.store_group(group, assignment, on_stored)
 
     def _replacement_answer(
-        self, group: GroupMetadata, member: MemberMetadata, attempt: JoinAttempt, before: _Before
+        self, group: ClassicGroup, member: MemberMetadata, attempt: JoinAttempt, before: _Before
     ) -> JoinGroupResponse:
         """Keep a returning leader from assigning partitions: no member waits for an assignment.
 
@@ -318,7 +318,7 @@ class MemberJoin:
         return answer
 
     def _undo_replacement(
-        self, group: GroupMetadata, member: MemberMetadata, before: _Before, error: ErrorCode
+        self, group: ClassicGroup, member: MemberMetadata, before: _Before, error: ErrorCode
     ) -> None:
         logger.warning("Group %s could not be stored: %s", group.group_id, error.name)
         is_unchanged = (

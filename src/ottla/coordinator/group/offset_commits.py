@@ -9,8 +9,8 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.group import (
     UNKNOWN_MEMBER_ID,
+    ClassicGroup,
     Group,
-    GroupMetadata,
     GroupState,
     check_member,
 )
@@ -154,7 +154,7 @@ class OffsetCommits:
         if isinstance(group, ConsumerGroup):
             is_fit = committer.knows_epochs or group.members[committer.member_id].is_classic
             return ErrorCode.NONE if is_fit else ErrorCode.UNSUPPORTED_VERSION
-        assert isinstance(group, GroupMetadata)
+        assert isinstance(group, ClassicGroup)
         self._rebalancer.sessions.restart(group, group.members[committer.member_id])
         if group.is_in(GroupState.COMPLETING_REBALANCE):
             # The sender knows the new generation, but not yet which partitions are its own.
@@ -201,7 +201,7 @@ def check_generation(
     """
     if isinstance(group, ConsumerGroup):
         return _check_epoch(group, committer, partitions)
-    assert isinstance(group, GroupMetadata)
+    assert isinstance(group, ClassicGroup)
     error = check_member(group, committer.member_id, committer.group_instance_id)
     if not error and committer.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.group import GroupMetadata, GroupState, JoinCallback, MemberMetadata
+from ottla.coordinator.group.group import ClassicGroup, GroupState, JoinCallback, MemberMetadata
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.errors import ErrorCode
 from ottla.protocol.group import JoinGroupResponse, SyncGroupResponse
@@ -96,7 +96,7 @@ class MemberSessions(Generic[GroupT, MemberT]):
 
 
 class _Pending(NamedTuple):
-    group: GroupMetadata
+    group: ClassicGroup
     member_id: str
 
 
@@ -110,7 +110,7 @@ class PendingMembers:
     def __init__(
         self,
         scheduler: Scheduler,
-        on_expired: Callable[[GroupMetadata, str], object],
+        on_expired: Callable[[ClassicGroup, str], object],
         limit: int = MAX_PENDING_MEMBERS,
     ) -> None:
         self.limit = limit
@@ -121,7 +121,7 @@ class PendingMembers:
     def __len__(self) -> int:
         return len(self._timers)
 
-    def add(self, group: GroupMetadata, member_id: str, timeout_ms: int) -> None:
+    def add(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         """Wait for the member to come back with its id."""
         if len(self._timers) >= self.limit:
             self._expire(next(iter(self._timers)))
@@ -131,7 +131,7 @@ class PendingMembers:
             timeout_ms, lambda: self._expire(pending)
         )
 
-    def discard(self, group: GroupMetadata, member_id: str) -> None:
+    def discard(self, group: ClassicGroup, member_id: str) -> None:
         """Stop waiting for the id: the member has joined or left."""
         group.pending_members.discard(member_id)
         timer = self._timers.pop(_Pending(group, member_id), None)
@@ -153,7 +153,7 @@ class DelayedJoin(DelayedOperation):
     """Waits for every known member to send its JoinGroup, at most for the rebalance timeout."""
 
     def __init__(
-        self, group: GroupMetadata, delay_ms: int, complete_join: Callable[[GroupMetadata], object]
+        self, group: ClassicGroup, delay_ms: int, complete_join: Callable[[ClassicGroup], object]
     ) -> None:
         super().__init__(delay_ms)
         self.group = group
@@ -175,10 +175,10 @@ class InitialDelayedJoin(DelayedJoin):
 
     def __init__(
         self,
-        group: GroupMetadata,
+        group: ClassicGroup,
         delay_ms: int,
         remaining_ms: int,
-        complete_join: Callable[[GroupMetadata], object],
+        complete_join: Callable[[ClassicGroup], object],
         wait_on: Callable[[DelayedOperation], object],
     ) -> None:
         super().__init__(group, delay_ms, complete_join)
@@ -206,7 +206,7 @@ class Rebalancer:
     def __init__(
         self, runtime: Runtime, config: BrokerConfig, manager: GroupMetadataManager
     ) -> None:
-        self.sessions: MemberSessions[GroupMetadata, MemberMetadata] = MemberSessions(
+        self.sessions: MemberSessions[ClassicGroup, MemberMetadata] = MemberSessions(
             runtime, self._on_session_expired
         )
         self.pending = PendingMembers(runtime.scheduler, self._on_pending_expired)
@@ -219,7 +219,7 @@ class Rebalancer:
         )
 
     def add_member(
-        self, group: GroupMetadata, member: MemberMetadata, respond: JoinCallback, reason: str
+        self, group: ClassicGroup, member: MemberMetadata, respond: JoinCallback, reason: str
     ) -> None:
         """Add a new member, which has to wait until the next generation begins."""
         if group.is_in(GroupState.PREPARING_REBALANCE) and group.generation_id == 0:
@@ -230,7 +230,7 @@ class Rebalancer:
         self.sessions.restart(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self.maybe_prepare_rebalance(group, reason)
 
-    def remove_member(self, group: GroupMetadata, member: MemberMetadata, reason: str) -> None:
+    def remove_member(self, group: ClassicGroup, member: MemberMetadata, reason: str) -> None:
         """Remove a member; its open requests are answered with UNKNOWN_MEMBER_ID."""
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
         group.answer_join(member, JoinGroupResponse(error_code=unknown))
@@ -242,18 +242,18 @@ class Rebalancer:
         else:
             self.maybe_prepare_rebalance(group, reason)
 
-    def remove_pending_member(self, group: GroupMetadata, member_id: str) -> None:
+    def remove_pending_member(self, group: ClassicGroup, member_id: str) -> None:
         """Stop waiting for a member id that was handed out."""
         self.pending.discard(group, member_id)
         self.try_complete_join(group)
         self._manager.forget_if_unused(group)
 
-    def maybe_prepare_rebalance(self, group: GroupMetadata, reason: str) -> None:
+    def maybe_prepare_rebalance(self, group: ClassicGroup, reason: str) -> None:
         """Begin a rebalance unless one is in preparation."""
         if group.can_rebalance:
             self.prepare_rebalance(group, reason)
 
-    def prepare_rebalance(self, group: GroupMetadata, reason: str) -> None:
+    def prepare_rebalance(self, group: ClassicGroup, reason: str) -> None:
         """Ask all members to join again; heartbeats tell them."""
         logger.info(
             "Group %s in state %s with generation %d prepares a rebalance: %s",
@@ -272,12 +272,12 @@ class Rebalancer:
         else:
             self._wait_for_members(group)
 
-    def try_complete_join(self, group: GroupMetadata) -> None:
+    def try_complete_join(self, group: ClassicGroup) -> None:
         """A member joined or left: if all that remain have joined, the wait ends."""
         if group.is_in(GroupState.PREPARING_REBALANCE):
             self._joins.check_and_complete(group.group_id)
 
-    def complete_join(self, group: GroupMetadata) -> None:
+    def complete_join(self, group: ClassicGroup) -> None:
         """The wait for the members is over: continue with those that have joined."""
         if not group.is_in(GroupState.PREPARING_REBALANCE):
             return
@@ -293,7 +293,7 @@ class Rebalancer:
         else:
             self._store_empty_generation(group)
 
-    def generation_for(self, group: GroupMetadata, member: MemberMetadata) -> JoinGroupResponse:
+    def generation_for(self, group: ClassicGroup, member: MemberMetadata) -> JoinGroupResponse:
         """What a member is told about the current generation; only the leader sees the members."""
         is_leader = group.is_leader(member.member_id)
         return JoinGroupResponse(
@@ -305,12 +305,12 @@ class Rebalancer:
             members=group.member_metadata() if is_leader else [],
         )
 
-    def received_sync(self, group: GroupMetadata, member_id: str) -> None:
+    def received_sync(self, group: ClassicGroup, member_id: str) -> None:
         """A member has sent its SyncGroup; when all have, the time limit ends."""
         group.pending_sync_members.discard(member_id)
         self._end_sync_wait_if_over(group)
 
-    def assign(self, group: GroupMetadata, assignment: Mapping[str, bytes]) -> None:
+    def assign(self, group: ClassicGroup, assignment: Mapping[str, bytes]) -> None:
         """The assignment is in the log: the group is stable and its members may begin."""
         group.transition_to(GroupState.STABLE, self._clock.now_ms())
         for member in group.members.values():
@@ -326,21 +326,21 @@ class Rebalancer:
                 ),
             )
 
-    def refuse_assignment(self, group: GroupMetadata, error: ErrorCode) -> None:
+    def refuse_assignment(self, group: ClassicGroup, error: ErrorCode) -> None:
         """There will be no assignment in this generation."""
         for member in group.members.values():
             member.assignment = b""
         for member in list(group.members.values()):
             self._answer_sync(group, member, SyncGroupResponse(error_code=error))
 
-    def resume(self, group: GroupMetadata, max_size: int) -> None:
+    def resume(self, group: ClassicGroup, max_size: int) -> None:
         """The group was read from the log: start the sessions of its members again."""
         for member in group.members.values():
             self.sessions.restart(group, member)
         if len(group.members) > max_size:
             self.maybe_prepare_rebalance(group, f"it is over group.max.size, {max_size}")
 
-    def abandon(self, group: GroupMetadata, error: ErrorCode) -> None:
+    def abandon(self, group: ClassicGroup, error: ErrorCode) -> None:
         """Make the group Dead: another broker takes over, or it becomes a consumer group."""
         group.transition_to(GroupState.DEAD, self._clock.now_ms())
         self._cancel_sync_timer(group)
@@ -354,7 +354,7 @@ class Rebalancer:
             group.remove(member.member_id)
         self._joins.check_and_complete(group.group_id)
 
-    def _wait_for_first_members(self, group: GroupMetadata) -> None:
+    def _wait_for_first_members(self, group: ClassicGroup) -> None:
         def wait_on(operation: DelayedOperation) -> None:
             self._joins.try_complete_else_watch(operation, [group.group_id])
 
@@ -362,11 +362,11 @@ class Rebalancer:
         remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         wait_on(InitialDelayedJoin(group, delay_ms, remaining_ms, self.complete_join, wait_on))
 
-    def _wait_for_members(self, group: GroupMetadata) -> None:
+    def _wait_for_members(self, group: ClassicGroup) -> None:
         operation = DelayedJoin(group, group.rebalance_timeout_ms, self.complete_join)
         self._joins.try_complete_else_watch(operation, [group.group_id])
 
-    def _remove_members_not_joined(self, group: GroupMetadata) -> None:
+    def _remove_members_not_joined(self, group: ClassicGroup) -> None:
         """Static members stay until their session ends: they may be restarting (KIP-345)."""
         missing = [member for member in group.members_not_joined() if not member.is_static]
         for member in missing:
@@ -378,7 +378,7 @@ class Rebalancer:
                 ", ".join(member.member_id for member in missing),
             )
 
-    def _begin_generation(self, group: GroupMetadata) -> None:
+    def _begin_generation(self, group: ClassicGroup) -> None:
         logger.info(
             "Group %s has %d members in generation %d",
             group.group_id,
@@ -395,7 +395,7 @@ class Rebalancer:
             self.sessions.restart(group, member)
             group.answer_join(member, response)
 
-    def _store_empty_generation(self, group: GroupMetadata) -> None:
+    def _store_empty_generation(self, group: ClassicGroup) -> None:
         def on_stored(error: ErrorCode) -> None:
             if error:
                 # After a crash the last generation in the log is loaded; its sessions soon expire.
@@ -408,13 +408,13 @@ class Rebalancer:
         logger.info("Group %s is empty in generation %d", group.group_id, group.generation_id)
         self._manager.store_group(group, {}, on_stored)
 
-    def _expect_syncs(self, group: GroupMetadata) -> None:
+    def _expect_syncs(self, group: ClassicGroup) -> None:
         generation_id = group.generation_id
         group.sync_timer = self._scheduler.call_later(
             group.rebalance_timeout_ms, lambda: self._on_syncs_expired(group, generation_id)
         )
 
-    def _on_syncs_expired(self, group: GroupMetadata, generation_id: int) -> None:
+    def _on_syncs_expired(self, group: ClassicGroup, generation_id: int) -> None:
         """Remove members without a SyncGroup: they hold partitions that they do not read."""
         if generation_id != group.generation_id or not group.pending_sync_members:
             return
@@ -426,28 +426,28 @@ class Rebalancer:
             group.remove(member_id)
         self.prepare_rebalance(group, f"{', '.join(missing)} did not send SyncGroup in time")
 
-    def _end_sync_wait_if_over(self, group: GroupMetadata) -> None:
+    def _end_sync_wait_if_over(self, group: ClassicGroup) -> None:
         if not group.pending_sync_members:
             self._cancel_sync_timer(group)
 
-    def _cancel_sync_timer(self, group: GroupMetadata) -> None:
+    def _cancel_sync_timer(self, group: ClassicGroup) -> None:
         if group.sync_timer is not None:
             group.sync_timer.cancel()
             group.sync_timer = None
 
     def _answer_sync(
-        self, group: GroupMetadata, member: MemberMetadata, response: SyncGroupResponse
+        self, group: ClassicGroup, member: MemberMetadata, response: SyncGroupResponse
     ) -> None:
         # A session cannot expire while its member waits for us; it starts again with the answer.
         if member.awaiting_sync is not None:
             self.sessions.restart(group, member)
         group.answer_sync(member, response)
 
-    def _on_session_expired(self, group: GroupMetadata, member: MemberMetadata) -> None:
+    def _on_session_expired(self, group: ClassicGroup, member: MemberMetadata) -> None:
         logger.info("Member %s of group %s has failed", member.member_id, group.group_id)
         self.remove_member(group, member, f"the session of {member.member_id} has expired")
 
-    def _on_pending_expired(self, group: GroupMetadata, member_id: str) -> None:
+    def _on_pending_expired(self, group: ClassicGroup, member_id: str) -> None:
         logger.info("Member id %s of group %s was not claimed", member_id, group.group_id)
         self.try_complete_join(group)
         self._manager.forget_if_unused(group)

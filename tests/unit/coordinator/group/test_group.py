@@ -7,7 +7,7 @@ from group_world import Reply
 
 from ottla.coordinator.group.group import (
     NEXT_STATES,
-    GroupMetadata,
+    ClassicGroup,
     GroupState,
     MemberMetadata,
     SupportedProtocol,
@@ -31,7 +31,7 @@ def make_member(member_id="m", instance=None, protocols=("range",), metadata=b""
 
 def make_group(*members):
     """A group with these members."""
-    group = GroupMetadata("g", now_ms=1)
+    group = ClassicGroup("g", now_ms=1)
     for member in members:
         group.add(member)
     return group

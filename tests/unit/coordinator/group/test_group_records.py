@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from ottla.coordinator.group.group import (
-    GroupMetadata,
+    ClassicGroup,
     GroupState,
     MemberMetadata,
     SupportedProtocol,
@@ -38,7 +38,7 @@ def data(content):
 
 def stable_group():
     """A group of a dynamic leader and a static member."""
-    group = GroupMetadata("grüße", now_ms=1_700_000_000_000)
+    group = ClassicGroup("grüße", now_ms=1_700_000_000_000)
     for member_id, instance in (("app-1", None), ("i-2", "i")):
         group.add(
             MemberMetadata(
@@ -146,7 +146,7 @@ def test_group_value_has_kafkas_bytes():
 
 def test_group_value_of_an_empty_group_has_nulls():
     """Without members there is neither protocol nor leader."""
-    group = GroupMetadata("g", now_ms=9)
+    group = ClassicGroup("g", now_ms=9)
     group.protocol_type = "consumer"
     group.generation_id = 8
     expected = b"".join(

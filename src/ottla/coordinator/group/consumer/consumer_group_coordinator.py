@@ -27,7 +27,7 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
 )
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer, compile_regex
 from ottla.coordinator.group.consumer.group_migration import GroupMigration
-from ottla.coordinator.group.group import ClientContext, GroupMetadata, is_too_long
+from ottla.coordinator.group.group import ClassicGroup, ClientContext, is_too_long
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_group import (
@@ -306,7 +306,7 @@ class ConsumerGroupCoordinator:
     def _group_to_join(self, group_id: str) -> ConsumerGroup | None:
         """None where there is no group, or a classic one without members."""
         group = self._manager.group(group_id)
-        if isinstance(group, GroupMetadata) and not group.is_empty:
+        if isinstance(group, ClassicGroup) and not group.is_empty:
             return self._migration.upgrade(group)
         return group if isinstance(group, ConsumerGroup) else None
 

@@ -35,7 +35,7 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
 from ottla.coordinator.group.group import (
     CONSUMER_PROTOCOL_TYPE,
-    GroupMetadata,
+    ClassicGroup,
     GroupState,
     MemberMetadata,
 )
@@ -147,7 +147,7 @@ class GroupMigration:
 
     # -- from classic to consumer
 
-    def upgrade(self, classic: GroupMetadata) -> ConsumerGroup:
+    def upgrade(self, classic: ClassicGroup) -> ConsumerGroup:
         """Turn a classic group into a consumer group; GROUP_ID_NOT_FOUND if that cannot be.
 
         The records are written with the group's next write, which the answer to the joining
@@ -173,7 +173,7 @@ class GroupMigration:
         group.writes.unsaved.update(changes.records)
         return group
 
-    def _check_upgrade(self, classic: GroupMetadata) -> None:
+    def _check_upgrade(self, classic: ClassicGroup) -> None:
         if not self._may_upgrade:
             raise _not_upgraded(classic, "online upgrade is disabled")
         if classic.members and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -181,7 +181,7 @@ class GroupMigration:
         if len(classic.members) > self._config.group_consumer_max_size:
             raise _not_upgraded(classic, "it is larger than group.consumer.max.size")
 
-    def _consumer_members(self, classic: GroupMetadata) -> list[ConsumerMember]:
+    def _consumer_members(self, classic: ClassicGroup) -> list[ConsumerMember]:
         """The members with their partitions; the first one keeps what two of them claim."""
         if not classic.members:
             return []  # all have left, and the group still waits for others to join
@@ -215,7 +215,7 @@ class GroupMigration:
 
     # -- from consumer to classic
 
-    def downgrade_if_settled(self, group: ConsumerGroup) -> GroupMetadata | None:
+    def downgrade_if_settled(self, group: ConsumerGroup) -> ClassicGroup | None:
         """Turn the group into a classic one, if all members are classic and reconciled."""
         if not self._may_downgrade or not self._is_settled_without_consumers(group):
             return None
@@ -264,14 +264,14 @@ def _classic_members(members: Iterable[ConsumerMember]) -> Iterable[MemberMetada
         )
 
 
-def _not_upgraded(classic: GroupMetadata, reason: str) -> KafkaError:
+def _not_upgraded(classic: ClassicGroup, reason: str) -> KafkaError:
     return KafkaError(
         ErrorCode.GROUP_ID_NOT_FOUND,
         f"Group {classic.group_id} is a classic group and cannot become a consumer group: {reason}",
     )
 
 
-def _warn(classic: GroupMetadata, error: ErrorCode) -> None:
+def _warn(classic: ClassicGroup, error: ErrorCode) -> None:
     if error:
         logger.warning(
             "Group %s is a classic group, but that is not in the log yet: %s",
