@@ -14,7 +14,6 @@ import pytest
 from ottla.controller.controller import Controller
 from ottla.controller.fenced_registry import FencedRegistry
 from ottla.controller.partition_state_machine import StoredStates
-from ottla.coordinator.group import offset_commits
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.transaction.marker_sender import TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
@@ -142,7 +141,7 @@ def partitions_given_away_before_they_are_revoked(patch: pytest.MonkeyPatch) -> 
 def commits_of_stale_epochs_are_taken(patch: pytest.MonkeyPatch) -> None:
     """Who was a member of a consumer group may commit, whatever has become of its partitions."""
     patch.setattr(
-        offset_commits, "_check_epoch", lambda group, committer, committed: ErrorCode.NONE
+        ConsumerGroup, "check_generation", lambda group, committer, partitions: ErrorCode.NONE
     )
 
 

@@ -81,7 +81,7 @@ class Coordinators:
         )
         self.groups = GroupCoordinator(runtime, config, offsets_log, cache, group_config)
         self.markers = MarkerWriter(
-            runtime.clock, replica_manager, self.groups.on_transaction_ended
+            runtime.clock, replica_manager, self.groups.manager.end_transaction
         )
         self.transactions = TransactionCoordinator(
             runtime,

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.group import ClassicGroup, ClientContext, GroupState
+from ottla.coordinator.group.group import ClassicGroup, ClientContext, Committer, GroupState
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.group.offset_commits import Committer
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode
 from ottla.protocol.group import (

@@ -1,4 +1,6 @@
-"""A classic consumer group: its members, its generation and the state it is in.
+"""A classic group: its members, its generation and the state it is in.
+
+At the head stands what it has in common with a consumer group (`consumer/consumer_group`).
 
 `NEXT_STATES` says which state may follow which; `transition_to` is the only place that changes the
 state. (A group that is loaded, or was a consumer group before, is built in its first state.)
@@ -19,12 +21,21 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.coordinator.group.offsets import GroupOffsets, OffsetAndMetadata
 from ottla.errors import ErrorCode, ProtocolError
-from ottla.protocol.group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from ottla.protocol.group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.protocol.offsets_topic import ConsumerProtocolSubscription, GroupMetadataKey
 from ottla.runtime import Timer
@@ -81,6 +92,16 @@ class Group(ABC):
     @abstractmethod
     def die(self, now_ms: int) -> None:
         """Make the group Dead: its coordinator forgets it."""
+
+    @abstractmethod
+    def check_generation(
+        self, committer: Committer, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        """Whether the sender is a member in the present generation, and may commit so."""
+
+    @abstractmethod
+    def check_reader(self, reader: Committer) -> ErrorCode:
+        """Whether the sender may read the committed offsets."""
 
     @abstractmethod
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
@@ -184,6 +205,152 @@ class MemberMetadata:
             if offered.name in candidates:
                 return offered.name
         raise AssertionError(f"member {self.member_id} offers none of {sorted(candidates)}")
+
+
+# What members of the classic protocol ask, of groups of either type.
+
+
+MEMBER_ID_REQUIRED_VERSION = 4
+SKIP_ASSIGNMENT_VERSION = 9
+
+
+class JoinAttempt:
+    """One JoinGroup on its way to an answer."""
+
+    __slots__ = ("client", "protocols", "request", "respond")
+
+    def __init__(
+        self, request: JoinGroupRequest, client: ClientContext, respond: JoinCallback
+    ) -> None:
+        self.request = request
+        self.client = client
+        self.respond = respond
+        self.protocols = [
+            SupportedProtocol(protocol.name, bytes(protocol.metadata))
+            for protocol in request.protocols
+        ]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the sender has no member id yet."""
+        return self.request.member_id == UNKNOWN_MEMBER_ID
+
+    @property
+    def needs_member_id(self) -> bool:
+        """Whether the sender understands that it must come back with a member id."""
+        return (
+            self.client.api_version >= MEMBER_ID_REQUIRED_VERSION
+            and self.request.group_instance_id is None
+        )
+
+    @property
+    def can_skip_assignment(self) -> bool:
+        """Whether the sender understands that it leads, but need not assign anything."""
+        return self.client.api_version >= SKIP_ASSIGNMENT_VERSION
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """Version 0 has no timeout for rebalances."""
+        timeout_ms = self.request.rebalance_timeout_ms
+        return timeout_ms if timeout_ms >= 0 else self.request.session_timeout_ms
+
+    @property
+    def reason(self) -> str:
+        """Why it joins; the client may give its reason (KIP-800)."""
+        return f"a member joins, reason: {self.request.reason or 'not provided'}"
+
+    def refuse(self, error: ErrorCode, member_id: str | None = None) -> None:
+        """Answer with an error."""
+        if member_id is None:
+            member_id = self.request.member_id
+        self.respond(JoinGroupResponse(error_code=error, member_id=member_id))
+
+    def new_member(self, member_id: str) -> MemberMetadata:
+        """The member that the sender becomes."""
+        return MemberMetadata(
+            member_id=member_id,
+            group_instance_id=self.request.group_instance_id,
+            client_id=self.client.client_id,
+            client_host=self.client.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            session_timeout_ms=self.request.session_timeout_ms,
+            protocol_type=self.request.protocol_type,
+            protocols=self.protocols,
+        )
+
+
+NO_GENERATION = -1
+
+
+class Committer(NamedTuple):
+    """The sender of a commit: a member in its generation, or, without both, a simple consumer.
+
+    In a consumer group the generation is a member epoch. Members of the consumer protocol cannot
+    use OffsetCommit before v9, which has no error for a stale epoch (`knows_epochs` is False).
+    """
+
+    member_id: str = UNKNOWN_MEMBER_ID
+    generation_id: int = NO_GENERATION
+    group_instance_id: str | None = None
+    knows_epochs: bool = True
+
+    @property
+    def claims_membership(self) -> bool:
+        """Whether the sender claims to be a member."""
+        return (
+            self.generation_id >= 0
+            or self.member_id != UNKNOWN_MEMBER_ID
+            or self.group_instance_id is not None
+        )
+
+
+NOBODY = Committer()
+
+
+GroupT_contra = TypeVar("GroupT_contra", bound=Group, contravariant=True)
+
+
+class MemberRequests(ABC, Generic[GroupT_contra]):
+    """Answers members of the classic protocol; there is one for each type of group."""
+
+    @abstractmethod
+    def join(self, group: GroupT_contra, attempt: JoinAttempt) -> None:
+        """Make the sender a member; answered when its next generation begins."""
+
+    @abstractmethod
+    def sync(self, group: GroupT_contra, request: SyncGroupRequest, respond: SyncCallback) -> None:
+        """Give the member its assignment; answered when that is in the log."""
+
+    @abstractmethod
+    def heartbeat(self, group: GroupT_contra, request: HeartbeatRequest) -> ErrorCode:
+        """The member is alive. REBALANCE_IN_PROGRESS asks it to join again."""
+
+    @abstractmethod
+    def leave(
+        self, group: GroupT_contra, identities: Sequence[MemberIdentity]
+    ) -> list[MemberResponse]:
+        """Remove members, each with its own result."""
+
+    @abstractmethod
+    def check_commit(
+        self, group: GroupT_contra, committer: Committer, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        """Whether a member may commit offsets of the partitions now."""
+
+
+class GroupRebalancer(ABC, Generic[GroupT_contra]):
+    """Keeps the time limits of the members of a group; there is one for each type of group."""
+
+    @abstractmethod
+    def resume(self, group: GroupT_contra) -> None:
+        """The group was read from the log: start the time limits of its members again."""
+
+    @abstractmethod
+    def abandon(self, group: GroupT_contra, error: ErrorCode) -> None:
+        """Make the group Dead, and answer what waits with the error."""
+
+
+# One group of the classic protocol.
 
 
 MEMBER_ID_NAME_LENGTH: Final = 255
@@ -483,6 +650,31 @@ class ClassicGroup(Group):
         if self.state is not GroupState.DEAD:
             self.transition_to(GroupState.DEAD, now_ms)
 
+    def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Whether the sender is the member that it says it is.
+
+        A static member must be the one that last joined under its instance id: an older one with
+        the same instance id is fenced for good (KIP-345).
+        """
+        if group_instance_id is not None:
+            current_member_id = self.static_members.get(group_instance_id)
+            if current_member_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current_member_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def check_generation(
+        self, committer: Committer, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        error = self.check_member(committer.member_id, committer.group_instance_id)
+        if not error and committer.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error
+
+    def check_reader(self, reader: Committer) -> ErrorCode:
+        return ErrorCode.NONE
+
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         """Offsets age from their commit, or from when the last member left (KIP-211).
 
@@ -530,20 +722,3 @@ def is_too_long(name: str | None) -> bool:
 def is_valid_group_id(group_id: str, *, may_be_empty: bool) -> bool:
     """Groups without a name have no members, but old clients keep offsets under the empty name."""
     return bool(group_id or may_be_empty) and not is_too_long(group_id)
-
-
-def check_member(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """Whether the sender is the member that it says it is.
-
-    A static member must be the one that last joined under its instance id: an older one with the
-    same instance id is fenced for good (KIP-345).
-    """
-    if group_instance_id is not None:
-        current_member_id = group.static_members.get(group_instance_id)
-        if current_member_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if current_member_id != member_id:
-            return ErrorCode.FENCED_INSTANCE_ID
-    if member_id not in group.members:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE

@@ -355,6 +355,11 @@ class GroupMetadataManager:
         group = self._groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """The group, if it exists and is one of the consumer protocol (KIP-848)."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
     def groups(self) -> Iterator[Group]:
         """Every group, by id."""
         for group_id in sorted(self._groups):
@@ -364,17 +369,18 @@ class GroupMetadataManager:
         """The group; if there is none, a new one, which is classic and Empty."""
         return self._groups.get(group_id) or self._add_classic_group(group_id)
 
-    def get_or_create_classic_group(self, group_id: str) -> ClassicGroup | None:
-        """The group for members of the classic protocol; None if it has members of the other.
+    def group_to_join(self, group_id: str, *, is_new: bool) -> Group | None:
+        """The group that a member of the classic protocol joins.
 
-        A consumer group without members becomes a classic one, and keeps its offsets.
+        Only a new member creates a group, or makes a consumer group without members a classic one,
+        which keeps its offsets. A member id is from a group that has members, or soon has some.
         """
-        group = self._groups.get(group_id)
-        if group is None or isinstance(group, ClassicGroup):
-            return group or self._add_classic_group(group_id)
-        if not isinstance(group, ConsumerGroup) or not group.is_empty:
+        before = self.consumer_group(group_id)
+        if before is None or not before.is_empty:
+            return self.get_or_create_group(group_id) if is_new else self._groups.get(group_id)
+        if not is_new:
             return None
-        successor = self.create_classic_group(group)
+        successor = self.create_classic_group(before)
 
         def on_stored(error: ErrorCode) -> None:
             if not error:
@@ -398,10 +404,10 @@ class GroupMetadataManager:
     def create_consumer_group(self, group_id: str) -> ConsumerGroup:
         """Create a consumer group; it takes the offsets of a classic group that it replaces."""
         group = ConsumerGroup(group_id)
-        before = self._groups.get(group_id)
+        before = self.classic_group(group_id)
         if before is not None:
             group.offsets = before.offsets
-            group.group_epoch = before.generation_id if isinstance(before, ClassicGroup) else 0
+            group.group_epoch = before.generation_id
             group.writes.unsaved.update(dict.fromkeys(before.tombstone_keys()))
             self._forget(before)
         self._groups[group_id] = group

@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.group import (
-    UNKNOWN_MEMBER_ID,
-    ClassicGroup,
-    Group,
-    GroupState,
-    check_member,
-)
+from ottla.coordinator.group.group import Committer, Group, GroupType, MemberRequests
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.offsets import OffsetAndMetadata
-from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
-from ottla.runtime import Clock
 from ottla.structs import TopicPartition
 
 OnCommitted = Callable[[Mapping[TopicPartition, ErrorCode]], object]
-
-NO_GENERATION = -1
-
-
-class Committer(NamedTuple):
-    """The sender of a commit: a member in its generation, or, without both, a simple consumer.
-
-    In a consumer group the generation is a member epoch. Members of the consumer protocol cannot
-    use OffsetCommit before v9, which has no error for a stale epoch (`knows_epochs` is False).
-    """
-
-    member_id: str = UNKNOWN_MEMBER_ID
-    generation_id: int = NO_GENERATION
-    group_instance_id: str | None = None
-    knows_epochs: bool = True
-
-    @property
-    def claims_membership(self) -> bool:
-        """Whether the sender claims to be a member."""
-        return (
-            self.generation_id >= 0
-            or self.member_id != UNKNOWN_MEMBER_ID
-            or self.group_instance_id is not None
-        )
-
-
-NOBODY = Committer()
 
 
 class OffsetCommits:
@@ -57,15 +21,13 @@ class OffsetCommits:
 
     def __init__(
         self,
-        clock: Clock,
         config: BrokerConfig,
         manager: GroupMetadataManager,
-        rebalancer: Rebalancer,
+        requests: Mapping[GroupType, MemberRequests[Any]],
     ) -> None:
-        self._clock = clock
         self._metadata_max_bytes = config.offset_metadata_max_bytes
         self._manager = manager
-        self._rebalancer = rebalancer
+        self._requests = requests
 
     def commit(
         self,
@@ -114,7 +76,7 @@ class OffsetCommits:
         is_empty = committer.generation_id < 0 and group.is_empty
         error = ErrorCode.NONE
         if not is_empty and committer.claims_membership:
-            error = check_generation(group, committer, offsets)
+            error = group.check_generation(committer, offsets)
         if error is ErrorCode.STALE_MEMBER_EPOCH:
             error = ErrorCode.ILLEGAL_GENERATION  # TxnOffsetCommit has no error for stale epochs
         if not error and not group.offsets.admit(
@@ -148,18 +110,7 @@ class OffsetCommits:
             return ErrorCode.NONE
         if not committer.claims_membership:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = check_generation(group, committer, partitions)
-        if error:
-            return error
-        if isinstance(group, ConsumerGroup):
-            is_fit = committer.knows_epochs or group.members[committer.member_id].is_classic
-            return ErrorCode.NONE if is_fit else ErrorCode.UNSUPPORTED_VERSION
-        assert isinstance(group, ClassicGroup)
-        self._rebalancer.sessions.restart(group, group.members[committer.member_id])
-        if group.is_in(GroupState.COMPLETING_REBALANCE):
-            # The sender knows the new generation, but not yet which partitions are its own.
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.NONE
+        return self._requests[group.type].check_commit(group, committer, partitions)
 
     def _store(
         self,
@@ -189,43 +140,3 @@ class OffsetCommits:
 
     def _fits(self, value: OffsetAndMetadata) -> bool:
         return len(value.metadata.encode("utf-8", "surrogatepass")) <= self._metadata_max_bytes
-
-
-def check_generation(
-    group: Group, committer: Committer, partitions: Iterable[TopicPartition]
-) -> ErrorCode:
-    """Whether the committer is a member of the group in its present generation.
-
-    A member of a consumer group that does not know its new epoch yet, as the heartbeat's answer is
-    still on its way, may commit partitions that it has had since the old one (KIP-1251).
-    """
-    if isinstance(group, ConsumerGroup):
-        return _check_epoch(group, committer, partitions)
-    assert isinstance(group, ClassicGroup)
-    error = check_member(group, committer.member_id, committer.group_instance_id)
-    if not error and committer.generation_id != group.generation_id:
-        return ErrorCode.ILLEGAL_GENERATION
-    return error
-
-
-def check_reader(group: Group | None, reader: Committer) -> ErrorCode:
-    """Members of consumer groups must name their present epoch; all others may always read."""
-    if not isinstance(group, ConsumerGroup) or not reader.claims_membership:
-        return ErrorCode.NONE
-    return _check_epoch(group, reader, None)
-
-
-def _check_epoch(
-    group: ConsumerGroup, committer: Committer, committed: Iterable[TopicPartition] | None
-) -> ErrorCode:
-    member = group.members.get(committer.member_id)
-    if member is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    epoch = committer.generation_id
-    if epoch == member.current.member_epoch:
-        return ErrorCode.NONE
-    if member.is_classic:
-        return ErrorCode.ILLEGAL_GENERATION
-    if committed is not None and all(group.has_had(member, p, epoch) for p in committed):
-        return ErrorCode.NONE
-    return ErrorCode.STALE_MEMBER_EPOCH

@@ -12,7 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.group import ClassicGroup, GroupState, JoinCallback, MemberMetadata
+from ottla.coordinator.group.group import (
+    ClassicGroup,
+    GroupRebalancer,
+    GroupState,
+    JoinCallback,
+    MemberMetadata,
+)
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.errors import ErrorCode
 from ottla.protocol.group import JoinGroupResponse, SyncGroupResponse
@@ -200,7 +206,7 @@ class InitialDelayedJoin(DelayedJoin):
         )
 
 
-class Rebalancer:
+class Rebalancer(GroupRebalancer[ClassicGroup]):
     """Adds and removes members, and runs the rebalance that follows."""
 
     def __init__(
@@ -210,6 +216,7 @@ class Rebalancer:
             runtime, self._on_session_expired
         )
         self.pending = PendingMembers(runtime.scheduler, self._on_pending_expired)
+        self._max_size = config.group_max_size
         self._initial_delay_ms = config.group_initial_rebalance_delay_ms
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
@@ -333,12 +340,11 @@ class Rebalancer:
         for member in list(group.members.values()):
             self._answer_sync(group, member, SyncGroupResponse(error_code=error))
 
-    def resume(self, group: ClassicGroup, max_size: int) -> None:
-        """The group was read from the log: start the sessions of its members again."""
+    def resume(self, group: ClassicGroup) -> None:
         for member in group.members.values():
             self.sessions.restart(group, member)
-        if len(group.members) > max_size:
-            self.maybe_prepare_rebalance(group, f"it is over group.max.size, {max_size}")
+        if len(group.members) > self._max_size:
+            self.maybe_prepare_rebalance(group, f"it is over group.max.size, {self._max_size}")
 
     def abandon(self, group: ClassicGroup, error: ErrorCode) -> None:
         """Make the group Dead: another broker takes over, or it becomes a consumer group."""

@@ -14,9 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from ottla.coordinator.group.group import UNKNOWN_MEMBER_ID
+from ottla.coordinator.group.group import NOBODY, UNKNOWN_MEMBER_ID, Committer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.group.offset_commits import NOBODY, Committer
 from ottla.coordinator.group.offsets import INVALID_OFFSET, OffsetAndMetadata, RegistryOffsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_retention import segment_offsets_before

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any, Final
 
 from ottla.coordinator.group.consumer.consumer_rebalancer import compile_regex
+from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.group.offset_commits import Committer
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.coordinator.transaction.marker_sender import MarkerWriter, TxnMarker
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager

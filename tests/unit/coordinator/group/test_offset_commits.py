@@ -3,7 +3,7 @@
 import pytest
 from group_world import World
 
-from ottla.coordinator.group.offset_commits import Committer
+from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition

@@ -11,6 +11,7 @@ without it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 
 from ottla.coordinator.group.consumer.consumer_group import (
     ConsumerGroup,
@@ -28,13 +29,20 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
 )
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
 from ottla.coordinator.group.consumer.group_migration import (
+    GroupMigration,
     Subscription,
     read_subscription,
     write_assignment,
 )
-from ottla.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, UNKNOWN_MEMBER_ID, SyncCallback
+from ottla.coordinator.group.group import (
+    CONSUMER_PROTOCOL_TYPE,
+    UNKNOWN_MEMBER_ID,
+    Committer,
+    JoinAttempt,
+    MemberRequests,
+    SyncCallback,
+)
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
-from ottla.coordinator.group.member_join import JoinAttempt
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group import (
     HeartbeatRequest,
@@ -44,16 +52,23 @@ from ottla.protocol.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
-class ClassicMembers:
+class ClassicMembers(MemberRequests[ConsumerGroup]):
     """Answers the classic protocol's requests on behalf of consumer groups."""
 
-    def __init__(self, manager: GroupMetadataManager, rebalancer: ConsumerRebalancer) -> None:
+    def __init__(
+        self,
+        manager: GroupMetadataManager,
+        rebalancer: ConsumerRebalancer,
+        migration: GroupMigration,
+    ) -> None:
         self._manager = manager
         self._rebalancer = rebalancer
+        self._migration = migration
         self._topics = rebalancer.topics
 
     # -- joining
@@ -131,7 +146,11 @@ class ClassicMembers:
     # -- the other requests
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, respond: SyncCallback) -> None:
-        """Give the member its present assignment."""
+        """Give the member its present assignment.
+
+        The group may become a classic one, but only after the answer: no member loses its
+        generation that way.
+        """
         try:
             member = find_classic(group, request.member_id, request.group_instance_id)
             check_sync(group, member, request)
@@ -150,11 +169,16 @@ class ClassicMembers:
 
         def on_stored(error: ErrorCode) -> None:
             respond(SyncGroupResponse(error_code=error) if error else answer)
+            if not error and self._manager.group(group.group_id) is group:
+                self._migration.downgrade_if_settled(group)
 
         self._manager.store_records(group, {}, on_stored)
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
-        """The member is alive. REBALANCE_IN_PROGRESS asks it to join again, within its time."""
+        """REBALANCE_IN_PROGRESS asks the member to join again, within its time.
+
+        A heartbeat that finds the group settled may make it a classic one.
+        """
         try:
             member = find_classic(group, request.member_id, request.group_instance_id)
             check_generation(member, request.generation_id)
@@ -162,14 +186,16 @@ class ClassicMembers:
             return error.error
         self._rebalancer.keep_alive(group, member)
         self._rebalancer.notice_topics(group)
-        if not should_rejoin(group, member):
-            return ErrorCode.NONE
-        if member.rebalance_timer is None:
-            self._rebalancer.expect(group, member, "join again")
-        return ErrorCode.REBALANCE_IN_PROGRESS
+        if should_rejoin(group, member):
+            if member.rebalance_timer is None:
+                self._rebalancer.expect(group, member, "join again")
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        is_classic_now = self._migration.downgrade_if_settled(group) is not None
+        return ErrorCode.REBALANCE_IN_PROGRESS if is_classic_now else ErrorCode.NONE
 
-    def leave(self, group: ConsumerGroup, identities: list[MemberIdentity]) -> list[MemberResponse]:
-        """Remove members, each with its own result."""
+    def leave(
+        self, group: ConsumerGroup, identities: Sequence[MemberIdentity]
+    ) -> list[MemberResponse]:
         responses, leaving = [], {}
         for identity in identities:
             error = ErrorCode.NONE
@@ -187,6 +213,15 @@ class ClassicMembers:
             )
         self._rebalancer.take_out(group, list(leaving.values()), "it leaves", lambda error: None)
         return responses
+
+    def check_commit(
+        self, group: ConsumerGroup, committer: Committer, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        error = group.check_generation(committer, partitions)
+        if error:
+            return error
+        is_fit = committer.knows_epochs or group.members[committer.member_id].is_classic
+        return ErrorCode.NONE if is_fit else ErrorCode.UNSUPPORTED_VERSION
 
 
 def check_protocols(group: ConsumerGroup, attempt: JoinAttempt) -> None:

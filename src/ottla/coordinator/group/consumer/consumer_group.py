@@ -45,7 +45,7 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     target_member_key,
     target_member_value,
 )
-from ottla.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group, GroupType
+from ottla.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Committer, Group, GroupType
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message, decode_versioned
@@ -302,6 +302,32 @@ class ConsumerGroup(Group):
         self.is_dead = True
         for member in self.members.values():
             member.cancel_timers()
+
+    def check_generation(
+        self, committer: Committer, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        """A member may not know its new epoch yet, as the heartbeat's answer is on its way.
+
+        Until then it may commit partitions that it has had since the old one (KIP-1251).
+        """
+        error = self._check_epoch(committer)
+        if error is ErrorCode.STALE_MEMBER_EPOCH:
+            member = self.members[committer.member_id]
+            if all(self.has_had(member, p, committer.generation_id) for p in partitions):
+                return ErrorCode.NONE
+        return error
+
+    def check_reader(self, reader: Committer) -> ErrorCode:
+        """A member that names itself must be in its present epoch; all others may read."""
+        return self._check_epoch(reader) if reader.claims_membership else ErrorCode.NONE
+
+    def _check_epoch(self, sender: Committer) -> ErrorCode:
+        member = self.members.get(sender.member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if sender.generation_id == member.current.member_epoch:
+            return ErrorCode.NONE
+        return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         return self.offsets.expired(

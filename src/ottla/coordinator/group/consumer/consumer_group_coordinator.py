@@ -27,7 +27,7 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
 )
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer, compile_regex
 from ottla.coordinator.group.consumer.group_migration import GroupMigration
-from ottla.coordinator.group.group import ClassicGroup, ClientContext, is_too_long
+from ottla.coordinator.group.group import ClientContext, is_too_long
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_group import (
@@ -147,68 +147,6 @@ def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
-# Consumer groups as ConsumerGroupDescribe shows them.
-
-
-class ConsumerGroupDescription:
-    """Describes consumer groups and their members."""
-
-    def __init__(
-        self, config: BrokerConfig, manager: GroupMetadataManager, topics: ClusterTopics
-    ) -> None:
-        self._default_assignor = config.group_consumer_assignors[0]
-        self._manager = manager
-        self._topics = topics
-
-    def describe(self, group_id: str, error: ErrorCode) -> DescribedConsumerGroup:
-        """The group; GROUP_ID_NOT_FOUND if there is none, or one of another protocol."""
-        if error:
-            return DescribedConsumerGroup(group_id=group_id, error_code=error)
-        group = self._manager.group(group_id)
-        if not isinstance(group, ConsumerGroup):
-            return DescribedConsumerGroup(
-                group_id=group_id,
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=f"Group {group_id} not found."
-                if group is None
-                else f"Group {group_id} is not a consumer group.",
-            )
-        return DescribedConsumerGroup(
-            group_id=group_id,
-            group_state=group.state_name,
-            group_epoch=group.group_epoch,
-            assignment_epoch=group.assignment_epoch,
-            assignor_name=group.preferred_assignor(self._default_assignor),
-            members=[self._member(group, member) for member in group.members.values()],
-        )
-
-    def _member(self, group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumerGroupMember:
-        details = member.details
-        return DescribedConsumerGroupMember(
-            member_id=member.member_id,
-            instance_id=details.instance_id,
-            rack_id=details.rack_id,
-            member_epoch=member.current.member_epoch,
-            client_id=details.client_id,
-            client_host=details.client_host,
-            subscribed_topic_names=list(details.topic_names),
-            subscribed_topic_regex=details.topic_regex,
-            assignment=self._assignment(member.current.assigned),
-            target_assignment=self._assignment(group.target[member.member_id]),
-            member_type=MEMBER_TYPE_CLASSIC if member.is_classic else MEMBER_TYPE_CONSUMER,
-        )
-
-    def _assignment(self, partitions: Assignment) -> DescribedAssignment:
-        """Partitions of deleted topics are left out: their topics no longer have names."""
-        return DescribedAssignment(
-            topic_partitions=[
-                DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
-                for topic_id, numbers in by_topic(partitions).items()
-                if (name := self._topics.topic_name(topic_id)) is not None
-            ]
-        )
-
-
 BeatCallback = Callable[[ConsumerGroupHeartbeatResponse], object]
 
 
@@ -241,6 +179,30 @@ class ConsumerGroupCoordinator:
             respond(
                 ConsumerGroupHeartbeatResponse(error_code=error.error, error_message=error.message)
             )
+
+    def describe(self, group_id: str, error: ErrorCode) -> DescribedConsumerGroup:
+        """The group; GROUP_ID_NOT_FOUND if there is none, or one of another protocol."""
+        if error:
+            return DescribedConsumerGroup(group_id=group_id, error_code=error)
+        group = self._manager.consumer_group(group_id)
+        if group is None:
+            is_other = self._manager.group(group_id) is not None
+            return DescribedConsumerGroup(
+                group_id=group_id,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=f"Group {group_id} is not a consumer group."
+                if is_other
+                else f"Group {group_id} not found.",
+            )
+        topics = self._rebalancer.topics
+        return DescribedConsumerGroup(
+            group_id=group_id,
+            group_state=group.state_name,
+            group_epoch=group.group_epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.preferred_assignor(self._config.group_consumer_assignors[0]),
+            members=[described_member(group, member, topics) for member in group.members.values()],
+        )
 
     def _beat(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext, respond: BeatCallback
@@ -305,18 +267,17 @@ class ConsumerGroupCoordinator:
 
     def _group_to_join(self, group_id: str) -> ConsumerGroup | None:
         """None where there is no group, or a classic one without members."""
-        group = self._manager.group(group_id)
-        if isinstance(group, ClassicGroup) and not group.is_empty:
-            return self._migration.upgrade(group)
-        return group if isinstance(group, ConsumerGroup) else None
+        classic = self._manager.classic_group(group_id)
+        if classic is not None and not classic.is_empty:
+            return self._migration.upgrade(classic)
+        return self._manager.consumer_group(group_id)
 
     def _find(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, ConsumerMember]:
         """UNKNOWN_MEMBER_ID makes a member join again, also if the group is a classic one now."""
-        group = self._manager.group(request.group_id)
-        consumers = group if isinstance(group, ConsumerGroup) else None
-        member = find_member(consumers, request.member_id, request.instance_id)
-        assert consumers is not None
-        return consumers, member
+        group = self._manager.consumer_group(request.group_id)
+        member = find_member(group, request.member_id, request.instance_id)
+        assert group is not None
+        return group, member
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest, respond: BeatCallback) -> None:
         group, member = self._find(request)
@@ -347,6 +308,43 @@ class ConsumerGroupCoordinator:
         self, changes: GroupChanges, answer: ConsumerGroupHeartbeatResponse, respond: BeatCallback
     ) -> None:
         self._manager.store_records(changes.group, changes.records, answering(answer, respond))
+
+
+# Consumer groups as ConsumerGroupDescribe shows them.
+
+
+def described_member(
+    group: ConsumerGroup, member: ConsumerMember, topics: ClusterTopics
+) -> DescribedConsumerGroupMember:
+    """The member with what it has, and what it is to have."""
+    details = member.details
+    return DescribedConsumerGroupMember(
+        member_id=member.member_id,
+        instance_id=details.instance_id,
+        rack_id=details.rack_id,
+        member_epoch=member.current.member_epoch,
+        client_id=details.client_id,
+        client_host=details.client_host,
+        subscribed_topic_names=list(details.topic_names),
+        subscribed_topic_regex=details.topic_regex,
+        assignment=described_assignment(member.current.assigned, topics),
+        target_assignment=described_assignment(group.target[member.member_id], topics),
+        member_type=MEMBER_TYPE_CLASSIC if member.is_classic else MEMBER_TYPE_CONSUMER,
+    )
+
+
+def described_assignment(partitions: Assignment, topics: ClusterTopics) -> DescribedAssignment:
+    """Partitions of deleted topics are left out: their topics no longer have names."""
+    return DescribedAssignment(
+        topic_partitions=[
+            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
+            for topic_id, numbers in by_topic(partitions).items()
+            if (name := topics.topic_name(topic_id)) is not None
+        ]
+    )
+
+
+# The parts of a heartbeat, and of its answer.
 
 
 def answering(

@@ -41,6 +41,7 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     TopicIdPartition,
     look_up,
 )
+from ottla.coordinator.group.group import GroupRebalancer
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager, OnStored
 from ottla.coordinator.group.rebalancer import MemberSessions
 from ottla.errors import ErrorCode, KafkaError
@@ -230,7 +231,7 @@ def _refresh_regexes(changes: GroupChanges, topics: ClusterTopics, now_ms: int) 
 ConfigOfGroup = Callable[[str], ConsumerGroupConfig]
 
 
-class ConsumerRebalancer:
+class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
     """Applies joins, heartbeats, leaves and time limits to a group."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from consumer_group_world import ConsumerWorld, Peer
 
-from ottla.coordinator.group.offset_commits import Committer
+from ottla.coordinator.group.group import Committer
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition
 

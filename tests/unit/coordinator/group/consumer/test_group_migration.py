@@ -15,7 +15,7 @@ from consumer_group_world import (
 from group_world import PREPARING, REBALANCE_MS, STABLE, World
 
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.offset_commits import Committer
+from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_group import MEMBER_TYPE_CLASSIC, MEMBER_TYPE_CONSUMER

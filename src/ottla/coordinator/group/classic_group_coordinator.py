@@ -1,6 +1,6 @@
-"""JoinGroup: its effect depends on the sender and on the state of the group.
+"""Answers the members of classic groups: they join, sync, send heartbeats, leave and commit.
 
-State x sender:
+JoinGroup, by the state of the group and the sender:
 
                           new member       the leader    a follower that ...
                                                          changed       did not change
@@ -11,103 +11,50 @@ State x sender:
 
 A new member without an instance id is first given a member id to come back with (v4+, KIP-394). A
 static member that comes back without its member id takes its old place (KIP-345).
+
+The other requests, by the state of the group (Kafka 2.3):
+
+                          Heartbeat               SyncGroup               OffsetCommit of a member
+    Empty                 UNKNOWN_MEMBER_ID       UNKNOWN_MEMBER_ID       UNKNOWN_MEMBER_ID
+    PreparingRebalance    REBALANCE_IN_PROGRESS   REBALANCE_IN_PROGRESS   stored
+    CompletingRebalance   REBALANCE_IN_PROGRESS   waits for the leader    REBALANCE_IN_PROGRESS
+    Stable                NONE                    the assignment          stored
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.group import (
     UNKNOWN_MEMBER_ID,
     ClassicGroup,
-    ClientContext,
+    Committer,
     GroupState,
-    JoinCallback,
+    JoinAttempt,
     MemberMetadata,
+    MemberRequests,
     SupportedProtocol,
-    check_member,
-    is_too_long,
+    SyncCallback,
 )
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.errors import ErrorCode
-from ottla.protocol.group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.group import (
+    HeartbeatRequest,
+    JoinGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from ottla.runtime import Runtime
+from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
-
-MEMBER_ID_REQUIRED_VERSION = 4
-SKIP_ASSIGNMENT_VERSION = 9
-
-
-class JoinAttempt:
-    """One JoinGroup on its way to an answer."""
-
-    __slots__ = ("client", "protocols", "request", "respond")
-
-    def __init__(
-        self, request: JoinGroupRequest, client: ClientContext, respond: JoinCallback
-    ) -> None:
-        self.request = request
-        self.client = client
-        self.respond = respond
-        self.protocols = [
-            SupportedProtocol(protocol.name, bytes(protocol.metadata))
-            for protocol in request.protocols
-        ]
-
-    @property
-    def is_new(self) -> bool:
-        """Whether the sender has no member id yet."""
-        return self.request.member_id == UNKNOWN_MEMBER_ID
-
-    @property
-    def needs_member_id(self) -> bool:
-        """Whether the sender understands that it must come back with a member id."""
-        return (
-            self.client.api_version >= MEMBER_ID_REQUIRED_VERSION
-            and self.request.group_instance_id is None
-        )
-
-    @property
-    def can_skip_assignment(self) -> bool:
-        """Whether the sender understands that it leads, but need not assign anything."""
-        return self.client.api_version >= SKIP_ASSIGNMENT_VERSION
-
-    @property
-    def rebalance_timeout_ms(self) -> int:
-        """Version 0 has no timeout for rebalances."""
-        timeout_ms = self.request.rebalance_timeout_ms
-        return timeout_ms if timeout_ms >= 0 else self.request.session_timeout_ms
-
-    @property
-    def reason(self) -> str:
-        """Why it joins; the client may give its reason (KIP-800)."""
-        return f"a member joins, reason: {self.request.reason or 'not provided'}"
-
-    def refuse(self, error: ErrorCode, member_id: str | None = None) -> None:
-        """Answer with an error."""
-        if member_id is None:
-            member_id = self.request.member_id
-        self.respond(JoinGroupResponse(error_code=error, member_id=member_id))
-
-    def new_member(self, member_id: str) -> MemberMetadata:
-        """The member that the sender becomes."""
-        return MemberMetadata(
-            member_id=member_id,
-            group_instance_id=self.request.group_instance_id,
-            client_id=self.client.client_id,
-            client_host=self.client.client_host,
-            rebalance_timeout_ms=self.rebalance_timeout_ms,
-            session_timeout_ms=self.request.session_timeout_ms,
-            protocol_type=self.request.protocol_type,
-            protocols=self.protocols,
-        )
 
 
 class _Before(NamedTuple):
@@ -120,8 +67,8 @@ class _Before(NamedTuple):
     session_timeout_ms: int
 
 
-class MemberJoin:
-    """Lets members join the groups of one broker."""
+class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
+    """Members of classic groups: they join, get their assignments, and leave."""
 
     def __init__(
         self,
@@ -129,56 +76,64 @@ class MemberJoin:
         config: BrokerConfig,
         manager: GroupMetadataManager,
         rebalancer: Rebalancer,
-        join_consumer_group: Callable[[ConsumerGroup, JoinAttempt], object],
     ) -> None:
-        self._join_consumer_group = join_consumer_group
         self._random = runtime.random
         self._config = config
         self._manager = manager
         self._rebalancer = rebalancer
 
-    def join(self, attempt: JoinAttempt) -> None:
-        """Answer now, or when the next generation of the group begins."""
-        error = self._check_request(attempt)
-        if error:
-            attempt.refuse(error)
-            return
-        consumers = self._manager.group(attempt.request.group_id)
-        if isinstance(consumers, ConsumerGroup) and not consumers.is_empty:
-            self._join_consumer_group(consumers, attempt)
-            return
-        group = self._find_group(attempt)
-        if group is None:
-            attempt.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
-            return
-        self._join_group(group, attempt)
+    def join(self, group: ClassicGroup, attempt: JoinAttempt) -> None:
+        self._join(group, attempt)
         self._rebalancer.try_complete_join(group)
         self._manager.forget_if_unused(group)
 
-    def _check_request(self, attempt: JoinAttempt) -> ErrorCode:
-        request = attempt.request
-        shortest_ms = self._config.group_min_session_timeout_ms
-        longest_ms = self._config.group_max_session_timeout_ms
-        if not shortest_ms <= request.session_timeout_ms <= longest_ms:
-            return ErrorCode.INVALID_SESSION_TIMEOUT
-        names = [request.group_instance_id, request.protocol_type, attempt.client.client_id]
-        names += [protocol.name for protocol in attempt.protocols]
-        if any(is_too_long(name) for name in names):
-            return ErrorCode.INVALID_REQUEST
-        # All subscriptions are stored in one record. One that is too large for it would otherwise
-        # only fail at the end of the rebalance, for all members.
-        if any(len(p.metadata) > self._config.message_max_bytes for p in attempt.protocols):
-            return ErrorCode.MESSAGE_TOO_LARGE
+    def sync(self, group: ClassicGroup, request: SyncGroupRequest, respond: SyncCallback) -> None:
+        """Answered at once if the group is stable, else when the leader's assignment is stored."""
+        error = self._check_sync(group, request)
+        if error:
+            respond(SyncGroupResponse(error_code=error))
+        elif group.is_in(GroupState.STABLE):
+            self._answer_assignment(group, request.member_id, respond)
+        else:
+            self._await_assignment(group, request, respond)
+
+    def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
+        error = group.check_member(request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if request.generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        self._rebalancer.sessions.restart(group, group.members[request.member_id])
+        return ErrorCode.NONE if group.is_in(GroupState.STABLE) else ErrorCode.REBALANCE_IN_PROGRESS
+
+    def leave(
+        self, group: ClassicGroup, identities: Sequence[MemberIdentity]
+    ) -> list[MemberResponse]:
+        return [
+            MemberResponse(
+                member_id=identity.member_id,
+                group_instance_id=identity.group_instance_id,
+                error_code=self._leave(group, identity),
+            )
+            for identity in identities
+        ]
+
+    def check_commit(
+        self, group: ClassicGroup, committer: Committer, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        """A commit also shows that the member is alive."""
+        error = group.check_generation(committer, partitions)
+        if error:
+            return error
+        self._rebalancer.sessions.restart(group, group.members[committer.member_id])
+        if group.is_in(GroupState.COMPLETING_REBALANCE):
+            # The sender knows the new generation, but not yet which partitions are its own.
+            return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def _find_group(self, attempt: JoinAttempt) -> ClassicGroup | None:
-        """Only a sender without a member id creates the group: an id is from an existing one."""
-        if attempt.is_new:
-            return self._manager.get_or_create_classic_group(attempt.request.group_id)
-        # A consumer group without members does not know the id either.
-        return self._manager.classic_group(attempt.request.group_id)
+    # -- joining
 
-    def _join_group(self, group: ClassicGroup, attempt: JoinAttempt) -> None:
+    def _join(self, group: ClassicGroup, attempt: JoinAttempt) -> None:
         request = attempt.request
         if not self._has_room(group, request.member_id):
             self._rebalancer.pending.discard(group, request.member_id)
@@ -223,7 +178,7 @@ class MemberJoin:
         if member_id in group.pending_members and instance_id is None:
             self._add(group, attempt, member_id)
             return
-        error = check_member(group, member_id, instance_id)
+        error = group.check_member(member_id, instance_id)
         if error:
             attempt.refuse(error)
             return
@@ -343,3 +298,78 @@ class MemberJoin:
         member.rebalance_timeout_ms = before.rebalance_timeout_ms
         member.session_timeout_ms = before.session_timeout_ms
         self._rebalancer.sessions.restart(group, member)
+
+    # -- getting an assignment, and leaving
+
+    def _check_sync(self, group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
+        error = group.check_member(request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if request.generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if request.protocol_type not in (None, group.protocol_type):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.protocol_name not in (None, group.protocol_name):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if group.is_in(GroupState.PREPARING_REBALANCE):
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _answer_assignment(
+        self, group: ClassicGroup, member_id: str, respond: SyncCallback
+    ) -> None:
+        member = group.members[member_id]
+        self._rebalancer.received_sync(group, member_id)
+        self._rebalancer.sessions.restart(group, member)
+        respond(
+            SyncGroupResponse(
+                protocol_type=group.protocol_type,
+                protocol_name=group.protocol_name,
+                assignment=member.assignment,
+            )
+        )
+
+    def _await_assignment(
+        self, group: ClassicGroup, request: SyncGroupRequest, respond: SyncCallback
+    ) -> None:
+        group.await_sync(group.members[request.member_id], respond)
+        self._rebalancer.received_sync(group, request.member_id)
+        if group.is_leader(request.member_id):
+            self._store_assignment(group, request)
+
+    def _store_assignment(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
+        """Members that the leader left out get nothing; unknown member ids are not stored."""
+        assignment = dict.fromkeys(group.members, b"")
+        for part in request.assignments:
+            if part.member_id in assignment:
+                assignment[part.member_id] = bytes(part.assignment)
+
+        def on_stored(error: ErrorCode) -> None:
+            # Another rebalance may have begun while the write was under way.
+            is_current = (
+                group.is_in(GroupState.COMPLETING_REBALANCE)
+                and group.generation_id == request.generation_id
+            )
+            if is_current and error:
+                self._rebalancer.refuse_assignment(group, error)
+                self._rebalancer.maybe_prepare_rebalance(
+                    group, f"the assignment could not be stored: {error.name}"
+                )
+            elif is_current:
+                self._rebalancer.assign(group, assignment)
+
+        self._manager.store_group(group, assignment, on_stored)
+
+    def _leave(self, group: ClassicGroup, identity: MemberIdentity) -> ErrorCode:
+        """An administrator names a static member by its instance id alone (KIP-345)."""
+        member_id, instance_id = identity.member_id, identity.group_instance_id
+        if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
+            member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
+        if member_id in group.pending_members:
+            self._rebalancer.remove_pending_member(group, member_id)
+            return ErrorCode.NONE
+        error = group.check_member(member_id, instance_id)
+        if not error:
+            reason = f"{member_id} leaves, reason: {identity.reason or 'not provided'}"
+            self._rebalancer.remove_member(group, group.members[member_id], reason)
+        return error
