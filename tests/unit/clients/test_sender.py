@@ -58,6 +58,20 @@ def test_batch_is_sent_again_after_what_may_pass(world, cluster, answer):
     assert world.batches == [(0, 0, 1)]
 
 
+def test_reason_of_a_retry_is_logged_at_once(world, cluster, caplog):
+    """Below min.insync.replicas the user reads NOT_ENOUGH_REPLICAS after a moment, and once."""
+    cluster[0].on(ProduceRequest, *[world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS)] * 9, world.append)
+    world.send("a")
+    world.run(1)
+    (line,) = caplog.messages
+    assert line.startswith("retrying: the batch for pages-0 was refused: Fewer replicas")
+    assert line.endswith("(NOT_ENOUGH_REPLICAS)")
+    world.run(20_000)
+
+    assert world.log == [b"a"]
+    assert caplog.messages == [line]
+
+
 def test_wrong_leader_refreshes_the_metadata(runtime):
     """The retry goes to the broker that leads by now."""
     cluster = MockCluster(runtime, 2)

@@ -344,6 +344,7 @@ class Sender:
     ) -> None:
         """Send the batch again if that may help, else fail it."""
         batch, code = parcel.batch, error.error
+        is_new = batch.last_error is None or batch.last_error.error is not code
         batch.last_error = error
         batch.maybe_appended |= code in UNCERTAIN
         if code.refresh_metadata:
@@ -356,7 +357,9 @@ class Sender:
         elif now_ms - batch.created_ms >= self._config.delivery_timeout_ms:
             self._fail(batch, self._too_late(batch))
         else:
-            logger.debug("%s is sent again: %s", batch, error)
+            # Each reason once: the user sees what is wrong long before delivery.timeout.ms is over.
+            level = logging.WARNING if is_new else logging.DEBUG
+            logger.log(level, "retrying: %s (%s)", error.message, code.name)
             batch.retry_at_ms = now_ms + self._backoff.delay_ms(batch.attempts)
             self._accumulator.reenqueue(parcel.queue, [batch])
 
