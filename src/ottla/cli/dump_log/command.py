@@ -78,8 +78,10 @@ class DumpLogCommand(Command):
         parser.add_argument(
             "--convert-to",
             metavar="DIR",
-            help="Also write the messages of old segments as a segment of today into this "
-            "directory. Those of 0.7 are numbered from 0 over all the files.",
+            help="Also write the messages of old segments, in today's format, as a segment in this "
+            "directory. Those of 0.7 are numbered from 0 over all the files. A broker takes over "
+            "a directory of log.dirs that was filled so when it is started with `ottla broker "
+            "--adopt-log-dirs`.",
         )
         _add_decoders(parser)
 

@@ -152,3 +152,10 @@ def test_segment_of_0_7_is_not_guessed(ottla, file):
     outcome = ottla("dump-log", "--files", file("00000000000.kafka", encode_positional(b"a", 0)))
 
     assert "Ignoring unknown file" in outcome.err
+
+
+def test_help_names_what_takes_a_converted_directory_over(ottla, capsys):
+    """A broker refuses a directory that its registry does not know, unless it adopts it."""
+    ottla("dump-log", "--help")
+
+    assert "--adopt-log-dirs" in "".join(capsys.readouterr().out.split())
