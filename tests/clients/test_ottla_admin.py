@@ -159,6 +159,16 @@ def test_settings_of_a_broker_are_asked_of_that_broker(admin):
     assert entries["log.dirs"].value
 
 
+def test_settings_are_described_with_their_documentation(admin, topic):
+    """KIP-569: what each setting does, where it is asked for."""
+    resource = ConfigResource.topic(topic)
+    asked = admin.describe_configs([resource], include_documentation=True)[resource]
+    not_asked = admin.describe_configs([resource])[resource]
+
+    assert asked["retention.ms"].documentation.endswith(".")
+    assert not_asked["retention.ms"].documentation is None
+
+
 def test_bad_setting_is_refused(admin, topic):
     """The error names key and value."""
     resource = ConfigResource.topic(topic)

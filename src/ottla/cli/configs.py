@@ -34,6 +34,7 @@ SIZES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 UNITS: Final = {".ms": TIMES, ".bytes": SIZES}
 ENTITY_TYPES: Final = ("topics", "brokers", "groups")
 LATER_ENTITY_TYPES: Final = ("clients", "users", "ips", "broker-loggers")
+_TAG: Final = re.compile(r"</?[a-z]+>")  # Kafka's documentation is HTML
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[\]]*\])")
 
 
@@ -251,8 +252,8 @@ def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> Non
 
 
 def setting_rows(admin: Admin, what: Entity, every: bool) -> list[Row]:
-    """A row for each setting: its value, the same in words, and where it comes from."""
-    settings = _settings(admin, what)
+    """A row for each setting: its value, the same in words, its source, and what it does."""
+    settings = _settings(admin, what, with_documentation=True)
     return [
         {
             what.label: what.name,
@@ -261,6 +262,7 @@ def setting_rows(admin: Admin, what: Entity, every: bool) -> list[Row]:
             "in_words": in_words(entry.name, entry.value),
             "from": entry.source.name.lower().replace("_", " "),
             "sensitive": entry.is_sensitive,
+            "does": _TAG.sub("", entry.documentation) if entry.documentation else None,
             "synonyms": [
                 {"name": each.name, "value": each.value, "from": each.source.name}
                 for each in entry.synonyms
@@ -312,9 +314,11 @@ def _one_line(entries: Iterable[ConfigEntry]) -> str:
     return ",".join(f"{entry.name}={entry.value}" for entry in entries)
 
 
-def _settings(admin: Admin, what: Entity) -> list[ConfigEntry]:
+def _settings(admin: Admin, what: Entity, *, with_documentation: bool = False) -> list[ConfigEntry]:
     resource = what.resource()
-    described = admin.describe_configs([resource], include_synonyms=True)
+    described = admin.describe_configs(
+        [resource], include_synonyms=True, include_documentation=with_documentation
+    )
     return list(described[resource].values())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -12,8 +13,11 @@ from ottla.cli.terminal import Terminal
 
 TEXT, TABLE, JSON = FORMATS = ("text", "table", "json")
 MISSING: Final = "-"
+GAP: Final = "  "
 COUNTS: Final = ("bytes", "offsets", "lag", "max_lag", "offset_lag")
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+LEAST_TEXT_WIDTH: Final = 24
+"""A column of text that has less room on the screen is not wrapped."""
 
 Row = Mapping[str, object]
 """Values by the names of their columns; a list or mapping is in the JSON alone."""
@@ -46,18 +50,30 @@ def _print_rows(rows: Sequence[Row], terminal: Terminal) -> None:
     nested = {name for row in rows for name, value in row.items() if isinstance(value, list | dict)}
     names = [name for name in rows[0] if name not in nested]
     lines = [[cell(name, row[name]) for name in names] for row in rows]
-    heads = [name.upper().replace("_", " ") for name in names]
+    heads = [name.upper().replace("_PER_", "/").replace("_", " ") for name in names]
     widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
     is_number = [any(isinstance(row[name], int | float) for row in rows) for name in names]
 
     def aligned(cells: Sequence[str]) -> str:
         columns = zip(cells, widths, is_number, strict=True)
-        return "  ".join(f"{c:>{w}}" if right else f"{c:<{w}}" for c, w, right in columns).rstrip()
+        return GAP.join(f"{c:>{w}}" if right else f"{c:<{w}}" for c, w, right in columns).rstrip()
 
     head = aligned(heads)
     terminal.print(f"{BOLD}{head}{PLAIN}" if terminal.has_colour else head)
+    before = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
+    room = 0 if is_number[-1] else terminal.width - before
     for line in lines:
-        terminal.print(aligned(line))
+        for part in wrapped(line, room):
+            terminal.print(aligned(part))
+
+
+def wrapped(cells: Sequence[str], room: int) -> list[Sequence[str]]:
+    """A line as several, if its last cell is text that is wider than its room on the screen."""
+    *others, last = cells
+    if room < LEAST_TEXT_WIDTH or len(last) <= room:
+        return [cells]
+    first, *rest = textwrap.wrap(last, room)
+    return [[*others, first], *([*[""] * len(others), part] for part in rest)]
 
 
 def cell(name: str, value: object) -> str:
@@ -68,6 +84,8 @@ def cell(name: str, value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int) and name in COUNTS:
         return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
     return visible(str(value).encode()).decode()
 
 

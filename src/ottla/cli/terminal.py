@@ -24,6 +24,7 @@ CONNECT_TIMEOUT_S = 5.0
 SILENCE_S = 1.0
 """How long a person sees nothing before a line on stderr says what is waited for."""
 DEFAULT_PORT = 9092
+USUAL_WIDTH = 80
 
 
 class Clients(Protocol):
@@ -108,6 +109,11 @@ class Terminal:
         """Whether results may be coloured: on a terminal, unless NO_COLOR is set."""
         return self.shows_results and not os.environ.get("NO_COLOR")
 
+    @property
+    def width(self) -> int:
+        """The columns of the screen that results go to; 0 where a program reads them."""
+        return screen_width(self.out)
+
     def print(self, text: str = "") -> None:
         """A line of the command's result."""
         self.end_silence()
@@ -173,6 +179,19 @@ class Terminal:
     def now_ms(self) -> int:
         """The wall clock."""
         return time.time_ns() // 1_000_000
+
+
+def screen_width(stream: TextIO) -> int:
+    """The columns of a screen ($COLUMNS is asked first); 0 for a stream that is none."""
+    if not stream.isatty():
+        return 0
+    named = os.environ.get("COLUMNS", "")
+    if named.isdecimal():
+        return int(named)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or USUAL_WIDTH
+    except OSError:
+        return USUAL_WIDTH
 
 
 def without_servers(settings: Mapping[str, str]) -> dict[str, str]:

@@ -57,7 +57,8 @@ class DescribeConfigsRequest(Request, api_key=32, versions="0-4", flexible="4+")
 
     resources: list[DescribeConfigsResource] = field(Array(DescribeConfigsResource))
     include_synonyms: bool = field(Boolean, versions="1+")
-    include_documentation: bool = field(Boolean, versions="3+")
+    # A broker that is too old to have documentation is asked without it.
+    include_documentation: bool = field(Boolean, versions="3+", ignorable=True)
 
 
 class DescribeConfigsSynonym(Struct):

@@ -181,7 +181,10 @@ class FakeAdmin:
         self.changes.append(("create_partitions", counts, assignments))
 
     def describe_configs(
-        self, resources: list[ConfigResource], include_synonyms: bool = False
+        self,
+        resources: list[ConfigResource],
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         return {
             resource: {
@@ -197,10 +200,16 @@ class FakeAdmin:
     def list_offsets(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
         results = {
             partition: self.failures.get(partition)
-            or ListOffsetsResult(self.offsets[partition, timestamp], -1)
+            or ListOffsetsResult(self._offset_at(partition, timestamp), -1)
             for partition, timestamp in wanted.items()
         }
         return checked(results)
+
+    def _offset_at(self, partition: TopicPartition, timestamp: int) -> int:
+        """The offset that a test has put there; no record is as new as any other timestamp."""
+        known = self.offsets.get((partition, timestamp))
+        assert timestamp >= 0 or known is not None
+        return -1 if known is None else known
 
     def describe_log_dirs(self, brokers: list[int]) -> dict[int, LogDirs]:
         return {broker: self.log_dirs.get(broker, {}) for broker in brokers}

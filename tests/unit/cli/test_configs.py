@@ -219,12 +219,15 @@ def test_settings_are_told_in_words(name, value, words):
 
 
 def test_settings_can_be_described_as_a_table(tool, cluster):
-    """One row each, with the value in words."""
+    """One row each: value, value in words, source, and what the setting does."""
+    documented = cluster.settings["topic", "t"]
+    documented[1] = documented[1]._replace(documentation="How long <code>records</code> stay.")
     outcome = tool("configs", "--describe", "--topic", "t", "--format", "table")
 
+    source = ("dynamic", "topic", "config", "no")
     assert [line.split() for line in outcome.lines[1:]] == [
-        ["t", "retention.ms", "5", "-", "dynamic", "topic", "config", "no"],
-        ["t", "cleanup.policy", "compact,delete", "-", "dynamic", "topic", "config", "no"],
+        ["t", "retention.ms", "5", "-", *source, "How", "long", "records", "stay."],
+        ["t", "cleanup.policy", "compact,delete", "-", *source, "-"],
     ]
 
 

@@ -35,6 +35,24 @@ def test_table_is_aligned_and_gives_no_orders_to_a_terminal():
     ]
 
 
+def test_long_text_is_wrapped_to_the_screen(monkeypatch):
+    """What a setting does stays in its column on a screen; a pipe gets whole lines."""
+    rows = [{"setting": "a", "does": "says in several words what is done"}]
+    monkeypatch.setenv("COLUMNS", "36")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    assert printed("table", Screen(), rows).splitlines() == [
+        "SETTING  DOES",
+        "a        says in several words what",
+        "         is done",
+    ]
+    assert printed("table", StringIO(), rows).splitlines()[1:] == [
+        "a        says in several words what is done"
+    ]
+    monkeypatch.setenv("COLUMNS", "20")
+    assert len(printed("table", Screen(), rows).splitlines()) == 2
+
+
 def test_json_has_everything_on_one_line():
     """For programs, which read it from a pipe; a person gets it indented."""
     line = printed("json", StringIO())

@@ -130,7 +130,8 @@ def _add_actions(parser: ArgumentParser) -> None:
         parser,
         "--describe",
         "Show each topic with its settings, and leader, replicas and in-sync replicas of "
-        "each of its partitions.",
+        "each of its partitions. With --format table or json: offsets, bytes, records a second in "
+        "the last minute (by their timestamps), and the groups with their lag.",
     )
     add_flag(parser, "--create", "Create a topic.")
     add_flag(parser, "--alter", "Add partitions to a topic, or change its settings.")

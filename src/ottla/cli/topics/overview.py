@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.table import show_rows
 from ottla.cli.terminal import Terminal
@@ -18,18 +18,21 @@ if TYPE_CHECKING:
     Offsets = Mapping[TopicPartition, int]
 
 EARLIEST, LATEST = -2, -1
+RATE_MS: Final = 60_000
+"""The time over which the rate of new records is averaged."""
 
 
 def show_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """A row for each topic; described, also what is in it and how far its groups have read."""
+    """A row for each topic; described, also what is in it, what comes in, and who reads it."""
     names = _names(admin, arguments)
     topics = admin.describe_topics(names) if names else {}
     rows = [shape(topic) for _, topic in sorted(topics.items())]
     if arguments.describe and topics:
         sizes, starts, ends = contents(admin, topics)
         readers = committed(admin, ends)
+        rates = records_per_s(admin, ends, terminal.now_ms())
         rows = [
-            row | measures(topic, sizes, starts, ends) | lag(topic, readers, ends)
+            row | measures(topic, sizes, starts, ends, rates) | lag(topic, readers, ends)
             for row, (_, topic) in zip(rows, sorted(topics.items()), strict=True)
         ]
     show_rows(rows, arguments.format, terminal)
@@ -74,8 +77,26 @@ def contents(admin: Admin, topics: Mapping[str, TopicDescription]) -> tuple[Offs
     return sizes, starts, ends
 
 
+def records_per_s(admin: Admin, ends: Offsets, now_ms: int) -> dict[TopicPartition, float]:
+    """How many records a second came in during the last minute, by their timestamps.
+
+    Records that were produced with an old timestamp are not counted.
+    """
+    since = admin.list_offsets(dict.fromkeys(ends, now_ms - RATE_MS))
+    return {
+        partition: max(0, ends[partition] - found.offset) / (RATE_MS / 1000)
+        if found.offset >= 0
+        else 0.0
+        for partition, found in since.items()
+    }
+
+
 def measures(
-    topic: TopicDescription, sizes: Offsets, starts: Offsets, ends: Offsets
+    topic: TopicDescription,
+    sizes: Offsets,
+    starts: Offsets,
+    ends: Offsets,
+    rates: Mapping[TopicPartition, float],
 ) -> dict[str, Any]:
     """Offsets count records and markers alike; compaction leaves fewer records than offsets."""
     partitions: list[dict[str, Any]] = []
@@ -90,6 +111,7 @@ def measures(
                 "start_offset": starts.get(partition),
                 "end_offset": ends.get(partition),
                 "bytes": sizes.get(partition),
+                "in_per_s": rates.get(partition),
             }
         )
     return {
@@ -99,6 +121,7 @@ def measures(
             if row["end_offset"] is not None
         ),
         "bytes": sum(row["bytes"] or 0 for row in partitions),
+        "in_per_s": round(sum(row["in_per_s"] or 0.0 for row in partitions), 1),
         "in_sync": all(len(each.isr) == len(each.replicas) for each in topic.partitions),
         "partition_list": partitions,
     }

@@ -184,10 +184,16 @@ class Admin(ClosedOnExit):
     # Settings
 
     def describe_configs(
-        self, resources: Iterable[ConfigResource], include_synonyms: bool = False
+        self,
+        resources: Iterable[ConfigResource],
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """All settings of the resources."""
-        return checked(self._run(self._configs.describe_configs(list(resources), include_synonyms)))
+        """All settings of the resources; on request with synonyms and documentation (KIP-569)."""
+        described = self._configs.describe_configs(
+            list(resources), include_synonyms, include_documentation
+        )
+        return checked(self._run(described))
 
     def alter_configs(
         self,

@@ -64,7 +64,10 @@ class ConfigAdmin:
         self._admin = admin
 
     async def describe_configs(
-        self, resources: Sequence[ConfigResource], include_synonyms: bool
+        self,
+        resources: Sequence[ConfigResource],
+        include_synonyms: bool,
+        include_documentation: bool,
     ) -> dict[ConfigResource, Entries | KafkaError]:
         async def ask(
             some: list[ConfigResource], deadline: Deadline
@@ -79,6 +82,8 @@ class ConfigAdmin:
                 resource.configuration_keys = None
             if include_synonyms:
                 request.include_synonyms = True
+            if include_documentation:
+                request.include_documentation = True
             response = cast(DescribeConfigsResponse, await self._send(some, request, deadline))
             results: dict[ConfigResource, Entries | KafkaError] = {}
             for result in response.results:
@@ -209,6 +214,7 @@ def entry_of(config: DescribeConfigsResourceResult) -> ConfigEntry:
         config.read_only,
         source,
         [ConfigSynonym(s.name, s.value, source_of(s.source)) for s in config.synonyms],
+        config.documentation,
     )
 
 

@@ -93,7 +93,10 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting and its value, which is None for a sensitive one."""
+    """A setting and its value, which is None for a sensitive one.
+
+    `documentation` is there where it was asked for, and the broker has it (2.6 and newer).
+    """
 
     name: str
     value: str | None
@@ -102,6 +105,7 @@ class ConfigEntry(NamedTuple):
     is_read_only: bool = False
     source: ConfigSource = ConfigSource.UNKNOWN
     synonyms: Sequence[ConfigSynonym] = ()
+    documentation: str | None = None
 
 
 class AlterConfigOp(NamedTuple):

@@ -4,10 +4,13 @@ import json
 
 import pytest
 
+from ottla.cli.terminal import Terminal
 from ottla.clients.admin.configs import LogDirDescription, ReplicaInfo
 from ottla.clients.admin.descriptions import NewTopic, TopicPartitionInfo
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import Node, TopicPartition
+
+NOW_MS = 1_800_000_000_000
 
 
 def partition(number: int, leader: int, isr: tuple[int, ...]) -> TopicPartitionInfo:
@@ -286,14 +289,16 @@ def test_command_config_reaches_the_client(tool, admin, clients, tmp_path):
     assert clients.asked == [("admin", "localhost:9092", {"request.timeout.ms": "7"})]
 
 
-def test_topics_can_be_described_with_what_is_in_them(tool, admin):
-    """--format: bytes of the largest replica, offsets, and how far the slowest group is behind."""
+def test_topics_can_be_described_with_what_is_in_them(tool, admin, monkeypatch):
+    """--format: offsets, bytes, records a second in the last minute, the slowest lag."""
+    monkeypatch.setattr(Terminal, "now_ms", lambda self: NOW_MS)
     zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
     infos = [TopicPartitionInfo(0, 0, 0, (0, 2), (0,)), TopicPartitionInfo(1, -1, 0, (2,), ())]
     admin.add_topic("orders", *infos)
     admin.add_topic("empty")
     admin.add_log(zero, 5, 105)
     admin.add_log(TopicPartition("empty", 0), 0, 0)
+    admin.offsets[zero, NOW_MS - 60_000] = 30
     replicas = {zero: ReplicaInfo(4096, 0, False), one: ReplicaInfo(1, 0, False)}
     admin.log_dirs[0] = {"/data": LogDirDescription(ErrorCode.NONE, replicas)}
     admin.add_group("slow")
@@ -305,10 +310,10 @@ def test_topics_can_be_described_with_what_is_in_them(tool, admin):
     )
 
     header, *rows = table.lines
-    assert header.endswith("OFFSETS  BYTES  IN SYNC  GROUPS  MAX LAG")
+    assert header.endswith("OFFSETS  BYTES  IN/S  IN SYNC  GROUPS  MAX LAG")
     assert [line.split() for line in rows] == [
-        ["empty", "1", "1", "no", "0", "0", "yes", "0", "-"],
-        ["orders", "2", "2", "no", "100", "4,097", "no", "1", "40"],
+        ["empty", "1", "1", "no", "0", "0", "0.0", "yes", "0", "-"],
+        ["orders", "2", "2", "no", "100", "4,097", "1.2", "no", "1", "40"],
     ]
     assert orders["group_list"] == [{"group": "slow", "lag": 40}]
     assert orders["partition_list"][0] == {
@@ -319,6 +324,7 @@ def test_topics_can_be_described_with_what_is_in_them(tool, admin):
         "start_offset": 5,
         "end_offset": 105,
         "bytes": 4096,
+        "in_per_s": 1.25,
     }
     assert orders["partition_list"][1]["leader"] is None
 
