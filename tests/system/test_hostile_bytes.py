@@ -18,6 +18,11 @@ from ottla.errors import ErrorCode
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.group import (
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+)
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.message import encode
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
@@ -322,10 +327,10 @@ def test_topic_names_cannot_leave_the_data_directory(victim, name):
     assert sorted(path.name for path in Path(victim.data_dir).iterdir()) == before
 
 
-def waiting_fetch(max_wait_ms=600_000):
+def waiting_fetch():
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)
     body = FetchRequest(
-        max_wait_ms=max_wait_ms,
+        max_wait_ms=600_000,
         min_bytes=1,
         max_bytes=1_000,
         session_epoch=-1,
@@ -334,17 +339,48 @@ def waiting_fetch(max_wait_ms=600_000):
     return encode_request(11, 1, "test", body)
 
 
+def join(group, member_id=""):
+    body = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=600_000,
+        rebalance_timeout_ms=600_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    return encode_request(2, 1, "test", body)
+
+
+def first_member(victim, group):
+    """The id of a member that others wait for, until it joins once more."""
+    find = encode_request(0, 1, "test", FindCoordinatorRequest(key=group))
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while time.monotonic() < deadline:
+        answer_to(victim, find)
+        _, joined = decode_response(JoinGroupRequest, 2, answer_to(victim, join(group)))
+        if not joined.error_code:
+            return joined.member_id
+        time.sleep(0.05)
+    raise AssertionError(f"the coordinator answers {joined.error_code}")
+
+
 def open_descriptors(victim):
     return len(os.listdir(f"/proc/{victim.pid}/fd"))
 
 
 @pytest.mark.parametrize("ahead", [1, 2], ids=["one request", "one more sent ahead"])
-def test_fetches_whose_clients_are_gone_keep_no_descriptors(victim, ahead):
-    """200 clients closed their connections while a fetch of ten minutes waited: all were kept."""
-    create_empty_topic(victim)
+@pytest.mark.parametrize("waiting", ["fetch", "join"])
+def test_requests_whose_clients_are_gone_keep_no_descriptors(victim, waiting, ahead):
+    """200 clients closed their connections while a request of ten minutes waited: all stayed."""
+    if waiting == "fetch":
+        create_empty_topic(victim)
+        request = waiting_fetch()
+    else:
+        first_member(victim, f"gone-{ahead}")
+        request = join(f"gone-{ahead}")
     clients = [connect(victim) for _ in range(200)]
     for client in clients:
-        client.sendall(ahead * waiting_fetch())
+        client.sendall(ahead * request)
     assert_alive(victim)
     await_that(lambda: open_descriptors(victim) >= 200)
     for client in clients:
@@ -354,15 +390,35 @@ def test_fetches_whose_clients_are_gone_keep_no_descriptors(victim, ahead):
     assert_alive(victim)
 
 
-def test_half_closed_client_is_answered(victim):
-    """A client that has closed its side and still reads gets the answers that it waits for."""
+def test_half_closed_reader_gets_what_its_fetches_wait_for(victim):
+    """A client that has closed its side may still read: a byte comes ahead, the rest in time."""
     create_empty_topic(victim)
     with connect(victim) as client:
         client.sendall(2 * waiting_fetch())
         client.shutdown(socket.SHUT_WR)
+        first_byte = client.recv(1)
+        assert produce_error(victim, batch(), "empty") is ErrorCode.NONE
         for _ in range(2):
-            _, response = decode_response(FetchRequest, 11, receive(client))
-            assert response.responses[0].partitions[0].error_code == 0
+            size = first_byte + receive_exactly(client, 4 - len(first_byte))
+            frame = receive_exactly(client, struct.unpack(">i", size)[0])
+            _, response = decode_response(FetchRequest, 11, frame)
+            assert response.responses[0].partitions[0].records
+            first_byte = b""
+        assert receive(client) is None
+
+
+def test_half_closed_member_gets_its_generation(victim):
+    """Its join waits for another member, and is answered when that one has joined."""
+    leader_id = first_member(victim, "half-closed")
+    with connect(victim) as client:
+        client.sendall(join("half-closed"))
+        client.shutdown(socket.SHUT_WR)
+        first_byte = client.recv(1)
+        answer_to(victim, join("half-closed", leader_id))
+        size = first_byte + receive_exactly(client, 3)
+        frame = receive_exactly(client, struct.unpack(">i", size)[0])
+        _, joined = decode_response(JoinGroupRequest, 2, frame)
+        assert (joined.error_code, joined.generation_id) == (0, 2)
         assert receive(client) is None
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from struct import Struct
-from typing import Protocol
+from typing import Final, Protocol
 
 from ottla.errors import LocalProtocolError, RemoteProtocolError
 from ottla.network.transport import Outgoing, Part, Transport
 from ottla.protocol.header import RequestHeader, encode_response
 from ottla.protocol.message import Response
-from ottla.runtime import DelayedOperation
+from ottla.runtime import DelayedOperation, FileRegion
 
 # Bytes of one connection on their way to becoming frames; never a socket in sight.
 #
@@ -187,6 +187,9 @@ BLOCKED = 4  # the peer does not read its answers
 CLOSING = 8
 STOPPING = 16  # the broker takes no more requests
 
+# Every answer of less than 16 MiB begins with it: the highest byte of its size.
+FIRST_BYTE: Final = b"\0"
+
 
 class ConnectionOwner(Protocol):
     """The processor, as far as a connection knows it."""
@@ -213,8 +216,10 @@ class Connection:
         "client_port",
         "close_reason",
         "frames",
+        "has_begun_answer",
         "id",
         "interest",
+        "is_answer_due",
         "is_half_closed",
         "is_queued_to_send",
         "is_ready",
@@ -247,6 +252,8 @@ class Connection:
         self.awaited: DelayedOperation | None = None
         # The client has closed its side: it sends no more, and may still read.
         self.is_half_closed = False
+        self.has_begun_answer = False  # the first byte of the next answer is sent
+        self.is_answer_due = True  # the request in flight will be answered
         # The processor's notes.
         self.interest = 0  # what epoll watches for
         self.is_ready = False  # in the list of those with requests to be handled
@@ -270,6 +277,8 @@ class Connection:
     def send(self, parts: Sequence[Part]) -> None:
         """Answer the request in flight; the parts must not be views of its frame."""
         self._end_request()
+        if self.has_begun_answer:
+            parts = self._rest_of(parts)
         if not self.muted & CLOSING:
             self.outgoing.extend(parts)
             self._owner.has_output(self)
@@ -277,6 +286,7 @@ class Connection:
     def no_response(self) -> None:
         """End the request in flight without an answer, as acks=0 does."""
         self._end_request()
+        self.is_answer_due = True
         if not self.muted & CLOSING:
             self._owner.has_output(self)
 
@@ -284,19 +294,40 @@ class Connection:
         """The request in flight is answered by this operation, which ends with the client."""
         if self.muted & CLOSING:
             operation.cancel()
-        elif self.is_half_closed:
-            operation.end_early()
         else:
             self.awaited = operation
 
     def half_close(self) -> None:
-        """The client has stopped sending; it may be gone, or still read its answer.
-
-        TCP tells the two apart only when something is sent to the client.
-        """
+        """The client has stopped sending; it may be gone, or still read its answer."""
         self.is_half_closed = True
-        if self.awaited is not None:
-            self.awaited.end_early()
+        try:
+            self.transport.probe_peer()
+        except OSError:
+            self.close("the client has hung up")
+        else:
+            self.begin_answer()
+
+    def begin_answer(self) -> None:
+        """Send the first byte of the answer in flight, to hear whether the client is gone.
+
+        TCP tells a client that is gone from one that still reads only when it is sent something:
+        the system of the first one refuses it, and epoll reports a hang-up. An answer begins with
+        its size, whose first byte is known before the answer.
+        """
+        is_waiting = self.muted & (IN_FLIGHT | CLOSING) == IN_FLIGHT
+        if is_waiting and self.is_answer_due and not self.has_begun_answer:
+            self.has_begun_answer = True
+            self.outgoing.extend([FIRST_BYTE])
+            self._owner.has_output(self)
+
+    def _rest_of(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """An answer without its first byte, which was sent before."""
+        self.has_begun_answer = False
+        head, *rest = parts
+        assert not isinstance(head, FileRegion), "an answer begins with its size"
+        if head[:1] != FIRST_BYTE:
+            self.close("an answer of 16 MiB or more was due to a client that has closed its side")
+        return [memoryview(head)[1:], *rest]
 
     def mute_until(self, deadline_ms: int) -> None:
         """Take no more requests before the monotonic clock reaches `deadline_ms` (throttling)."""
@@ -365,11 +396,14 @@ class RequestContext:
     def wait_for(self, operation: DelayedOperation | None) -> None:
         """`operation` gives the answer, unless it was given at once (None).
 
-        It is cancelled when the connection ends, and asked to end early when the client has closed
-        its side.
+        It is cancelled when the connection ends.
         """
         if operation is not None and not self._is_ended:
             self.connection.wait_for(operation)
+
+    def expect_no_response(self) -> None:
+        """The request will not be answered, so that nothing may be sent before its end."""
+        self.connection.is_answer_due = False
 
     def no_response(self) -> None:
         """End the request without an answer, as a produce with acks=0 wants it."""

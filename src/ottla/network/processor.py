@@ -23,8 +23,8 @@ Facts about epoll that shape this file:
 - It is used level-triggered: what a bounded turn leaves unread is simply reported again. Errors
   and hang-ups are reported even where nothing is asked for.
 - That a client has closed its side (EPOLLRDHUP) is reported where it is asked for, also behind
-  bytes that are not read. The client may be gone, or still read: a fetch that waits is answered
-  with what there is, which shows which it is; other requests continue, and the kernel probes.
+  bytes that are not read. The client may be gone, or still read. So the first byte of the answer
+  that it waits for is sent at once: if the client is gone, a hang-up is reported.
 - It knows nothing of bytes that TLS has taken from a socket. `_readable_ahead` does.
 """
 
@@ -362,17 +362,9 @@ class Processor:
             self._watch(connection, QUIET)
         elif events == QUIET:
             self._watch(connection, 0)
-            self._half_close(connection)
-        else:
-            connection.close("the client has hung up")
-
-    def _half_close(self, connection: Connection) -> None:
-        try:
-            connection.transport.probe_peer()
-        except OSError:
-            connection.close("the client has hung up")
-        else:
             connection.half_close()
+        else:
+            connection.close("the client has hung up")
 
     def _readable_ahead(self) -> list[Connection]:
         """The connections that may take requests whose bytes TLS has already received."""
@@ -530,6 +522,8 @@ class Processor:
             logger.exception("%s: the handler of a request failed", connection.id)
             connection.close("the handler of its request failed")
         frames.settle()
+        if connection.is_half_closed:
+            connection.begin_answer()
         if not connection.muted and (connection.interest != IN or not frames.is_empty()):
             self._go_on(connection)
         return count

@@ -184,10 +184,6 @@ class DelayedFetch(DelayedOperation):
         self.results = results
         return self.force_complete()
 
-    def end_early(self) -> None:
-        """A fetch may be answered with less than `min_bytes` at any time."""
-        self.force_complete()
-
     def on_complete(self) -> None:
         self.respond(self.read() if self.results is None else self.results)
 

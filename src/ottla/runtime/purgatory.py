@@ -65,12 +65,6 @@ class DelayedOperation(ABC):
         if not self.is_completed:
             self._end_wait()
 
-    def end_early(self) -> None:
-        """The client has closed its side: complete now if it may be done with what there is.
-
-        Nothing by default: the operation waits until it is done or its time is up.
-        """
-
     def _end_wait(self) -> None:
         self.is_completed = True
         if self._timer is not None:

@@ -26,7 +26,7 @@ def frame(body: bytes) -> bytes:
 
 
 class Poll(DelayedOperation):
-    """A request that waits, like a fetch: it may be answered early, and is released by `cancel`."""
+    """A request that waits, like a fetch, and is released by `cancel`."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(600_000)
@@ -35,11 +35,8 @@ class Poll(DelayedOperation):
     def try_complete(self) -> bool:
         return False
 
-    def end_early(self) -> None:
-        self.force_complete()
-
     def on_complete(self) -> None:
-        self.connection.send([frame(b"early")])
+        self.connection.send([frame(b"heard")])
 
 
 class Client(socket.socket):

@@ -249,16 +249,17 @@ def test_client_that_closes_its_side_still_gets_the_answer_in_flight(world: Netw
     assert world.is_closed(client)
 
 
-def test_client_that_closes_while_its_fetch_waits_is_forgotten_at_once(
-    world: NetworkWorld,
+@pytest.mark.parametrize("answer", ["poll", "hold"])
+def test_client_that_closes_while_its_request_waits_is_forgotten_at_once(
+    world: NetworkWorld, answer: str
 ) -> None:
-    """200 waiting fetches without clients kept 200 descriptors, until their time was up."""
-    world.answer = world.poll
+    """200 waiting requests without clients kept 200 descriptors, until their time was up."""
+    world.answer = getattr(world, answer)
     clients = [world.connect() for _ in range(20)]
     for client in clients[:10]:
-        world.send(client, frame(b"fetch"))
+        world.send(client, frame(b"join"))
     for client in clients[10:]:
-        world.send(client, frame(b"fetch") + frame(b"sent ahead"))
+        world.send(client, frame(b"join") + frame(b"sent ahead"))
     world.until(lambda: len(world.requests) == 20)
     for client in clients:
         client.close()
@@ -267,10 +268,10 @@ def test_client_that_closes_while_its_fetch_waits_is_forgotten_at_once(
     assert all(poll.is_completed for poll in world.polls)
 
 
-def test_client_that_closes_its_side_while_its_fetches_wait_gets_an_answer_to_each(
+def test_client_that_closes_its_side_gets_its_answers_whole_and_in_time(
     world: NetworkWorld,
 ) -> None:
-    """It may be reading still: a fetch may be answered early, and those behind it as well."""
+    """It may be reading still: a byte of each answer is sent ahead, and the rest when it is due."""
     client = world.connect()
     world.answer = world.poll
     world.send(client, frame(b"first") + frame(b"second"))
@@ -278,9 +279,64 @@ def test_client_that_closes_its_side_while_its_fetches_wait_gets_an_answer_to_ea
     world.send(client, frame(b"third"))
     client.shutdown(socket.SHUT_WR)
 
-    assert world.receive(client, 27) == 3 * frame(b"early")
+    for count in (1, 2, 3):
+        assert world.receive(client, 1) == frame(b"heard")[:1]
+        assert world.is_open(client)
+        assert len(world.polls) == count
+        world.polls[-1].force_complete()
+        assert world.receive(client, 8) == frame(b"heard")[1:]
     assert world.is_closed(client)
     assert world.requests == [b"first", b"second", b"third"]
+
+
+def test_half_closed_client_whose_answer_needs_no_wait_gets_it_in_one(world: NetworkWorld) -> None:
+    """Requests and the end of the stream come together; nothing is sent ahead."""
+    client = world.connect()
+    client.send(frame(b"1") + frame(b"2"))
+    client.shutdown(socket.SHUT_WR)
+
+    assert world.receive(client, 10) == frame(b"1") + frame(b"2")
+    assert world.is_closed(client)
+
+
+def test_nothing_is_sent_ahead_of_a_request_that_has_no_answer(world: NetworkWorld) -> None:
+    """A produce with acks=0 waits for its check; the byte would stand before the next answer."""
+
+    def hold_without_answer(connection: Connection, request: memoryview) -> None:
+        connection.is_answer_due = False
+
+    client = world.connect()
+    world.answer = hold_without_answer
+    world.send(client, frame(b"acks=0") + frame(b"next"))
+    world.until(lambda: world.requests)
+    client.shutdown(socket.SHUT_WR)
+    world.until(lambda: world.connections[0].is_half_closed)
+    world.turn(10)
+    client.pull()
+    assert not client.inbox
+    assert not client.closed_by_peer
+    world.answer = world.hold
+    world.connections[0].no_response()
+
+    assert world.receive(client, 1) == b"\0"
+    world.connections[0].send([frame(b"heard")])
+    assert world.receive(client, 8) == frame(b"heard")[1:]
+
+
+def test_half_closed_client_of_an_answer_that_begins_otherwise_is_closed(
+    world: NetworkWorld,
+) -> None:
+    """Its first byte is sent: an answer of 16 MiB or more cannot follow."""
+    client = world.connect()
+    world.answer = world.hold
+    world.send(client, frame(b"fetch"))
+    world.until(lambda: world.requests)
+    client.shutdown(socket.SHUT_WR)
+    world.until(lambda: world.connections[0].is_half_closed)
+    world.connections[0].send([struct.pack(">i", 1 << 24), bytes(1 << 24)])
+
+    assert world.is_closed(client)
+    assert "16 MiB" in world.connections[0].close_reason
 
 
 def test_reset_releases_what_the_client_waited_for(world: NetworkWorld) -> None:
@@ -297,8 +353,8 @@ def test_reset_releases_what_the_client_waited_for(world: NetworkWorld) -> None:
     assert not world.connections[0].outgoing
 
 
-def test_half_closed_client_that_waits_for_another_answer_is_probed(world: NetworkWorld) -> None:
-    """It cannot be answered early: the kernel asks soon whether anybody is there."""
+def test_half_closed_client_that_still_reads_is_probed(world: NetworkWorld) -> None:
+    """It may leave later without a word: the kernel asks every few seconds."""
     client = world.connect()
     world.answer = world.hold
     world.send(client, frame(b"join"))
@@ -311,9 +367,6 @@ def test_half_closed_client_that_waits_for_another_answer_is_probed(world: Netwo
         assert served.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == PROBE_SECONDS
         assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == PROBE_SECONDS
-    world.turn(10)
-    world.connections[0].send([frame(b"heard")])
-    assert world.receive(client, 9) == frame(b"heard")
 
 
 def test_numbers_of_closed_descriptors_are_used_again(world: NetworkWorld) -> None:

@@ -255,13 +255,14 @@ def test_hang_up_is_noticed(tls: TlsWorld) -> None:
     tls.world.until(lambda: tls.world.processor.connection_count == 0)
 
 
-def test_hang_up_while_a_fetch_waits_is_noticed(tls: TlsWorld) -> None:
-    """With goodbye or without; it kept its descriptor until the fetch had waited its time."""
+@pytest.mark.parametrize("answer", ["poll", "hold"])
+def test_hang_up_while_a_request_waits_is_noticed(tls: TlsWorld, answer: str) -> None:
+    """With goodbye or without; it kept its descriptor until the request had waited its time."""
     polite, rude = tls.connect(), tls.connect()
-    tls.world.answer = tls.world.poll
+    tls.world.answer = getattr(tls.world, answer)
     for client in (polite, rude):
-        client.send(frame(b"fetch"))
-    tls.world.until(lambda: len(tls.world.polls) == 2)
+        client.send(frame(b"join"))
+    tls.world.until(lambda: len(tls.world.requests) == 2)
     with pytest.raises(Exception, match="read"):
         polite.end.tls.unwrap()
     tls.world.send(polite.socket, polite.end.outbox)
@@ -271,7 +272,7 @@ def test_hang_up_while_a_fetch_waits_is_noticed(tls: TlsWorld) -> None:
     tls.world.until(lambda: tls.world.processor.connection_count == 0)
 
 
-def test_half_closed_client_gets_the_answer_to_its_fetch(tls: TlsWorld) -> None:
+def test_half_closed_client_gets_its_answer(tls: TlsWorld) -> None:
     """It has said goodbye and closed its side of TCP, and still reads."""
     client = tls.connect()
     tls.world.answer = tls.world.poll
@@ -282,7 +283,9 @@ def test_half_closed_client_gets_the_answer_to_its_fetch(tls: TlsWorld) -> None:
     tls.world.send(client.socket, client.end.outbox)
     client.socket.shutdown(socket.SHUT_WR)
 
-    assert client.receive(9) == frame(b"early")
+    assert client.receive(1) == frame(b"heard")[:1]
+    tls.world.polls[0].force_complete()
+    assert client.receive(8) == frame(b"heard")[1:]
 
 
 def test_random_bytes_after_the_handshake_are_closed(tls: TlsWorld) -> None:

@@ -100,6 +100,16 @@ def test_close_connection_hangs_up(context: RequestContext, owner: Owner) -> Non
     assert not context.connection.outgoing
 
 
+def test_request_without_an_answer_says_so_for_itself_alone(context: RequestContext) -> None:
+    """Before its end: nothing of an answer may be sent ahead to a client that has closed."""
+    context.expect_no_response()
+    context.connection.begin_answer()
+    assert not context.connection.outgoing
+    context.no_response()
+
+    assert context.connection.is_answer_due
+
+
 def test_answer_without_a_request_is_our_mistake(context: RequestContext) -> None:
     """It would be taken for the answer to the next request."""
     context.no_response()

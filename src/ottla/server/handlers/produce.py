@@ -155,6 +155,8 @@ class ProduceHandler:
 
     def handle_produce(self, context: RequestContext, body: ProduceRequest) -> None:
         refusal = refuse_request(body)
+        if body.acks == ACKS_NONE:
+            context.expect_no_response()
         entries: dict[TopicPartition, memoryview] = {}
         refused: AppendResults = {}
         for topic in body.topic_data:

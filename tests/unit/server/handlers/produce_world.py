@@ -40,6 +40,7 @@ class ProduceWorld:
         logs.claim(BROKER, "cluster")
         self.manager = ReplicaManager(self.runtime, logs, BROKER, lambda _: False)
         self.lead()
+        self.unanswered: list[int] = []
         # No version is asked for in which leaders are named.
         transactional = TransactionalProduce(self.manager, None)
         self.handler = ProduceHandler(self.manager, transactional, None)
@@ -60,6 +61,7 @@ class ProduceWorld:
         context = SimpleNamespace(
             api_version=version,
             respond=lambda answer: answers.append(answer.responses[0].partition_responses[0]),
+            expect_no_response=lambda: self.unanswered.append(acks),
             no_response=lambda: answers.append(None),
             close_connection=answers.append,
             wait_for=lambda operation: None,
