@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from ottla.protocol.api_keys import MODULES
-from ottla.protocol.codegen import decoder_source, encoder_source
+from ottla.protocol.decoder import DecoderSource
+from ottla.protocol.encoder import EncoderSource
 from ottla.protocol.message import Message, Request, Response, request_class
 
 EMBEDDED = ("offsets_topic",)
@@ -40,7 +41,7 @@ def api_table() -> str:
 
 def generated_source(cls: type[Message], version: int) -> str:
     """The functions that read and write one version of a message."""
-    return f"{decoder_source(cls, version).text()}\n\n{encoder_source(cls, version).text()}"
+    return f"{DecoderSource(cls, version).text()}\n\n{EncoderSource(cls, version).text()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

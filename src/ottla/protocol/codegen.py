@@ -11,12 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from struct import Struct as Layout
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ottla.protocol.types import UNSET
-
-if TYPE_CHECKING:
-    from ottla.protocol.message import Message, Struct
+from ottla.protocol.types import UNSET, StructType
 
 LABELS: Final = "labels"
 
@@ -92,7 +89,7 @@ def field_at_fault(error: BaseException) -> str:
     return label
 
 
-def constructor(cls: type[Struct]) -> Any:
+def constructor(cls: StructType) -> Any:
     """`__init__` of a struct: keyword arguments for the fields, each with its default."""
     if not cls.fields:
         return object.__init__
@@ -104,25 +101,3 @@ def constructor(cls: type[Struct]) -> Any:
         value = f"[] if {name} is default_{name} else {name}" if field.is_list else name
         source.line(f"self.{name} = {value}")
     return source.compile(f"<ottla {cls.__name__}>")
-
-
-def decoder_source(cls: type[Message], version: int) -> Source:
-    from ottla.protocol.decoder import DecoderSource
-
-    return DecoderSource(cls, version)
-
-
-def encoder_source(cls: type[Message], version: int) -> Source:
-    from ottla.protocol.encoder import EncoderSource
-
-    return EncoderSource(cls, version)
-
-
-def decoder(cls: type[Message], version: int) -> Any:
-    """`decode(data, pos) -> (message, position after it)`."""
-    return decoder_source(cls, version).compile(f"<ottla decode {cls.__name__} v{version}>")
-
-
-def encoder(cls: type[Message], version: int) -> Any:
-    """`encode(m, out, parts) -> last`: complete parts go to `parts`, the rest into the result."""
-    return encoder_source(cls, version).compile(f"<ottla encode {cls.__name__} v{version}>")

@@ -11,14 +11,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ottla.protocol import wire
 from ottla.protocol.codegen import Source
-from ottla.protocol.types import Array, Bytes, Field, Fixed, Sized, String, Uuid
-
-if TYPE_CHECKING:
-    from ottla.protocol.message import Message, Struct
+from ottla.protocol.types import Array, Bytes, Field, Fixed, Sized, String, StructType, Uuid
 
 
 def smallest(type: Any, version: int, flexible: bool) -> int:
@@ -44,7 +41,7 @@ class DecoderSource(Source):
     A flexible length is kept as it is on the wire, one more than it says (0 is null).
     """
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: StructType, version: int) -> None:
         super().__init__("decode", "buffer, pos")
         self.version = version
         self.flexible = version in cls.flexible
@@ -85,7 +82,7 @@ class DecoderSource(Source):
             self.line(text, label)
         self.run, self.after = [], []
 
-    def struct(self, cls: type[Struct], target: str) -> None:
+    def struct(self, cls: StructType, target: str) -> None:
         self.line(f"{target} = new({self.constant(cls.__name__, cls)})")
         tagged = []
         for field in cls.fields:
@@ -128,7 +125,7 @@ class DecoderSource(Source):
             self.struct(type, part)
             self.line(f"{place} = {part}")
 
-    def nullable_struct(self, cls: type[Struct], place: str) -> None:
+    def nullable_struct(self, cls: StructType, place: str) -> None:
         """A negative byte in front is null."""
         flag, part = self.fresh("flag"), self.fresh("m")
         self.fixed("b", flag)
@@ -210,7 +207,7 @@ class DecoderSource(Source):
 
     def value_of(self, element: Any, item: str) -> None:
         """Read an element into a local name."""
-        if isinstance(element, type):
+        if isinstance(element, StructType):
             self.struct(element, item)
         else:
             self.value(element, item, False)

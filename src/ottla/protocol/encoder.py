@@ -9,20 +9,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ottla.protocol import wire
 from ottla.protocol.codegen import Source
-from ottla.protocol.types import Array, Field, Fixed, Records, Sized, String, Uuid
-
-if TYPE_CHECKING:
-    from ottla.protocol.message import Message, Struct
+from ottla.protocol.types import Array, Field, Fixed, Records, Sized, String, StructType, Uuid
 
 
 class EncoderSource(Source):
     """`encode(m, out, parts)`: `run` collects fixed-size values to be packed in one go."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: StructType, version: int) -> None:
         super().__init__("encode", "m, out, parts")
         self.version = version
         self.flexible = version in cls.flexible
@@ -56,7 +53,7 @@ class EncoderSource(Source):
             return repr(bytes(len(codes))), label
         return f"{self.layout('pack', codes)}({', '.join(values)})", label
 
-    def struct(self, cls: type[Struct], source: str) -> None:
+    def struct(self, cls: StructType, source: str) -> None:
         tagged = []
         for field in cls.fields:
             value = f"{source}.{field.name}"
@@ -111,7 +108,7 @@ class EncoderSource(Source):
             else:
                 self.struct(type, part)
 
-    def nullable_struct(self, cls: type[Struct], part: str) -> None:
+    def nullable_struct(self, cls: StructType, part: str) -> None:
         """A byte says whether there is a struct: 1, or -1 for null."""
         self.flush()
         with self.block(f"if {part} is None"):
@@ -186,7 +183,7 @@ class EncoderSource(Source):
                 return
             item = self.fresh("item")
             with self.block(f"for {item} in {items}"):
-                if isinstance(element, type):
+                if isinstance(element, StructType):
                     self.struct(element, item)
                 else:
                     self.value(element, item, False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from importlib import import_module
 from struct import Struct as Layout
-from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from ottla.errors import ErrorCode, LocalProtocolError, ProtocolError, RemoteProtocolError
 from ottla.protocol.api_keys import MODULES, ApiKey
@@ -19,43 +19,20 @@ from ottla.protocol.types import (
     BYTES_LIKE,
     NEWEST,
     NONE,
-    Array,
     Buffer,
-    Field,
     Part,
     Records,
+    StructType,
     Versions,
 )
+
+if TYPE_CHECKING:
+    from ottla.protocol.codegen import Source
 
 # What generated code raises when it meets bytes, or values, that do not fit.
 DECODE_FAULTS: Final = (ValueError, IndexError, struct.error, OverflowError, MemoryError)
 ENCODE_FAULTS: Final = (ValueError, struct.error, OverflowError, AttributeError, TypeError)
 VERSION: Final = Layout(">h")
-
-
-@dataclass_transform(kw_only_default=True)
-class StructType(type):
-    """Turns the `field(...)` declarations of a class body into slots; `fields` keeps them."""
-
-    fields: tuple[Field, ...]
-    holds_records: bool
-
-    def __new__(
-        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
-    ) -> StructType:
-        declared = {key: value for key, value in namespace.items() if isinstance(value, Field)}
-        for key in declared:
-            del namespace[key]
-        namespace["__slots__"] = tuple(declared)
-        namespace["fields"] = tuple(field.named(key) for key, field in declared.items())
-        namespace["holds_records"] = any(_holds_records(f.type) for f in declared.values())
-        return super().__new__(mcs, name, bases, namespace, **options)
-
-
-def _holds_records(type: Any) -> bool:
-    if isinstance(type, Array):
-        return _holds_records(type.element)
-    return type is Records or getattr(type, "holds_records", False)
 
 
 class Struct(metaclass=StructType):
@@ -105,11 +82,21 @@ class Codecs(dict[int, Any]):
                 f"{message.__name__} has versions {message.versions}, not {version}",
                 ErrorCode.UNSUPPORTED_VERSION,
             )
-        from ottla.protocol import codegen
-
-        generate = codegen.encoder if self.direction == "encode" else codegen.decoder
-        self[version] = codec = generate(message, version)
+        source = self._source(version)
+        self[version] = codec = source.compile(
+            f"<ottla {self.direction} {message.__name__} v{version}>"
+        )
         return codec
+
+    def _source(self, version: int) -> Source:
+        """`encode(m, out, parts) -> last`, or `decode(data, pos) -> (message, position after)`."""
+        if self.direction == "encode":
+            from ottla.protocol.encoder import EncoderSource  # both only where a codec is missing
+
+            return EncoderSource(self.message, version)
+        from ottla.protocol.decoder import DecoderSource
+
+        return DecoderSource(self.message, version)
 
 
 class Message(Struct):

@@ -7,7 +7,7 @@ compact varint of flexible versions, KIP-482) is decided by the version of the m
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, dataclass_transform
 
 from ottla.structs import NO_UUID
 
@@ -146,3 +146,34 @@ def field(
         elif not isinstance(type, Array):
             default = type.default
     return Field(type, exists, may_be_null, tag, default, ignorable)
+
+
+@dataclass_transform(kw_only_default=True)
+class StructType(type):
+    """The class of message classes: the `field(...)` declarations of a body become slots.
+
+    From `fields`, and what a message says beside them, the codecs are generated. A part of
+    messages is flexible where the message around it is.
+    """
+
+    fields: tuple[Field, ...]
+    holds_records: bool
+    flexible: Versions
+    ignores_rest: bool
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> StructType:
+        declared = {key: value for key, value in namespace.items() if isinstance(value, Field)}
+        for key in declared:
+            del namespace[key]
+        namespace["__slots__"] = tuple(declared)
+        namespace["fields"] = tuple(field.named(key) for key, field in declared.items())
+        namespace["holds_records"] = any(_holds_records(f.type) for f in declared.values())
+        return super().__new__(mcs, name, bases, namespace, **options)
+
+
+def _holds_records(type: Any) -> bool:
+    if isinstance(type, Array):
+        return _holds_records(type.element)
+    return type is Records or getattr(type, "holds_records", False)
