@@ -20,8 +20,7 @@ from ottla.registry.embedded import WriteKind
 from ottla.registry.tree import SessionState
 from ottla.registry.znodes import TopicNode, decode_partition_state
 from ottla.structs import EndPoint, LeaderAndIsr, TopicPartition
-from ottla.testing.simulation.process import SimulatedProcess
-from ottla.testing.simulation.world import World
+from ottla.testing.simulation.world import SimulatedProcess, World
 from ottla.testing.simulation.zookeeper import SimulatedRegistry, SimulatedZooKeeper
 
 SESSION_MS = 3_000

@@ -13,9 +13,8 @@ from ottla.testing.simulation.cluster import SimulatedCluster
 from ottla.testing.simulation.copy_story import Copier
 from ottla.testing.simulation.group_story import GROUP, GroupLedger, GroupReader, count_removals
 from ottla.testing.simulation.invariants import check_in_the_end
-from ottla.testing.simulation.process import SimulatedProcess
 from ottla.testing.simulation.workload import History, Reader, TopicMaker, Writer
-from ottla.testing.simulation.world import World
+from ottla.testing.simulation.world import SimulatedProcess, World
 from ottla.testing.simulation.zookeeper import HOST, SimulatedRegistry, SimulatedZooKeeper
 
 ONE_BROKER: dict[str, str | int] = {

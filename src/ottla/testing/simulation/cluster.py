@@ -10,9 +10,8 @@ from typing import Final
 from ottla.config.broker_config import BrokerConfig
 from ottla.server.broker import Broker
 from ottla.testing.memory_disk import MemoryDisk
-from ottla.testing.simulation.process import SimulatedProcess
 from ottla.testing.simulation.processor import SimulatedProcessor
-from ottla.testing.simulation.world import World
+from ottla.testing.simulation.world import SimulatedProcess, World
 from ottla.testing.simulation.zookeeper import HOST, PORT, SimulatedRegistry, SimulatedZooKeeper
 
 BROKER_PORT: Final = 9092

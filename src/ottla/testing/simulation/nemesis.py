@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
-from ottla.testing.simulation.process import SimulatedProcess
+from ottla.testing.simulation.world import SimulatedProcess
 from ottla.testing.simulation.zookeeper import HOST as ZOOKEEPER_HOST
 
 MIN_PAUSE_MS: Final = 500

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import random
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from ottla.testing.network import ChannelNetwork, Seat, feed
-
-if TYPE_CHECKING:
-    from ottla.testing.simulation.process import SimulatedProcess
-    from ottla.testing.simulation.world import World
+from ottla.testing.simulation.agenda import AgendaLoop
+from ottla.testing.virtual_loop import MockClock
 
 FIRST_EPHEMERAL_PORT: Final = 40_000
 CONNECT_TIMEOUT_MS: Final = 10_000
@@ -49,8 +48,8 @@ class Flow:
 
     def push(self, data: bytes | None) -> None:
         """Send bytes, or (None) the end."""
-        world = self._network.world
-        self._queue.append((world.now_ms + self._network.delay_ms(self._link), data))
+        network = self._network
+        self._queue.append((network.now_ms() + network.delay_ms(self._link), data))
         self.schedule()
 
     def schedule(self) -> None:
@@ -60,12 +59,12 @@ class Flow:
             self._network.hold(self._link, self)
             return
         self._is_scheduled = True
-        delay_ms = max(0, self._queue[0][0] - self._network.world.now_ms)
+        delay_ms = max(0, self._queue[0][0] - self._network.now_ms())
         self._target.process.loop.add_timer(delay_ms, self._arrive)
 
     def _arrive(self) -> None:
         self._is_scheduled = False
-        now_ms = self._network.world.now_ms
+        now_ms = self._network.now_ms()
         try:
             if not self._network.is_cut(self._link):
                 while self._queue and self._queue[0][0] <= now_ms:
@@ -81,7 +80,7 @@ class Flow:
 class StreamEnd:
     """One end: `write` sends, and what arrives is handed to the user in its own process."""
 
-    def __init__(self, network: SimulatedNetwork, process: SimulatedProcess, port: int) -> None:
+    def __init__(self, network: SimulatedNetwork, process: ProcessNetwork, port: int) -> None:
         self.network = network
         self.process = process
         self.port = port
@@ -173,26 +172,27 @@ def _sit_down(end: StreamEnd, protocol: asyncio.BaseProtocol) -> ClientTransport
 
 
 class ProcessNetwork(ChannelNetwork):
-    """`Network` for one process."""
+    """`Network` for one process: its host, and the loop in which everything arrives."""
 
-    def __init__(self, network: SimulatedNetwork, process: SimulatedProcess) -> None:
+    def __init__(self, network: SimulatedNetwork, host: str, loop: AgendaLoop) -> None:
         self._network = network
-        self._process = process
+        self.host = host
+        self.loop = loop
 
     def serve(self, host: str, port: int, accept: Accept) -> int:
         """Accept streams at an address; returns the port, a free one if 0 was asked for."""
-        return self._network.serve(self._process, host, port, accept)
+        return self._network.serve(self, host, port, accept)
 
     def stop_serving(self, host: str, port: int) -> None:
         self._network.listeners.pop((host, port), None)
 
     async def open(self, host: str, port: int) -> StreamEnd:
         """Open a stream to an address, without an asyncio protocol on it."""
-        return await self._network.open(self._process, host, port)
+        return await self._network.open(self, host, port)
 
     def close_all(self) -> None:
         """End the streams and listeners of a process that is gone."""
-        self._network.forget(self._process)
+        self._network.forget(self)
 
     async def seat_at(self, host: str, port: int) -> Seat:
         return partial(_sit_down, await self.open(host, port))
@@ -201,18 +201,16 @@ class ProcessNetwork(ChannelNetwork):
 class SimulatedNetwork:
     """All streams and links of a world, and what is wrong with them."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.listeners: dict[tuple[str, int], tuple[SimulatedProcess, Accept]] = {}
+    def __init__(self, clock: MockClock, loop: AgendaLoop, chance: random.Random) -> None:
+        self.now_ms = clock.monotonic_ms
+        self._loop = loop
+        self._random = chance
+        self.listeners: dict[tuple[str, int], tuple[ProcessNetwork, Accept]] = {}
         self.streams: dict[StreamEnd, None] = {}
         self.min_delay_ms, self.max_delay_ms = 0, 5
         self._cut: set[tuple[str, str]] = set()
         self._held: dict[tuple[str, str], dict[Flow, None]] = {}
         self._next_port = FIRST_EPHEMERAL_PORT
-
-    def of(self, process: SimulatedProcess) -> ProcessNetwork:
-        """The network as a process sees it."""
-        return ProcessNetwork(self, process)
 
     # Faults
 
@@ -233,7 +231,7 @@ class SimulatedNetwork:
     def reset_some(self, count: int) -> None:
         """Break a few streams at both ends; what was on its way is lost."""
         ends = list(self.streams)
-        for end in self.world.random.sample(ends, min(count, len(ends))):
+        for end in self._random.sample(ends, min(count, len(ends))):
             error = ConnectionResetError(errno.ECONNRESET, "the simulated network broke it")
             end.reset(error)
             end.peer.reset(error)
@@ -249,9 +247,9 @@ class SimulatedNetwork:
     def delay_ms(self, link: tuple[str, str]) -> int:
         if link[0] == link[1]:
             return 0
-        return self.world.random.randint(self.min_delay_ms, self.max_delay_ms)
+        return self._random.randint(self.min_delay_ms, self.max_delay_ms)
 
-    def serve(self, process: SimulatedProcess, host: str, port: int, accept: Accept) -> int:
+    def serve(self, process: ProcessNetwork, host: str, port: int, accept: Accept) -> int:
         if port == 0:
             port = self._free_port()
         if (host, port) in self.listeners:
@@ -259,11 +257,11 @@ class SimulatedNetwork:
         self.listeners[host, port] = (process, accept)
         return port
 
-    async def open(self, process: SimulatedProcess, host: str, port: int) -> StreamEnd:
+    async def open(self, process: ProcessNetwork, host: str, port: int) -> StreamEnd:
         """Open a stream; OSError where no process listens, or the link is cut for too long."""
         opened: asyncio.Future[StreamEnd] = asyncio.get_running_loop().create_future()
         out, back = (process.host, host), (host, process.host)
-        deadline_ms = self.world.now_ms + CONNECT_TIMEOUT_MS
+        deadline_ms = self.now_ms() + CONNECT_TIMEOUT_MS
 
         def fail(number: int, text: str) -> None:
             if not opened.done():
@@ -271,8 +269,8 @@ class SimulatedNetwork:
 
         def arrive() -> None:
             if self.is_cut(out) or self.is_cut(back):
-                if self.world.now_ms < deadline_ms:
-                    self.world.loop.add_timer(1_000, arrive)
+                if self.now_ms() < deadline_ms:
+                    self._loop.add_timer(1_000, arrive)
                 else:
                     process.loop.call_soon(fail, errno.ETIMEDOUT, "no answer")
                 return
@@ -287,14 +285,12 @@ class SimulatedNetwork:
             self.streams[client] = self.streams[server] = None
             server_process.loop.call_soon(lambda: setattr(server, "user", accept(server)))
             delay_ms = self.delay_ms(back)
-            self.world.loop.add_timer(
-                delay_ms, lambda: process.loop.call_soon(_succeed, opened, client)
-            )
+            self._loop.add_timer(delay_ms, lambda: process.loop.call_soon(_succeed, opened, client))
 
-        self.world.loop.add_timer(self.delay_ms(out), arrive)
+        self._loop.add_timer(self.delay_ms(out), arrive)
         return await opened
 
-    def forget(self, process: SimulatedProcess) -> None:
+    def forget(self, process: ProcessNetwork) -> None:
         for address in [a for a, (owner, _) in self.listeners.items() if owner is process]:
             del self.listeners[address]
         for end in [end for end in self.streams if end.process is process]:

@@ -21,7 +21,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline, pause
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
 from ottla.structs import TopicPartition
-from ottla.testing.simulation.process import SimulatedProcess
+from ottla.testing.simulation.world import SimulatedProcess
 
 if TYPE_CHECKING:
     from ottla.testing.simulation.cluster import SimulatedCluster

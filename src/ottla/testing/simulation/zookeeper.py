@@ -31,7 +31,7 @@ from ottla.registry.tree import (
 )
 from ottla.runtime.scheduler import Timer
 from ottla.testing.simulation.network import StreamEnd
-from ottla.testing.simulation.process import SimulatedProcess
+from ottla.testing.simulation.world import SimulatedProcess
 
 if TYPE_CHECKING:
     from ottla.testing.simulation.world import World

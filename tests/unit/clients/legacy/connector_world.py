@@ -11,8 +11,7 @@ from ottla.registry import paths
 from ottla.registry.tree import Create, Delete, Operation, Set
 from ottla.registry.znodes import STATIC, BrokerNode, ConsumerRegistration, TopicNode
 from ottla.structs import Node, TopicPartition
-from ottla.testing.simulation.process import SimulatedProcess
-from ottla.testing.simulation.world import World
+from ottla.testing.simulation.world import SimulatedProcess, World
 from ottla.testing.simulation.zookeeper import HOST, SimulatedRegistry, SimulatedZooKeeper
 
 GROUP = "readers"
