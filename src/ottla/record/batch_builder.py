@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from crc32c import crc32c
 
@@ -18,8 +16,6 @@ from ottla.record.record import (
     LOG_OVERHEAD,
     NO_SEQUENCE,
     TRANSACTIONAL_FLAG,
-    CorruptRecordError,
-    Record,
     RecordHeaders,
 )
 from ottla.record.record_batch import (
@@ -27,11 +23,16 @@ from ottla.record.record_batch import (
     BATCH_LENGTH,
     BATCH_LENGTH_POSITION,
     BATCH_OVERHEAD,
+    CONTROL_KEY,
+    CONTROL_RECORD_VERSION,
     CRC,
     CRC_POSITION,
     CRC_START,
+    END_MARKER,
     HEADER,
     MAGIC,
+    ControlRecordType,
+    EndTransactionMarker,
     RecordBatch,
 )
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
@@ -270,54 +271,7 @@ def _size_of_headers(headers: RecordHeaders) -> int:
     )
 
 
-# Control records: the markers that end a transaction, and others that only brokers write.
-#
-# A control batch holds one record. Its key says what it is (int16 version, int16 type); the value
-# of an end-of-transaction marker is an int16 version and the epoch of the coordinator that wrote
-# it.
-
-
-_KEY = struct.Struct(">hh")
-_MARKER = struct.Struct(">hi")
-_VERSION = 0
-
-
-class ControlRecordType(IntEnum):
-    """What a control record marks. Types of newer brokers are UNKNOWN, and are skipped."""
-
-    ABORT = 0
-    COMMIT = 1
-    LEADER_CHANGE = 2
-    SNAPSHOT_HEADER = 3
-    SNAPSHOT_FOOTER = 4
-    KRAFT_VERSION = 5
-    KRAFT_VOTERS = 6
-    UNKNOWN = -1
-
-    @classmethod
-    def of(cls, record: Record) -> ControlRecordType:
-        """What a record of a control batch marks, by its key."""
-        if record.key is None or len(record.key) < _KEY.size:
-            raise CorruptRecordError(
-                f"the control record at offset {record.offset}: its key {record.key!r} has not "
-                f"the {_KEY.size} bytes of version and type"
-            )
-        _, number = _KEY.unpack_from(record.key)
-        try:
-            return cls(number)
-        except ValueError:
-            return cls.UNKNOWN
-
-
-class EndTransactionMarker(NamedTuple):
-    """The end of a producer's transaction: all its records in the partition lie before it."""
-
-    type: ControlRecordType
-    coordinator_epoch: int
-
-    @property
-    def is_commit(self) -> bool:
-        return self.type is ControlRecordType.COMMIT
+# The markers that end transactions.
 
 
 def build_end_transaction_marker(
@@ -326,8 +280,8 @@ def build_end_transaction_marker(
     """The control batch that commits or aborts the transaction of a producer."""
     if marker.type not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
         raise ValueError(f"{marker.type.name} does not end a transaction")
-    key = _KEY.pack(_VERSION, marker.type)
-    value = _MARKER.pack(_VERSION, marker.coordinator_epoch)
+    key = CONTROL_KEY.pack(CONTROL_RECORD_VERSION, marker.type)
+    value = END_MARKER.pack(CONTROL_RECORD_VERSION, marker.coordinator_epoch)
     return build_batch(
         [(timestamp_ms, key, value, ())],
         producer_id=producer_id,
@@ -335,17 +289,3 @@ def build_end_transaction_marker(
         is_transactional=True,
         is_control=True,
     )
-
-
-def parse_end_transaction_marker(record: Record) -> EndTransactionMarker | None:
-    """The marker in a record of a control batch; None if it marks something else."""
-    type_ = ControlRecordType.of(record)
-    if type_ not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
-        return None
-    if record.value is None or len(record.value) < _MARKER.size:
-        raise CorruptRecordError(
-            f"the control record at offset {record.offset}: its value {record.value!r} has not "
-            f"the {_MARKER.size} bytes of version and coordinator epoch"
-        )
-    _, coordinator_epoch = _MARKER.unpack_from(record.value)
-    return EndTransactionMarker(type_, coordinator_epoch)

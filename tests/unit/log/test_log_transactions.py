@@ -8,13 +8,8 @@ from log_world import NOW_MS, LogWorld
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_validator import AppendOrigin
 from ottla.log.recovery import rebuild_txn_indexes
-from ottla.record.batch_builder import (
-    ControlRecordType,
-    EndTransactionMarker,
-    build_batch,
-    build_end_transaction_marker,
-)
-from ottla.record.record_batch import batches
+from ottla.record.batch_builder import build_batch, build_end_transaction_marker
+from ottla.record.record_batch import ControlRecordType, EndTransactionMarker, batches
 
 ABORT_KEY = b"\0\0\0\0"
 

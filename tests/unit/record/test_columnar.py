@@ -20,8 +20,6 @@ from pyspark.sql.types import (
 
 from ottla.record import columnar, columns
 from ottla.record.batch_builder import (
-    ControlRecordType,
-    EndTransactionMarker,
     build_batch,
     build_batch_of_values,
     build_end_transaction_marker,
@@ -30,7 +28,13 @@ from ottla.record.columnar import arrow_schema, decode_columns
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set
 from ottla.record.record import CorruptRecordError, Record
-from ottla.record.record_batch import RecordBatch, assign_offset, set_log_append_time
+from ottla.record.record_batch import (
+    ControlRecordType,
+    EndTransactionMarker,
+    RecordBatch,
+    assign_offset,
+    set_log_append_time,
+)
 
 UTC = datetime.UTC
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from ottla.record.batch_builder import (
+from ottla.record.batch_builder import build_end_transaction_marker
+from ottla.record.record import CorruptRecordError, Record
+from ottla.record.record_batch import (
     ControlRecordType,
     EndTransactionMarker,
-    build_end_transaction_marker,
+    RecordBatch,
     parse_end_transaction_marker,
 )
-from ottla.record.record import CorruptRecordError, Record
-from ottla.record.record_batch import RecordBatch
 
 
 def control_record(key: str | None, value: str | None = None) -> Record:

@@ -15,12 +15,8 @@ from ottla.protocol.offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from ottla.record.batch_builder import (
-    ControlRecordType,
-    EndTransactionMarker,
-    build_batch,
-    build_end_transaction_marker,
-)
+from ottla.record.batch_builder import build_batch, build_end_transaction_marker
+from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
 from ottla.replication.exchange import ACKS_LEADER, IsolationLevel
 from ottla.structs import NO_EPOCH, TopicPartition
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +10,8 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.consumer.subscription_state import PartitionState
 from ottla.clients.serialization import Deserialize
 from ottla.errors import KafkaError
-from ottla.record.record_batch import Record, RecordBatch, batches
+from ottla.record.record_batch import Record, RecordBatch, batches, end_of_transaction
 from ottla.runtime import Buffer
-
-ABORT_MARKER = 0
-CONTROL_KEY = struct.Struct(">hh")  # version, type
 
 
 class AbortedTransactions:
@@ -36,17 +32,10 @@ class AbortedTransactions:
             self._aborted.add(self._ahead.pop()[0])
         if not batch.is_transactional:
             return False
-        if batch.is_control and marker_type(batch) == ABORT_MARKER:
+        marker = end_of_transaction(batch) if batch.is_control else None
+        if marker is not None and not marker.is_commit:
             self._aborted.discard(batch.producer_id)
         return batch.producer_id in self._aborted
-
-
-def marker_type(batch: RecordBatch) -> int:
-    """0 for an abort marker, 1 for a commit marker, -1 for anything else."""
-    record = next(batch.records(), None)
-    if record is None or record.key is None or len(record.key) < CONTROL_KEY.size:
-        return -1
-    return int(CONTROL_KEY.unpack_from(record.key)[1])
 
 
 def split_batches(data: Buffer) -> tuple[list[RecordBatch], KafkaError | None]:

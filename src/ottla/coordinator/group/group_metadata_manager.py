@@ -38,7 +38,7 @@ from ottla.protocol.offsets_topic import (
 )
 from ottla.protocol.offsets_topic import MemberMetadata as StoredMember
 from ottla.record.batch_builder import BatchBuilder
-from ottla.record.record_batch import Record, RecordBatch
+from ottla.record.record_batch import Record, RecordBatch, end_of_transaction
 from ottla.runtime import Runtime
 from ottla.structs import OFFSETS_TOPIC, TopicPartition
 
@@ -170,9 +170,6 @@ def _loaded_member(stored: GroupMetadataValue, member: StoredMember) -> MemberMe
 # Reads a partition of the offsets topic back into groups and offsets.
 
 
-COMMIT_MARKER: Final = 1
-
-
 class PartitionLoader(StepwiseLoader):
     """Collects the last value of each key.
 
@@ -228,23 +225,19 @@ class PartitionLoader(StepwiseLoader):
         try:
             batch.verify()
             records = list(batch.records())
+            marker = end_of_transaction(batch) if batch.is_control else None
         except KafkaError as error:
             logger.error("%r of offsets partition %d is lost: %s", batch, self.partition, error)
             return
         self.record_count += max(1, len(records))
         if batch.is_control:
-            self._end_transaction(batch.producer_id, records)
+            waiting = self._open_transactions.pop(batch.producer_id, [])
+            if marker is not None and marker.is_commit:
+                self._apply(waiting)
         elif batch.is_transactional:
             self._open_transactions.setdefault(batch.producer_id, []).extend(records)
         else:
             self._apply(records)
-
-    def _end_transaction(self, producer_id: int, markers: Iterable[Record]) -> None:
-        """A control record's key is an int16 version and an int16 type."""
-        records = self._open_transactions.pop(producer_id, [])
-        for marker in markers:
-            if marker.key is not None and marker.key[2:4] == COMMIT_MARKER.to_bytes(2, "big"):
-                self._apply(records)
 
     def _apply(self, records: Iterable[Record]) -> None:
         for record in records:

@@ -19,11 +19,8 @@ from ottla.coordinator.transaction.transaction_metadata import (
 from ottla.coordinator.transaction.transaction_state_manager import TransactionStateManager
 from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
-from ottla.record.batch_builder import (
-    ControlRecordType,
-    EndTransactionMarker,
-    build_end_transaction_marker,
-)
+from ottla.record.batch_builder import build_end_transaction_marker
+from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
 from ottla.replication.exchange import ACKS_ALL, PartitionAppendResult
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Clock, Runtime

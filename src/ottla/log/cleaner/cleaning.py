@@ -27,11 +27,16 @@ from ottla.log.indexes.index_file import MAX_RELATIVE_OFFSET, AbortedTxn, Transa
 from ottla.log.log_dir import CLEANED_SUFFIX, LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_path
 from ottla.log.log_segment import LogSegment, read_batches, set_suffix, sync_files
 from ottla.record import kernel
-from ottla.record.batch_builder import ControlRecordType, with_records
+from ottla.record.batch_builder import with_records
 from ottla.record.conversion import modernised
 from ottla.record.plain_compaction import ENTRY_BYTES, KeptRecords, shift_timestamps
 from ottla.record.record import DELETE_HORIZON_FLAG
-from ottla.record.record_batch import NO_TIMESTAMP, CorruptRecordError, RecordBatch
+from ottla.record.record_batch import (
+    NO_TIMESTAMP,
+    ControlRecordType,
+    CorruptRecordError,
+    RecordBatch,
+)
 from ottla.runtime import Disk
 
 if TYPE_CHECKING:

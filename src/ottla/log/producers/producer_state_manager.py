@@ -39,9 +39,8 @@ from crc32c import crc32c
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.indexes.index_file import AbortedTxn
 from ottla.log.log_dir import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
-from ottla.record.batch_builder import EndTransactionMarker, parse_end_transaction_marker
 from ottla.record.record import TRANSACTIONAL_FLAG
-from ottla.record.record_batch import RecordBatch
+from ottla.record.record_batch import RecordBatch, end_of_transaction
 from ottla.runtime import Disk
 from ottla.structs import NO_EPOCH, TopicPartition
 
@@ -352,7 +351,7 @@ class ProducerStateManager:
         if not batch.is_control:
             self._check_transaction(batch, state)
             return
-        ending = _end_of_transaction(batch)
+        ending = end_of_transaction(batch)
         if state and ending and ending.coordinator_epoch < state.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -394,7 +393,7 @@ class ProducerStateManager:
 
     def _replay_marker(self, batch: RecordBatch) -> AbortedTxn | None:
         """End a transaction as its control record says (KIP-98)."""
-        ending = _end_of_transaction(batch)
+        ending = end_of_transaction(batch)
         if ending is None:
             return None
         state = self.producers.setdefault(batch.producer_id, ProducerState(batch.producer_id))
@@ -506,9 +505,3 @@ class ProducerStateManager:
         open_txns = [s for s in producers.values() if s.current_txn_first_offset != NO_OFFSET]
         open_txns.sort(key=lambda state: state.current_txn_first_offset)
         self.ongoing_txns = {s.current_txn_first_offset: s.producer_id for s in open_txns}
-
-
-def _end_of_transaction(batch: RecordBatch) -> EndTransactionMarker | None:
-    """The marker that a control batch holds; None if it marks something else, or nothing."""
-    record = next(batch.records(), None)
-    return None if record is None else parse_end_transaction_marker(record)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from log_world import LogWorld, read_all
 
 from ottla.log.log_validator import AppendOrigin
-from ottla.record.batch_builder import (
+from ottla.record.batch_builder import build_batch, build_end_transaction_marker
+from ottla.record.record_batch import (
     ControlRecordType,
     EndTransactionMarker,
-    build_batch,
-    build_end_transaction_marker,
+    Record,
+    RecordBatch,
+    batches,
 )
-from ottla.record.record_batch import Record, RecordBatch, batches
 
 COMPACTED = {
     "cleanup.policy": "compact",
