@@ -119,17 +119,12 @@ def _group_json(group: GroupMetadataValue) -> str:
 
 def _assignment_text(protocol_type: str, member: MemberMetadata) -> str:
     """`[topic-0, topic-1]`, with the user data behind it; hexadecimal for other protocols."""
-    from ottla.protocol.message import decode_versioned
-    from ottla.protocol.offsets_topic import ConsumerProtocolAssignment
+    from ottla.protocol.consumer_protocol import decode_assignment, partitions_of
 
     if protocol_type != CONSUMER_PROTOCOL or not member.assignment:
         return bytes(member.assignment).hex().upper()
-    assignment = decode_versioned(ConsumerProtocolAssignment, member.assignment)
-    partitions = ", ".join(
-        f"{topic.topic}-{partition}"
-        for topic in assignment.assigned_partitions
-        for partition in topic.partitions
-    )
+    assignment = decode_assignment(member.assignment)
+    partitions = ", ".join(map(str, partitions_of(assignment.assigned_partitions)))
     user_data = bytes(assignment.user_data or b"").hex().upper()
     return f"[{partitions}]:{user_data}" if user_data else f"[{partitions}]"
 

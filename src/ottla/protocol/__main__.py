@@ -12,7 +12,7 @@ from ottla.protocol.decoder import DecoderSource
 from ottla.protocol.encoder import EncoderSource
 from ottla.protocol.message import Message, Request, Response, request_class
 
-EMBEDDED = ("offsets_topic",)
+EMBEDDED = ("offsets_topic", "consumer_protocol")
 
 
 def messages() -> dict[str, type[Message]]:

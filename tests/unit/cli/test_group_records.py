@@ -3,14 +3,16 @@
 from uuid import UUID
 
 from ottla.cli.group_records import group_line, key_and_payload, offset_line
+from ottla.protocol.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolTopicPartition,
+)
 from ottla.protocol.message import encode_versioned
 from ottla.protocol.offsets_topic import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
-    ConsumerProtocolAssignment,
-    ConsumerProtocolTopicPartition,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,

@@ -9,10 +9,10 @@ from mock_kafka import Later, MockCluster
 from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.subscription_state import RebalanceEvent
-from ottla.clients.consumer_protocol import decode_assignment, encode_assignment
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode
 from ottla.network.timing import Deadline
+from ottla.protocol.consumer_protocol import encode_assignment
 from ottla.protocol.fetch import (
     EpochEndOffset as Divergence,
 )
@@ -266,7 +266,7 @@ class ConsumerWorld:
         return OffsetFetchResponse(groups=groups)
 
 
-__all__ = ["ConsumerWorld", "decode_assignment"]
+__all__ = ["ConsumerWorld"]
 
 
 def epoch_ends(epoch: int, end_offset: int, error: int = 0) -> OffsetForLeaderEpochResponse:

@@ -16,12 +16,12 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
-from ottla.protocol.message import decode_versioned, encode_versioned
-from ottla.protocol.offsets_topic import (
+from ottla.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartition,
 )
+from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
 
 HEARTBEAT_MS = 5_000

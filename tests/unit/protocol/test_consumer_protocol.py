@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ottla.errors import RemoteProtocolError
-from ottla.protocol.message import decode_versioned, encode_versioned
-from ottla.protocol.offsets_topic import (
+from ottla.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartition,
 )
+from ottla.protocol.message import decode_versioned, encode_versioned
 
 
 def test_subscription_of_a_newer_version_is_read_as_far_as_it_is_known() -> None:

@@ -9,7 +9,6 @@ from typing import cast
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import GroupDescription, GroupListing, MemberDescription
 from ottla.clients.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
-from ottla.clients.consumer_protocol import decode_assignment
 from ottla.clients.network_client import response_error
 from ottla.clients.topic_offsets import (
     IsolationLevel,
@@ -25,6 +24,7 @@ from ottla.protocol.consumer_group import (
     DescribedAssignment,
     DescribedConsumerGroup,
 )
+from ottla.protocol.consumer_protocol import decode_assignment, partitions_of
 from ottla.protocol.group import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -162,7 +162,7 @@ def description_of(group: DescribedGroup, coordinator: Node) -> GroupDescription
                 member.group_instance_id,
                 member.client_id,
                 member.client_host,
-                decode_assignment(member.member_assignment)
+                partitions_of(decode_assignment(member.member_assignment).assigned_partitions)
                 if group.protocol_type == CONSUMER and member.member_assignment
                 else [],
             )

@@ -17,12 +17,6 @@ from ottla.clients.consumer.subscription_state import (
     RebalanceKind,
     SubscriptionState,
 )
-from ottla.clients.consumer_protocol import (
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
@@ -30,6 +24,13 @@ from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline, pause
+from ottla.protocol.consumer_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+    partitions_of,
+)
 from ottla.protocol.group import JoinGroupResponseMember
 from ottla.runtime import Buffer
 from ottla.structs import TopicPartition
@@ -75,14 +76,14 @@ class GroupAssignment:
         self._divided = None
         protocols = []
         for name, assignor in self._assignors.items():
-            subscription = MemberSubscription(
-                sorted(self._subscriptions.topics),
+            metadata = encode_subscription(
+                self._subscriptions.topics,
                 # Under the eager protocol everything was revoked before joining.
                 self.owned if self.is_cooperative else (),
                 self.generation,
-                user_data=assignor.user_data(self.owned, self.generation),
+                assignor.user_data(self.owned, self.generation),
             )
-            protocols.append((name, encode_subscription(subscription)))
+            protocols.append((name, metadata))
         return protocols
 
     async def assign(
@@ -95,10 +96,7 @@ class GroupAssignment:
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"the coordinator chose the assignor {name!r}, which this member does not have",
             )
-        subscriptions = {
-            member.member_id: decode_subscription(member.metadata, member.group_instance_id)
-            for member in members
-        }
+        subscriptions = {member.member_id: read_subscription(member) for member in members}
         topics = {topic for member in subscriptions.values() for topic in member.topics}
         await self._learn_of(topics)
         counts = self._metadata.cluster.partition_counts(sorted(topics))
@@ -110,7 +108,9 @@ class GroupAssignment:
 
     def read(self, assignment: Buffer) -> list[TopicPartition]:
         """This member's partitions; the bytes may be empty if there are none."""
-        return decode_assignment(assignment) if assignment else []
+        if not assignment:
+            return []
+        return partitions_of(decode_assignment(assignment).assigned_partitions)
 
     def is_outdated(self, cluster: Cluster) -> bool:
         """Whether the group has to rebalance: topics were created, deleted or have grown."""
@@ -125,6 +125,18 @@ class GroupAssignment:
         if not topics <= self._metadata.cluster.topics.keys():
             self._metadata.want(topics)
             await self._metadata.update(self._new_deadline(METADATA_LIMIT_MS))
+
+
+def read_subscription(member: JoinGroupResponseMember) -> MemberSubscription:
+    """What a member wants and has, as its leader learns it."""
+    stored = decode_subscription(member.metadata)
+    return MemberSubscription(
+        stored.topics,
+        partitions_of(stored.owned_partitions),
+        stored.generation_id,
+        member.group_instance_id,
+        stored.user_data,
+    )
 
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]

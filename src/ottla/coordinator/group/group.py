@@ -26,6 +26,7 @@ from uuid import UUID
 
 from ottla.coordinator.group.offsets import GroupOffsets, OffsetAndMetadata
 from ottla.errors import ErrorCode, ProtocolError
+from ottla.protocol.consumer_protocol import decode_subscription
 from ottla.protocol.group import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -36,8 +37,8 @@ from ottla.protocol.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from ottla.protocol.message import decode_versioned, encode_versioned
-from ottla.protocol.offsets_topic import ConsumerProtocolSubscription, GroupMetadataKey
+from ottla.protocol.message import encode_versioned
+from ottla.protocol.offsets_topic import GroupMetadataKey
 from ottla.runtime import Timer
 from ottla.structs import TopicPartition
 
@@ -121,7 +122,7 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     the topics (KIP-211), so bytes that cannot be parsed are no error.
     """
     try:
-        return frozenset(decode_versioned(ConsumerProtocolSubscription, metadata).topics)
+        return frozenset(decode_subscription(metadata).topics)
     except ProtocolError:
         return None
 

@@ -5,6 +5,7 @@ from group_world import World
 
 from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.errors import ErrorCode
+from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.message import encode, encode_versioned
 from ottla.protocol.offsets import (
     OffsetCommitRequest,
@@ -18,7 +19,6 @@ from ottla.protocol.offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from ottla.protocol.offsets_topic import ConsumerProtocolSubscription
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.server.handlers.offsets import OffsetHandlers
 from ottla.structs import TopicPartition

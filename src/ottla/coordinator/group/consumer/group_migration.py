@@ -12,8 +12,9 @@ without it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.consumer.consumer_group import (
@@ -30,7 +31,6 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     CurrentAssignment,
     MemberDetails,
     TopicIdPartition,
-    by_topic,
 )
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
 from ottla.coordinator.group.group import (
@@ -42,12 +42,13 @@ from ottla.coordinator.group.group import (
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.errors import ErrorCode, KafkaError, ProtocolError
-from ottla.protocol.message import decode_versioned, encode_versioned
-from ottla.protocol.offsets_topic import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
+from ottla.protocol.consumer_protocol import (
     ConsumerProtocolTopicPartition,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
 )
+from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -58,13 +59,9 @@ logger = logging.getLogger(__name__)
 # group that also has members of the consumer protocol it has to read them, and to write its own.
 
 
-MessageT = TypeVar("MessageT", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
-
 KAFKA_ASSIGNORS: Final = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
 """Their members need nothing but the partitions, so user data beside them are ignored: librdkafka
 repeats there what the member has said about itself, its generation under cooperative-sticky."""
-
-MAX_VERSION: Final = ConsumerProtocolAssignment.max_version
 
 
 class Subscription(NamedTuple):
@@ -77,14 +74,16 @@ class Subscription(NamedTuple):
 
 def read_subscription(metadata: bytes, topics: ClusterTopics) -> Subscription:
     """The subscription; INCONSISTENT_GROUP_PROTOCOL if the bytes are of another kind."""
-    stored = _decode(ConsumerProtocolSubscription, metadata)
+    with _of_consumers():
+        stored = decode_subscription(metadata)
     names = tuple(sorted(set(stored.topics)))
     return Subscription(names, with_ids(stored.owned_partitions, topics), stored.rack_id)
 
 
 def read_assignment(protocol: str | None, assignment: bytes, topics: ClusterTopics) -> Assignment:
     """The partitions; user data of a client's own assignor is refused: it would be lost."""
-    stored = _decode(ConsumerProtocolAssignment, assignment)
+    with _of_consumers():
+        stored = decode_assignment(assignment)
     if stored.user_data and protocol not in KAFKA_ASSIGNORS:
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -96,15 +95,9 @@ def read_assignment(protocol: str | None, assignment: bytes, topics: ClusterTopi
 def write_assignment(assigned: Assignment, metadata: bytes, topics: ClusterTopics) -> bytes:
     """The partitions in the version of a subscription; deleted topics are left out."""
     version = int.from_bytes(metadata[:2], "big", signed=True)
-    named = ((topics.topic_name(topic_id), p) for topic_id, p in by_topic(assigned).items())
-    stored = ConsumerProtocolAssignment(
-        assigned_partitions=[
-            ConsumerProtocolTopicPartition(topic=name, partitions=numbers)
-            for name, numbers in named
-            if name is not None
-        ]
-    )
-    return encode_versioned(stored, max(0, min(version, MAX_VERSION)))
+    named = ((topics.topic_name(topic_id), number) for topic_id, number in sorted(assigned))
+    partitions = [TopicPartition(name, number) for name, number in named if name is not None]
+    return encode_assignment(partitions, version)
 
 
 def with_ids(stored: Iterable[ConsumerProtocolTopicPartition], topics: ClusterTopics) -> Assignment:
@@ -117,9 +110,10 @@ def with_ids(stored: Iterable[ConsumerProtocolTopicPartition], topics: ClusterTo
     )
 
 
-def _decode(cls: type[MessageT], data: bytes) -> MessageT:
+@contextmanager
+def _of_consumers() -> Iterator[None]:
     try:
-        return decode_versioned(cls, data)
+        yield
     except ProtocolError as error:
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the embedded protocol is malformed: {error}"
