@@ -1,24 +1,68 @@
-"""The small value types that all packages share."""
+"""The small value types and the constants that all packages share."""
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
-NO_LEADER = -1
-LEADER_DURING_DELETE = -2
+# The numbers that stand for "none", in requests and in files alike.
+NO_LEADER: Final = -1
+LEADER_DURING_DELETE: Final = -2
 """The leader of a partition whose topic is being deleted, as UpdateMetadata has it."""
-NO_EPOCH = -1
-EPOCH_DURING_DELETE = -2
+NO_REPLICA: Final = -1
+"""The preferred read replica of a partition that is read from its leader (KIP-392)."""
+NO_EPOCH: Final = -1
+EPOCH_DURING_DELETE: Final = -2
 """The leader epoch of StopReplica for a topic that is being deleted: no other one is newer."""
-NO_PRODUCER_ID = -1
-NO_UUID = UUID(int=0)
+NO_OFFSET: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_SEQUENCE: Final = -1
+NO_GENERATION: Final = -1
+"""The generation of a consumer that is not, or not yet, a member of its group."""
+NO_UUID: Final = UUID(int=0)
+BROKER_DEFAULT: Final = -1
+"""A number of partitions or replicas of a new topic: as the broker is configured (KIP-464)."""
+
+CONSUMER_REPLICA_ID: Final = -1
+"""The replica id in Fetch, ListOffsets and OffsetForLeaderEpoch of a client that is no broker."""
+DEBUGGING_REPLICA_ID: Final = -2
+"""A client that is answered with the end of the leader's log, committed or not."""
+
+# The timestamps that ListOffsets takes for a place in the log in place of a time.
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+"""The record with the largest timestamp (KIP-734)."""
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+"""The first record on the broker's own disks (KIP-405)."""
+LATEST_TIERED_TIMESTAMP: Final = -5
+"""The last record that was moved to the remote tier (KIP-1005)."""
+
+TRANSACTION_VERSION: Final = "transaction.version"
+"""The feature whose level says how transactions work (KIP-890, KIP-1022)."""
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+"""The protocol type of groups of consumers; those of Kafka Connect have another."""
+
+MS_PER_MINUTE: Final = 60_000
+MS_PER_HOUR: Final = 3_600_000
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """The topics that brokers write: clients may read them, and neither make nor delete them."""
+
+
+def encode_uuid(value: UUID) -> str:
+    """22 characters of URL-safe base64, as Kafka writes ids of topics and clusters."""
+    return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> UUID:
+    """The UUID in what `encode_uuid` gave; ValueError for other text."""
+    return UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
 class TopicPartition(NamedTuple):

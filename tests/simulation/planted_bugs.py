@@ -19,14 +19,13 @@ from ottla.coordinator.transaction.marker_sender import TxnMarker
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.errors import ErrorCode
 from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
-from ottla.log.producers.producer_state_manager import NO_OFFSET
 from ottla.registry.tree import Set
 from ottla.replication import exchange
 from ottla.replication.follower_partition import FollowerPartition, FollowerSession, LeaderQuestions
 from ottla.replication.partition_leader import PartitionLeader
 from ottla.server import fetch_session
 from ottla.server.controller_orders import ControllerOrders
-from ottla.structs import INTERNAL_TOPICS, TopicPartition
+from ottla.structs import INTERNAL_TOPICS, NO_OFFSET, TopicPartition
 from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.group_story import GroupStory
 from ottla.testing.simulation.operations_story import OperationsStory

@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.record.batch_builder import with_records
-from ottla.record.record_batch import NO_TIMESTAMP, batches
+from ottla.record.record_batch import batches
+from ottla.structs import NO_TIMESTAMP
 
 LIMIT_SECONDS = 60
 TOPIC = "compacted"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode
 from typing import TYPE_CHECKING
+
+from ottla.structs import CONSUMER_PROTOCOL_TYPE, encode_uuid
 
 if TYPE_CHECKING:
     from ottla.protocol.offsets_topic import GroupMetadataValue, MemberMetadata, OffsetCommitValue
 
-CONSUMER_PROTOCOL = "consumer"
 KAFKA_NAMES = {"group": "group_id", "partition_count": "num_partitions"}
 
 
@@ -121,7 +122,7 @@ def _assignment_text(protocol_type: str, member: MemberMetadata) -> str:
     """`[topic-0, topic-1]`, with the user data behind it; hexadecimal for other protocols."""
     from ottla.protocol.consumer_protocol import decode_assignment, partitions_of
 
-    if protocol_type != CONSUMER_PROTOCOL or not member.assignment:
+    if protocol_type != CONSUMER_PROTOCOL_TYPE or not member.assignment:
         return bytes(member.assignment).hex().upper()
     assignment = decode_assignment(member.assignment)
     partitions = ", ".join(map(str, partitions_of(assignment.assigned_partitions)))
@@ -144,7 +145,7 @@ def _document(value: object) -> object:
     if isinstance(value, list):
         return [_document(item) for item in value]
     if isinstance(value, UUID):
-        return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+        return encode_uuid(value)
     return b64encode(value).decode() if isinstance(value, bytes) else value
 
 

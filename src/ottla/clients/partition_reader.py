@@ -37,12 +37,10 @@ from ottla.protocol.fetch import (
 from ottla.protocol.offsets import EpochEndOffset
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Runtime
-from ottla.runtime.io_thread import IoThread
+from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-MARGIN_MS = 5000
 
 
 class OffsetRange(NamedTuple):

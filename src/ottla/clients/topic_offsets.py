@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple, TypeVar, cast
 
+from ottla import structs
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, response_error
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
@@ -16,13 +17,10 @@ from ottla.protocol.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, TopicPartition
 
 V = TypeVar("V")
 
-CONSUMER_REPLICA_ID = -1
-DEBUGGING_REPLICA_ID = -2
-NO_OFFSET = -1
 FIRST_VERSION = 1
 FIRST_VERSION_WITH_ISOLATION = 2
 FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
@@ -31,9 +29,9 @@ FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
 class OffsetSpec(IntEnum):
     """Special offsets, requested by a number in place of a timestamp."""
 
-    LATEST = -1
-    EARLIEST = -2
-    MAX_TIMESTAMP = -3
+    LATEST = structs.LATEST_TIMESTAMP
+    EARLIEST = structs.EARLIEST_TIMESTAMP
+    MAX_TIMESTAMP = structs.MAX_TIMESTAMP
 
 
 class IsolationLevel(IntEnum):

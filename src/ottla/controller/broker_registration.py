@@ -18,14 +18,8 @@ from ottla.registry.tree import (
     RegistryFailedError,
     ensure_path,
 )
-from ottla.registry.znodes import (
-    BrokerNode,
-    decode_cluster_id,
-    encode_cluster_id,
-    encode_uuid,
-    unreadable,
-)
-from ottla.structs import BrokerEndPoints, EndPoint
+from ottla.registry.znodes import BrokerNode, decode_cluster_id, encode_cluster_id, unreadable
+from ottla.structs import BrokerEndPoints, EndPoint, encode_uuid
 
 logger = logging.getLogger(__name__)
 

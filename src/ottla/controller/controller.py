@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.active_controller import ActiveController
@@ -29,7 +29,7 @@ from ottla.controller.leader_balance import ElectionType
 from ottla.controller.topic_assignment import CreatedTopic, MorePartitions, NewTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.tree import Registry, RegistryError, SessionEndedError, Watch
+from ottla.registry.tree import REGISTRY_RETRY_MS, Registry, RegistryError, SessionEndedError, Watch
 from ottla.registry.znodes import encode_log_dir_event
 from ottla.runtime import Runtime, Timer
 from ottla.structs import LeaderAndIsr, TopicPartition
@@ -37,8 +37,6 @@ from ottla.structs import LeaderAndIsr, TopicPartition
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-RETRY_MS: Final = 1_000
 
 
 class Controller:
@@ -375,7 +373,7 @@ class Controller:
         if self._watch is not None:
             if self._retry is not None:
                 self._retry.cancel()
-            self._retry = self.runtime.scheduler.call_later(RETRY_MS, self._stand_again)
+            self._retry = self.runtime.scheduler.call_later(REGISTRY_RETRY_MS, self._stand_again)
 
 
 async def _on_log_dir_failed(active: ActiveController, broker_id: int) -> None:

@@ -12,7 +12,6 @@ Where every broker says in which rack it is, replicas are spread over racks firs
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
@@ -21,7 +20,8 @@ from uuid import UUID
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from ottla.log.log_dir import validate_topic_name
+from ottla.structs import BROKER_DEFAULT, INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 # Replicas on different racks, as long as there are racks: a lost rack takes one replica at most.
 #
@@ -89,29 +89,6 @@ class Chance(Protocol):
 
 
 # Which names a topic may have.
-
-
-MAX_NAME_LENGTH: Final = 249
-"""A directory name of 255 holds the name, a dash, and the digits of a partition."""
-
-_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_SHOWN_LENGTH: Final = 64
-
-
-def validate_topic_name(name: str) -> None:
-    """INVALID_TOPIC_EXCEPTION for what cannot be the name of a topic."""
-    if len(name) > MAX_NAME_LENGTH:
-        reason = f"it has {len(name)} characters, {MAX_NAME_LENGTH} are allowed"
-    elif name in (".", ".."):
-        reason = "it would be a directory of its own"
-    elif _NAME.fullmatch(name) is None:
-        reason = "it must be made of ASCII letters, digits, '.', '_' and '-'"
-    else:
-        return
-    shown = name if len(name) <= _SHOWN_LENGTH else name[:_SHOWN_LENGTH] + "..."
-    raise KafkaError(
-        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{shown!r} cannot be a topic's name: {reason}"
-    )
 
 
 def refuse_internal(name: str, verb: str) -> None:
@@ -272,10 +249,6 @@ def _shown(ids: Sequence[int]) -> str:
 
 
 # A topic that a client wants created: the request, and the result.
-
-
-BROKER_DEFAULT: Final = -1
-"""As a number of partitions or replicas: what the broker is configured with (KIP-464)."""
 
 
 @dataclass(frozen=True, slots=True)

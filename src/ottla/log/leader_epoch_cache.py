@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.runtime import Disk
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import NO_EPOCH, NO_OFFSET, TopicPartition
 
 # Small text files that keep offsets: a version, a count, and a line for each entry.
 #
@@ -28,7 +28,7 @@ from ottla.structs import NO_EPOCH, TopicPartition
 # They are replaced as a whole, so that a crash leaves the old contents or the new ones.
 
 
-VERSION: Final = 0
+CHECKPOINT_VERSION: Final = 0
 
 RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
@@ -43,7 +43,7 @@ class CorruptCheckpointError(Exception):
 def format_lines(entries: Iterable[str]) -> bytes:
     """The file with these entries."""
     lines = list(entries)
-    return "\n".join([str(VERSION), str(len(lines)), *lines, ""]).encode()
+    return "\n".join([str(CHECKPOINT_VERSION), str(len(lines)), *lines, ""]).encode()
 
 
 def parse_lines(path: str, raw: bytes) -> list[list[str]]:
@@ -56,9 +56,10 @@ def parse_lines(path: str, raw: bytes) -> list[list[str]]:
             f"{path}: it does not begin with a version and a count"
         ) from None
     entries = [line.split() for line in lines[2:] if line.strip()]
-    if version != VERSION or count != len(entries):
+    if version != CHECKPOINT_VERSION or count != len(entries):
         raise CorruptCheckpointError(
-            f"{path}: version {version} (should be {VERSION}), {len(entries)} entries of {count}"
+            f"{path}: version {version} (should be {CHECKPOINT_VERSION}), "
+            f"{len(entries)} entries of {count}"
         )
     return entries
 
@@ -120,9 +121,6 @@ class OffsetCheckpoint:
         return True
 
 
-UNKNOWN_OFFSET = -1
-
-
 class EpochEntry(NamedTuple):
     """An epoch and the offset of the first record written in it."""
 
@@ -175,7 +173,7 @@ class LeaderEpochCache:
             return EpochEntry(epoch, log_end_offset)
         index = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
         if epoch > self.latest_epoch or not self.entries:
-            return EpochEntry(NO_EPOCH, UNKNOWN_OFFSET)
+            return EpochEntry(NO_EPOCH, NO_OFFSET)
         end_offset = self.entries[index].start_offset
         return EpochEntry(self.entries[index - 1].epoch if index else epoch, end_offset)
 

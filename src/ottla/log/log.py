@@ -23,18 +23,24 @@ from ottla.log.log_dir import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, LogDi
 from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
 from ottla.log.log_segment import LogSegment, Segments, delete_directory, delete_segments
 from ottla.log.log_validator import AppendOrigin, LogValidator, ValidBatch
-from ottla.log.producers.producer_state_manager import NO_OFFSET
 from ottla.log.recovery import LoadedLog, rebuild_txn_indexes
 from ottla.record.record_batch import (
     BATCH_OVERHEAD,
-    NO_TIMESTAMP,
     CorruptRecordError,
     RecordBatch,
     assign_offset,
     batches,
 )
 from ottla.runtime import Buffer, Disk, File, FileRegion, Runtime, Timer
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    TopicPartition,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -136,9 +142,6 @@ class LogRoller:
 # first segment; they are not served.
 
 
-LATEST_TIMESTAMP: Final = -1
-EARLIEST_TIMESTAMP: Final = -2
-MAX_TIMESTAMP: Final = -3
 # At most so many batches without records are skipped in one read, so that the loop is not held for
 # long. Each segment counts as BATCHES_PER_SEGMENT more, because its file may have to be opened.
 MAX_SKIPPED_BATCHES: Final = 16_384

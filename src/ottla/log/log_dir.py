@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import logging
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -29,7 +28,7 @@ from ottla.log.leader_epoch_cache import (
     OffsetCheckpoint,
 )
 from ottla.runtime import Disk, DiskLock
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_UUID, TopicPartition, decode_uuid, encode_uuid
 
 logger = logging.getLogger(__name__)
 
@@ -217,9 +216,13 @@ CLUSTER_METADATA_DIR: Final = "__cluster_metadata-0"
 """Where a KRaft broker keeps its metadata log: no partition, though it looks like one."""
 
 MAX_NAME_BYTES: Final = 255
-MAX_TOPIC_LENGTH: Final = 249
-_LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+MAX_TOPIC_NAME_LENGTH: Final = 249
+"""A directory name of 255 holds the name, a dash, and the digits of a partition."""
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_SHOWN_LENGTH: Final = 64
+_PARTITION_DIR: Final = re.compile(
+    rf"([a-zA-Z0-9._-]{{1,{MAX_TOPIC_NAME_LENGTH}}})-(0|[1-9][0-9]{{0,9}})"
+)
 _FUTURE_DIR: Final = re.compile(rf"(.+)\.[0-9a-f]{{32}}{FUTURE_DIR_SUFFIX}")
 _OFFSET_NAME: Final = re.compile(r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?")
 
@@ -272,22 +275,23 @@ def _passing_name(topic_partition: TopicPartition, ending: str) -> str:
     return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending
 
 
-def check_topic_name(topic: str) -> None:
-    """Refuse a name that is not legal, as the last check before it becomes a directory."""
-    if topic in (".", "..") or not _LEGAL_TOPIC.fullmatch(topic):
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{topic[:MAX_TOPIC_LENGTH]!r}: a topic name has 1 to {MAX_TOPIC_LENGTH} characters "
-            "of a-z A-Z 0-9 . _ - and is not . or ..",
-        )
+def validate_topic_name(name: str) -> None:
+    """INVALID_TOPIC_EXCEPTION for a name that no topic, and so no directory, may have."""
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        reason = f"it has {len(name)} characters, {MAX_TOPIC_NAME_LENGTH} are allowed"
+    elif name in (".", ".."):
+        reason = "it would be a directory of its own"
+    elif _TOPIC_NAME.fullmatch(name) is None:
+        reason = "it must be made of ASCII letters, digits, '.', '_' and '-'"
+    else:
+        return
+    shown = name if len(name) <= _SHOWN_LENGTH else name[:_SHOWN_LENGTH] + "..."
+    raise KafkaError(
+        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{shown!r} cannot be a topic's name: {reason}"
+    )
 
 
 # The file `partition.metadata`: the id of the topic that a partition's directory belongs to.
-
-
-def format_topic_id(topic_id: UUID) -> str:
-    """A uuid as Kafka writes it: base64 for URLs, 22 characters."""
-    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
 def read_topic_id(disk: Disk, path: str) -> UUID:
@@ -300,14 +304,14 @@ def read_topic_id(disk: Disk, path: str) -> UUID:
     text = disk.read_bytes(path).decode("ascii", "replace")
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     try:
-        return UUID(bytes=urlsafe_b64decode(fields.get("topic_id", "") + "=="))
+        return decode_uuid(fields.get("topic_id", ""))
     except ValueError:
         return NO_UUID
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: UUID) -> None:
     """Write the file; the first flush of the log syncs it."""
-    data = f"version: 0\ntopic_id: {format_topic_id(topic_id)}\n".encode()
+    data = f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
     file = disk.open(path, create=True)
     try:
         file.pwrite(data, 0)

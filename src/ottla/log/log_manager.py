@@ -33,12 +33,12 @@ from ottla.log.log_dir import (
     PARTITION_METADATA,
     LogDir,
     MetaProperties,
-    check_topic_name,
     deleted_dir_name,
     parse_future_dir,
     parse_partition_dir,
     read_topic_id,
     stray_dir_name,
+    validate_topic_name,
     with_fewest_logs,
 )
 from ottla.log.log_retention import delete_old_segments, truncate_fully_and_start_at, truncate_to
@@ -410,7 +410,7 @@ class LogManager:
         return log
 
     def _create_log(self, topic_partition: TopicPartition) -> Log:
-        check_topic_name(topic_partition.topic)
+        validate_topic_name(topic_partition.topic)
         if topic_partition in self._unusable:
             raise self._unusable[topic_partition]
         log_dir = self.moves.wanted_dir(topic_partition) or with_fewest_logs(self.live_dirs)

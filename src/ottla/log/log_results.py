@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.producers.producer_state_manager import BatchMetadata
-from ottla.record.record_batch import NO_TIMESTAMP, RecordBatch
+from ottla.record.record_batch import RecordBatch
 from ottla.runtime import FileRegion
-from ottla.structs import TopicPartition
+from ottla.structs import NO_TIMESTAMP, TopicPartition
 
 
 @dataclass(slots=True)

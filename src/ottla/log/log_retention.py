@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.log.log_segment import LogSegment, Segments
 from ottla.log.recovery import restore_producers
+from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from ottla.log.log import Log
@@ -178,10 +179,6 @@ def _replace_all(log: Log, offset: int) -> None:
 # The offsets where segments begin, by time: what ListOffsets v0 asks for.
 #
 # Before records had timestamps (KIP-33), only a segment as a whole had a time.
-
-
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
 
 
 def segment_offsets_before(log: Log, timestamp_ms: int, max_count: int, now_ms: int) -> list[int]:

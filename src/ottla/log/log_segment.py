@@ -40,7 +40,6 @@ from ottla.record.record_batch import (
     BATCH_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
-    NO_TIMESTAMP,
     CorruptRecordError,
     Record,
     RecordBatch,
@@ -48,6 +47,7 @@ from ottla.record.record_batch import (
     batches,
 )
 from ottla.runtime import Buffer, Disk, File, FileRegion, Runtime
+from ottla.structs import NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)
 

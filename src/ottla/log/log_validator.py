@@ -38,14 +38,13 @@ from ottla.record.record_batch import (
     BATCH_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
-    NO_TIMESTAMP,
     CorruptRecordError,
     RecordBatch,
     set_log_append_time,
     set_max_timestamp,
 )
 from ottla.runtime import Background
-from ottla.structs import NO_PRODUCER_ID
+from ottla.structs import NO_PRODUCER_ID, NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)
 

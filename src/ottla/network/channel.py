@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from struct import Struct
 from typing import NamedTuple, cast
 
 from ottla.errors import ErrorCode, KafkaError, NotKafkaError, RemoteProtocolError, TlsError
-from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.header import SIZE, SIZE_BYTES, decode_response, encode_request
 from ottla.protocol.message import Request, Response
 from ottla.runtime import Network
 from ottla.runtime.network import DEFAULT_OPTIONS, StreamOptions
@@ -21,8 +20,6 @@ from ottla.runtime.network import DEFAULT_OPTIONS, StreamOptions
 # frames, are copied out of the buffer that all share.
 
 
-SIZE = Struct(">i")
-SIZE_BYTES = 4
 SHARED_BYTES = 32 * 1024
 # A size that is no size (another protocol on the port) must not take memory ahead of the bytes.
 FIRST_FRAME_BYTES = 4 * 1024 * 1024

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from struct import Struct
 from typing import Final, Protocol
 
 from ottla.errors import LocalProtocolError, RemoteProtocolError
 from ottla.network.transport import Outgoing, Part, Transport
-from ottla.protocol.header import RequestHeader, encode_response
+from ottla.protocol.header import SIZE, SIZE_BYTES, RequestHeader, encode_response
 from ottla.protocol.message import Response
 from ottla.runtime import DelayedOperation, FileRegion
 
@@ -24,8 +23,6 @@ from ottla.runtime import DelayedOperation, FileRegion
 # received (CVE-2022-34917 was about the opposite).
 
 
-SIZE = Struct(">i")
-SIZE_BYTES = 4
 GROWTH = 4
 MIN_OWN_BYTES = 512
 MIN_POOLED_BYTES = 64 * 1024

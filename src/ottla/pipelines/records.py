@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PLACE = ("_partition", "_offset")
 OFFSET, DELETED = "_offset", "_deleted"
 PROBLEM = "_problem"
-ORDER = "_order"
+LOG_ORDER = "_order"
 KEY_SEPARATOR = "|"
 
 
@@ -70,12 +70,12 @@ def result_of(records: DataFrame, output: Output, schema: StructType) -> DataFra
     if output.as_records:
         return records
     ddl = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in schema.fields)
-    place = F.col("offset").alias(ORDER)
-    rows = _objects(records.select("value", place), ddl, (ORDER,))
+    place = F.col("offset").alias(LOG_ORDER)
+    rows = _objects(records.select("value", place), ddl, (LOG_ORDER,))
     if not output.identity:
-        return rows.drop(ORDER)
+        return rows.drop(LOG_ORDER)
     # Rows of one identity have one key, so one partition, and their offsets give the order.
-    newest = F.max_by(F.struct(*schema.names), F.col(ORDER)).alias("newest")
+    newest = F.max_by(F.struct(*schema.names), F.col(LOG_ORDER)).alias("newest")
     return rows.groupBy(*output.identity).agg(newest).select("newest.*")
 
 

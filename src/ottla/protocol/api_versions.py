@@ -67,6 +67,9 @@ class ApiVersionsResponse(
 # UpdateFeatures (57): the levels at which the features of a cluster work (KIP-584).
 
 
+FIRST_VERSION_WITH_DIRECTION = 1
+
+
 class UpgradeType(IntEnum):
     """The direction in which a level may change; the last one allows a lossy downgrade."""
 

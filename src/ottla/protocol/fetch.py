@@ -22,12 +22,17 @@ from ottla.protocol.types import (
 
 FIRST_VERSION_OF_CONSUMERS: Final = 4
 """Older versions answer with message sets, and know no aborted transactions."""
+FIRST_VERSION_WITH_ZSTD: Final = 10
 FIRST_VERSION_WITH_FETCHED_EPOCH: Final = 12
 """A leader is told the epoch of the last record, and says where the logs part (KIP-595)."""
 LAST_VERSION_OF_LEADERS: Final = 10
 """In what is newer a consumer names its rack, and followers answer it as well (KIP-392)."""
 LAST_VERSION_WITH_NAMES: Final = 12
 """What is newer names topics by their ids alone (KIP-516)."""
+FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
+"""The replica that fetches is named with its broker epoch (KIP-903)."""
+FIRST_VERSION_WITH_LEADERS: Final = 16
+"""An error names the leader and its address (KIP-951)."""
 
 
 class ReplicaState(Struct):

@@ -14,6 +14,8 @@ from ottla.protocol.types import Array, Boolean, Bytes, Int8, Int16, Int32, Stri
 
 KEY_TYPE_GROUP: Final = 0
 KEY_TYPE_TRANSACTION: Final = 1
+FIND_COORDINATORS_VERSION: Final = 4
+"""The first version that asks for the coordinators of several keys (KIP-699)."""
 
 
 class FindCoordinatorRequest(Request, api_key=10, versions="0-6", flexible="3+"):

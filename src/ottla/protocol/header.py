@@ -27,6 +27,7 @@ from ottla.protocol.wire import records_size, skip_tags
 REQUEST_HEAD: Final = Layout(">hhih")
 RESPONSE_HEAD: Final = Layout(">ii")
 SIZE: Final = Layout(">i")
+SIZE_BYTES: Final = 4
 unpack_request_head: Final = REQUEST_HEAD.unpack_from
 pack_response_head: Final = RESPONSE_HEAD.pack_into
 MAX_FRAME_BYTES: Final = 0x7FFFFFFF

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, field
 
@@ -253,15 +251,8 @@ class OffsetForLeaderEpochResponse(Response, api_key=23, versions="0-4", flexibl
 # ListOffsets (2): the offsets of partitions that belong to timestamps.
 
 
-LATEST_TIMESTAMP: Final = -1
-EARLIEST_TIMESTAMP: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL_TIMESTAMP: Final = -4
-LATEST_TIERED_TIMESTAMP: Final = -5
-
-
 class ListOffsetsPartition(Struct):
-    """A timestamp (or one of the negative ones above) to look up in one partition."""
+    """A timestamp (or a place such as LATEST_TIMESTAMP) to look up in one partition."""
 
     partition_index: int = field(Int32)
     current_leader_epoch: int = field(Int32, versions="4+", default=-1, ignorable=True)

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Int16, Int32, Int64, Records, RecordsData, String, field
+
+FIRST_VERSION_WITH_BATCHES: Final = 3
+"""Older ones carry message sets, of magic 0 or 1 (KIP-98)."""
+FIRST_VERSION_WITH_ZSTD: Final = 7
+FIRST_VERSION_WITH_LEADERS: Final = 10
+FIRST_VERSION_WITH_ABORTABLE: Final = 11
+"""It may be answered with TRANSACTION_ABORTABLE (KIP-890)."""
+FIRST_VERSION_THAT_ADDS: Final = 12
+"""It takes the partition into the transaction (KIP-890)."""
 
 
 class PartitionProduceData(Struct):

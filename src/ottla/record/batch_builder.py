@@ -14,7 +14,6 @@ from ottla.record.record import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
     LOG_OVERHEAD,
-    NO_SEQUENCE,
     TRANSACTIONAL_FLAG,
     RecordHeaders,
 )
@@ -35,7 +34,7 @@ from ottla.record.record_batch import (
     EndTransactionMarker,
     RecordBatch,
 )
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

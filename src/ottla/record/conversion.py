@@ -32,14 +32,13 @@ from ottla.record.legacy import (
 from ottla.record.plain_kernel import NewRecord
 from ottla.record.record import (
     LOG_APPEND_TIME_FLAG,
-    NO_SEQUENCE,
     CorruptRecordError,
     DecompressionLimitError,
     Record,
     encode_varint,
 )
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, LegacyBatch, RecordBatch, batches
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 # Building message sets of magic 0 and magic 1, for the clients that read nothing newer.
 

@@ -30,9 +30,9 @@ from ottla.record.record import (
     COMPRESSION_MASK,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
-    NO_TIMESTAMP,
     CorruptRecordError,
 )
+from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

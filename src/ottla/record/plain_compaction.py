@@ -17,13 +17,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.record.plain_kernel import decode_keys, decode_records
-from ottla.record.record import (
-    NO_TIMESTAMP,
-    BatchHeader,
-    decode_varint,
-    decode_varlong,
-    encode_varint,
-)
+from ottla.record.record import BatchHeader, decode_varint, decode_varlong, encode_varint
+from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

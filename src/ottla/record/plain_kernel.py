@@ -12,7 +12,6 @@ from sys import byteorder
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from ottla.record.record import (
-    NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
     Record,
@@ -21,6 +20,7 @@ from ottla.record.record import (
     decode_varlong,
     encode_varint,
 )
+from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

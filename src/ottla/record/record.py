@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple, TypeAlias
 
 from ottla.errors import ErrorCode, RetriableError
+from ottla.structs import NO_SEQUENCE
+from ottla.structs import NO_TIMESTAMP as NO_TIMESTAMP  # the compiled kernels take it from here
 
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
-NO_TIMESTAMP = -1
-NO_SEQUENCE: Final = -1
 LOG_OVERHEAD: Final = 12
 VARINT_MAX_BYTES = 5
 VARLONG_MAX_BYTES = 10

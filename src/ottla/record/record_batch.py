@@ -37,14 +37,12 @@ from ottla.record.record import (
     COMPRESSION_MASK,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
     Record,
     RecordHeaders,
 )
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple, Protocol
 from ottla.errors import ErrorCode, KafkaError
 
 ANY_VERSION: Final = -1
+REGISTRY_RETRY_MS: Final = 1_000
+"""What failed because of the registry is tried again after this time."""
 
 
 class Stat(NamedTuple):

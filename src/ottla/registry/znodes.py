@@ -6,7 +6,6 @@ they do not know, as Kafka's own do.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import NO_UUID, LeaderAndIsr, TopicPartition
+from ottla.structs import NO_UUID, LeaderAndIsr, TopicPartition, decode_uuid, encode_uuid
 
 
 def _encode(**values: Any) -> bytes:
@@ -37,15 +36,6 @@ def unreadable(what: str, data: bytes) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR, f"the registry node of {what} is not readable: {data!r}"
     )
-
-
-def encode_uuid(value: UUID) -> str:
-    """22 characters of URL-safe base64, as Kafka writes ids of topics and clusters."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
-
-
-def decode_uuid(text: str) -> UUID:
-    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,14 @@ from ottla.errors import ErrorCode
 from ottla.log.indexes.index_file import AbortedTxn
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.runtime import FileRegion
-from ottla.structs import NO_EPOCH, TopicPartition
-
-UNKNOWN_OFFSET: Final = -1
-NO_TIMESTAMP: Final = -1
-CONSUMER_REPLICA_ID: Final = -1
-NO_REPLICA: Final = -1
+from ottla.structs import (
+    CONSUMER_REPLICA_ID,
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_REPLICA,
+    NO_TIMESTAMP,
+    TopicPartition,
+)
 
 ROUSE_MS: Final = 500
 """How often a follower that has everything is noted as caught up, rather than at each fetch."""
@@ -50,10 +52,10 @@ class PartitionAppendResult:
     """Where a batch was appended, or why it was not."""
 
     error: ErrorCode
-    base_offset: int = UNKNOWN_OFFSET
-    last_offset: int = UNKNOWN_OFFSET
+    base_offset: int = NO_OFFSET
+    last_offset: int = NO_OFFSET
     log_append_time_ms: int = NO_TIMESTAMP
-    log_start_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = NO_OFFSET
     error_message: str | None = None
     awaits_flush: bool = False
     record_errors: dict[int, str] | None = None
@@ -133,9 +135,9 @@ class FetchPartition:
     max_bytes: int
     current_leader_epoch: int = NO_EPOCH
     last_fetched_epoch: int = NO_EPOCH
-    log_start_offset: int = UNKNOWN_OFFSET
-    told_high_watermark: int = field(default=UNKNOWN_OFFSET, compare=False)
-    told_log_start_offset: int = field(default=UNKNOWN_OFFSET, compare=False)
+    log_start_offset: int = NO_OFFSET
+    told_high_watermark: int = field(default=NO_OFFSET, compare=False)
+    told_log_start_offset: int = field(default=NO_OFFSET, compare=False)
     noted_by: object | None = field(default=None, compare=False, repr=False)
     session: AwakePartitions | None = field(default=None, compare=False, repr=False)
     key: PartitionKey = field(init=False, compare=False, repr=False)
@@ -154,9 +156,9 @@ class FetchPartitionResult:
     """
 
     error: ErrorCode
-    high_watermark: int = UNKNOWN_OFFSET
-    last_stable_offset: int = UNKNOWN_OFFSET
-    log_start_offset: int = UNKNOWN_OFFSET
+    high_watermark: int = NO_OFFSET
+    last_stable_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
     records: FileRegion | None = None
     aborted_transactions: Sequence[AbortedTxn] | None = None
     diverging_epoch: EpochEntry | None = None
@@ -182,7 +184,7 @@ class OffsetResult:
 
     error: ErrorCode
     timestamp_ms: int = NO_TIMESTAMP
-    offset: int = UNKNOWN_OFFSET
+    offset: int = NO_OFFSET
     leader_epoch: int = NO_EPOCH
 
 

@@ -19,6 +19,7 @@ from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log_manager import LogManager
 from ottla.protocol.fetch import (
     FIRST_VERSION_WITH_FETCHED_EPOCH,
+    FIRST_VERSION_WITH_REPLICA_STATE,
     LAST_VERSION_WITH_NAMES,
     FetchRequest,
     FetchResponse,
@@ -42,7 +43,6 @@ from ottla.structs import NO_UUID, Node, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 FIRST_BACKOFF_MS: Final = 20
 TOUCH_ALL_MS: Final = 500
 FLUSH_CHECK_MS: Final = 1_000

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEntry
+from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.log_manager import LogManager
 from ottla.protocol.fetch import (
@@ -42,9 +42,16 @@ from ottla.protocol.offsets import (
 )
 from ottla.protocol.types import RecordsData
 from ottla.record.record_batch import CorruptRecordError
-from ottla.replication.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Partition
+from ottla.replication.partition import Partition
 from ottla.replication.partition_leader import LeaderConnection
-from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
+from ottla.structs import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_UUID,
+    TopicPartition,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -265,7 +272,7 @@ class FollowerPartition:
 
     async def take_epoch_end(self, end: EpochEntry) -> None:
         """Truncate the log, given the leader's last epoch up to ours and its end there."""
-        if end.start_offset == UNKNOWN_OFFSET:
+        if end.start_offset == NO_OFFSET:
             await self.truncate_without_epochs()
             return
         log = self.log

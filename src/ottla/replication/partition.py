@@ -17,8 +17,6 @@ from ottla.log.log_validator import AppendOrigin, ValidBatch
 from ottla.log.producers.producer_state_manager import ProducerState, Verification
 from ottla.replication.exchange import (
     ACKS_ALL,
-    CONSUMER_REPLICA_ID,
-    NO_TIMESTAMP,
     FetchParams,
     FetchPartition,
     FetchPartitionResult,
@@ -27,10 +25,17 @@ from ottla.replication.exchange import (
 )
 from ottla.replication.partition_leader import Cluster, PartitionLeader
 from ottla.runtime import Clock
-from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, PartitionState, TopicPartition
-
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
+from ottla.structs import (
+    CONSUMER_REPLICA_ID,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    NO_EPOCH,
+    NO_LEADER,
+    NO_TIMESTAMP,
+    NO_UUID,
+    PartitionState,
+    TopicPartition,
+)
 
 
 class Partition:

@@ -20,10 +20,9 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
-from ottla.log.producers.producer_state_manager import NO_OFFSET
 from ottla.protocol.message import Request, Response
 from ottla.runtime import Clock
-from ottla.structs import LeaderAndIsr, Node, PartitionState, TopicPartition
+from ottla.structs import NO_EPOCH, NO_OFFSET, LeaderAndIsr, Node, PartitionState, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +30,6 @@ logger = logging.getLogger(__name__)
 # What a leader knows of one follower, from the fetches that the follower sends.
 
 
-UNKNOWN_OFFSET: Final = -1
-UNKNOWN_EPOCH: Final = -1
 LONG_AGO_MS: Final = -(2**62)
 
 
@@ -56,13 +53,13 @@ class ReplicaState:
 
     def __init__(self, broker_id: int, now_ms: int, is_in_sync: bool) -> None:
         self.broker_id = broker_id
-        self.log_end_offset = UNKNOWN_OFFSET
-        self.log_start_offset = UNKNOWN_OFFSET
-        self.last_fetch_leader_end_offset = UNKNOWN_OFFSET
+        self.log_end_offset = NO_OFFSET
+        self.log_start_offset = NO_OFFSET
+        self.last_fetch_leader_end_offset = NO_OFFSET
         self.last_fetch_ms = LONG_AGO_MS
         # A new leader gives the in-sync replicas that it begins with time to show themselves.
         self.last_caught_up_ms = now_ms if is_in_sync else LONG_AGO_MS
-        self.broker_epoch = UNKNOWN_EPOCH
+        self.broker_epoch = NO_EPOCH
 
     def __repr__(self) -> str:
         return f"ReplicaState({self.broker_id}, end {self.log_end_offset})"
@@ -71,7 +68,7 @@ class ReplicaState:
         """The follower has everything before `offset`, because it asks for what comes there."""
         if offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
-        elif offset >= self.last_fetch_leader_end_offset > UNKNOWN_OFFSET:
+        elif offset >= self.last_fetch_leader_end_offset > NO_OFFSET:
             self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
         self.log_end_offset = offset
         self.log_start_offset = log_start_offset
@@ -359,7 +356,7 @@ class PartitionLeader:
 
         `leader_end` was the log's end when it was read for the follower.
         """
-        if UNKNOWN_EPOCH < broker_epoch < replica.broker_epoch:
+        if NO_EPOCH < broker_epoch < replica.broker_epoch:
             raise KafkaError.of(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"{self.topic_partition}: a fetch of broker {replica.broker_id} from before its "

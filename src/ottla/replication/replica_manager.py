@@ -21,9 +21,6 @@ from ottla.log.log_validator import AppendOrigin, LargeBatchError, LargeBatches,
 from ottla.replication.exchange import (
     ACKS_ALL,
     ACKS_NONE,
-    CONSUMER_REPLICA_ID,
-    NO_REPLICA,
-    UNKNOWN_OFFSET,
     DeleteRecordsResult,
     FetchParams,
     FetchPartition,
@@ -39,9 +36,12 @@ from ottla.replication.partition_leader import Cluster, PartitionLeader
 from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime import DelayedOperation, DelayedOperationPurgatory, Runtime, Scheduler, Timer
 from ottla.structs import (
+    CONSUMER_REPLICA_ID,
     EPOCH_DURING_DELETE,
     INTERNAL_TOPICS,
     NO_EPOCH,
+    NO_OFFSET,
+    NO_REPLICA,
     NO_UUID,
     Node,
     PartitionState,
@@ -219,7 +219,7 @@ class DelayedDeleteRecords(DelayedOperation):
             try:
                 low_watermark = self.low_watermark(topic_partition)
             except KafkaError as error:
-                result = DeleteRecordsResult(UNKNOWN_OFFSET, error.error)
+                result = DeleteRecordsResult(NO_OFFSET, error.error)
             else:
                 if low_watermark < offset:
                     continue
@@ -230,7 +230,7 @@ class DelayedDeleteRecords(DelayedOperation):
 
     def on_complete(self) -> None:
         for topic_partition in self.wanted:
-            timed_out = DeleteRecordsResult(UNKNOWN_OFFSET, ErrorCode.REQUEST_TIMED_OUT)
+            timed_out = DeleteRecordsResult(NO_OFFSET, ErrorCode.REQUEST_TIMED_OUT)
             self.results[topic_partition] = timed_out
         self.respond(self.results)
 
@@ -772,7 +772,7 @@ class ReplicaManager:
                 wanted[topic_partition] = partition.delete_records(offset)
                 self._note_news(partition)
             except KafkaError as error:
-                refused[topic_partition] = DeleteRecordsResult(UNKNOWN_OFFSET, error.error)
+                refused[topic_partition] = DeleteRecordsResult(NO_OFFSET, error.error)
         keys = list(wanted)
         operation = DelayedDeleteRecords(timeout_ms, wanted, refused, self._low_watermark, respond)
         self.delayed.delete_records.try_complete_else_watch(operation, keys)

@@ -19,10 +19,12 @@ from typing import Any, TypeVar
 from ottla.errors import KafkaTimeoutError
 from ottla.runtime.runtime import Runtime, real_runtime
 
-__all__ = ["Condition", "Event", "IoThread", "Lock", "RLock"]
+__all__ = ["MARGIN_MS", "Condition", "Event", "IoThread", "Lock", "RLock"]
 
 T = TypeVar("T")
 JOIN_TIMEOUT_S = 10.0
+MARGIN_MS = 5_000
+"""Added to a call's own limit for `run`, so that the call ends first, with its own error."""
 TURNS_TO_CLOSE = 3
 logger = logging.getLogger(__name__)
 

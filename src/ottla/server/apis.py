@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 Answer = Response | None | Coroutine[Any, Any, Response | None]
 Handler = Callable[[RequestContext, Any], Answer]
+MAX_MESSAGE_LENGTH: Final = 1000
+"""Messages name what was sent, and a peer may have sent anything; strings end at 32767 bytes."""
 
 
 class Api(NamedTuple):
@@ -151,6 +153,16 @@ class Apis:
             entry for entry in refusal.api_keys if entry.api_key == ApiKey.API_VERSIONS
         ]
         context.respond(refusal)
+
+
+def error_code(outcome: object) -> int:
+    """The error code in a response for what came of a request: 0 unless it is an error."""
+    return int(outcome.error) if isinstance(outcome, KafkaError) else int(ErrorCode.NONE)
+
+
+def error_message(outcome: object) -> str | None:
+    """The error message in a response, cut to a length that fits; None unless it is an error."""
+    return outcome.message[:MAX_MESSAGE_LENGTH] if isinstance(outcome, KafkaError) else None
 
 
 def refuse(connection: Connection, reason: str) -> None:

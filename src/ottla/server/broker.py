@@ -23,10 +23,10 @@ from ottla.controller.broker_registration import (
     generate_broker_id,
 )
 from ottla.controller.controller import Controller
-from ottla.controller.topic_assignment import validate_topic_name
 from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ConfigError
+from ottla.log.log_dir import validate_topic_name
 from ottla.log.log_manager import LogManager
 from ottla.network.processor import Processor
 from ottla.registry.tree import Registry

@@ -18,8 +18,8 @@ from ottla.server.listeners import inter_broker_tls
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import Node
 
-RECONNECT_BACKOFF_MS: Final = 20
-RECONNECT_BACKOFF_MAX_MS: Final = 500
+FIRST_BACKOFF_MS: Final = 20
+MAX_BACKOFF_MS: Final = 500
 CONNECT_TIMEOUT_MS: Final = 3_000
 
 
@@ -31,8 +31,8 @@ class BrokerConnectionSettings:
     request_timeout_ms: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
-    reconnect_backoff_ms: int = RECONNECT_BACKOFF_MS
-    reconnect_backoff_max_ms: int = RECONNECT_BACKOFF_MAX_MS
+    reconnect_backoff_ms: int = FIRST_BACKOFF_MS
+    reconnect_backoff_max_ms: int = MAX_BACKOFF_MS
     socket_connection_setup_timeout_ms: int = CONNECT_TIMEOUT_MS
 
 

@@ -34,7 +34,7 @@ from ottla.protocol.leader_and_isr import (
 )
 from ottla.protocol.message import Response
 from ottla.runtime import Runtime
-from ottla.server.broker_connections import BrokerConnections
+from ottla.server.broker_connections import FIRST_BACKOFF_MS, MAX_BACKOFF_MS, BrokerConnections
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.structs import (
     LEADER_DURING_DELETE,
@@ -307,8 +307,6 @@ def _end_points(broker: UpdateMetadataBroker) -> Iterable[EndPoint]:
         yield EndPoint(end_point.listener or protocol, protocol, end_point.host, end_point.port)
 
 
-FIRST_BACKOFF_MS: Final = 20
-MAX_BACKOFF_MS: Final = 500
 DRAIN_PAUSE_MS: Final = 5
 
 ControllerRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest

@@ -24,6 +24,7 @@ from ottla.protocol.controller_requests import (
     ControlledShutdownResponse,
 )
 from ottla.protocol.group import (
+    FIND_COORDINATORS_VERSION,
     KEY_TYPE_GROUP,
     KEY_TYPE_TRANSACTION,
     FindCoordinatorRequest,
@@ -42,7 +43,12 @@ from ottla.registry.znodes import decode_controller
 from ottla.replication.partition_leader import Cluster, OnIsrChanged
 from ottla.runtime import Runtime
 from ottla.server.apis import ApiFamily
-from ottla.server.broker_connections import BrokerConnections, Purpose
+from ottla.server.broker_connections import (
+    FIRST_BACKOFF_MS,
+    MAX_BACKOFF_MS,
+    BrokerConnections,
+    Purpose,
+)
 from ottla.server.cluster_channel import ClusterBrokerChannel
 from ottla.server.controller_orders import ControllerOrders
 from ottla.server.handlers.controller_orders import (
@@ -52,6 +58,7 @@ from ottla.server.handlers.controller_orders import (
 from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
+    BROKER_DEFAULT,
     INTERNAL_TOPICS,
     NO_EPOCH,
     OFFSETS_TOPIC,
@@ -65,9 +72,6 @@ logger = logging.getLogger(__name__)
 
 # Requests from any broker to the controller, on whichever broker it is.
 
-
-FIRST_BACKOFF_MS: Final = 20
-MAX_BACKOFF_MS: Final = 500
 
 OwnAnswer = Callable[[Any], Awaitable[Response]]
 
@@ -344,9 +348,7 @@ def state_of(result: AlterPartitionPartitionResult) -> LeaderAndIsr:
 CREATION_TIMEOUT_MS: Final = 5_000
 METADATA_PAUSE_MS: Final = 10
 METADATA_TIMEOUT_MS: Final = 10_000
-BROKER_DEFAULT: Final = -1
 FIRST_VERSION_WITH_DEFAULTS: Final = 4
-FIND_COORDINATORS_VERSION: Final = 4
 DRAIN_TIMEOUT_MS: Final = 5_000
 """A broker silent for this long is not waited for: the next controller will inform it."""
 

@@ -27,6 +27,7 @@ from ottla.network.timing import pause
 from ottla.protocol.configs import ConfigSource
 from ottla.registry import paths
 from ottla.registry.tree import (
+    REGISTRY_RETRY_MS,
     NoNodeError,
     Registry,
     RegistryFailedError,
@@ -84,7 +85,6 @@ _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
 
 UNCLEAN_ELECTION_KEY: Final = "unclean.leader.election.enable"
 
-RETRY_MS: Final = 1_000
 NOTIFICATION_RETENTION_MS: Final = 15 * 60 * 1000
 """Kafka's: by then every broker that lives has seen a notification."""
 
@@ -194,7 +194,7 @@ class DynamicConfig:
                 except RegistryFailedError as error:
                     logger.info("changes of settings are read again in a moment: %s", error)
                     self._has_news = True
-                    await pause(self.runtime.scheduler, RETRY_MS)
+                    await pause(self.runtime.scheduler, REGISTRY_RETRY_MS)
         finally:
             self._is_reading = False
 

@@ -16,6 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import pause
 from ottla.protocol.api_versions import UpgradeType
 from ottla.registry.tree import (
+    REGISTRY_RETRY_MS,
     BadVersionError,
     NodeExistsError,
     NoNodeError,
@@ -25,12 +26,11 @@ from ottla.registry.tree import (
 )
 from ottla.registry.znodes import FEATURE, decode_features, encode_features
 from ottla.runtime import Runtime
+from ottla.structs import TRANSACTION_VERSION
 
 logger = logging.getLogger(__name__)
 
-TRANSACTION_VERSION: Final = "transaction.version"
 NO_FEATURES_EPOCH: Final = -1
-RETRY_MS: Final = 1_000
 
 
 class LevelRange(NamedTuple):
@@ -105,7 +105,7 @@ class Features:
                 return
             except RegistryFailedError as error:
                 logger.info("features are read again in a moment: %s", error)
-                await pause(self._runtime.scheduler, RETRY_MS)
+                await pause(self._runtime.scheduler, REGISTRY_RETRY_MS)
             except KafkaError as error:
                 logger.error("the features in force stay as they were: %s", error)
                 return

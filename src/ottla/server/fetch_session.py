@@ -28,8 +28,6 @@ from ottla.protocol.fetch import FetchPartition as RequestedPartition
 from ottla.protocol.fetch import FetchTopic as RequestedTopic
 from ottla.record.conversion import Converted, down_convert, needs_down_conversion
 from ottla.replication.exchange import (
-    CONSUMER_REPLICA_ID,
-    UNKNOWN_OFFSET,
     AwakePartitions,
     FetchParams,
     FetchPartition,
@@ -39,7 +37,7 @@ from ottla.replication.exchange import (
 )
 from ottla.replication.replica_manager import DelayedFetch, FetchResults, ReplicaManager
 from ottla.runtime import FileRegion, Runtime
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, NO_OFFSET, NO_UUID, TopicPartition
 
 INVALID_SESSION_ID: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -87,8 +85,8 @@ def has_news(request: FetchPartition, result: FetchPartitionResult) -> bool:
 def note_told(request: FetchPartition, result: FetchPartitionResult) -> None:
     """Remember what the answer says; after an error the partition is named again."""
     failed = result.error is not ErrorCode.NONE
-    request.told_high_watermark = UNKNOWN_OFFSET if failed else result.high_watermark
-    request.told_log_start_offset = UNKNOWN_OFFSET if failed else result.log_start_offset
+    request.told_high_watermark = NO_OFFSET if failed else result.high_watermark
+    request.told_log_start_offset = NO_OFFSET if failed else result.log_start_offset
 
 
 class FetchSession:

@@ -20,7 +20,14 @@ from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.registry import paths
 from ottla.registry.embedded import REGISTRY_DIRECTORY, EmbeddedRegistry
-from ottla.registry.tree import NoNodeError, Registry, SessionEndedError, SessionState, Watch
+from ottla.registry.tree import (
+    REGISTRY_RETRY_MS,
+    NoNodeError,
+    Registry,
+    SessionEndedError,
+    SessionState,
+    Watch,
+)
 from ottla.registry.znodes import BrokerNode
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
@@ -31,7 +38,6 @@ logger = logging.getLogger(__name__)
 
 EXPIRY_SLACK_MS: Final = 3_000
 """A server looks for expired sessions once in a tick, which is 2 seconds by default."""
-RETRY_MS: Final = 1_000
 
 
 def cluster_registry(runtime: Runtime, config: BrokerConfig) -> Registry:
@@ -155,7 +161,7 @@ class Membership:
             pass  # the next session will call again
         except KafkaError as error:
             logger.error("broker %d cannot register again: %s", self.broker_id, error)
-            self.runtime.scheduler.call_later(RETRY_MS, self._retry)
+            self.runtime.scheduler.call_later(REGISTRY_RETRY_MS, self._retry)
 
     def _retry(self) -> None:
         if self._watch is not None:

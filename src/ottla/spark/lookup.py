@@ -18,9 +18,7 @@ from ottla.spark.offsets import (
     to_json_object,
 )
 from ottla.spark.options import SourceOptions
-from ottla.structs import NO_EPOCH, TopicPartition
-
-NO_OFFSET = -1
+from ottla.structs import NO_EPOCH, NO_OFFSET, TopicPartition
 
 
 class OffsetLookup:

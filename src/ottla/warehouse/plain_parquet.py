@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.runtime import SystemClock
 from ottla.spark.offsets import from_json_object, to_json_object
+from ottla.structs import MS_PER_HOUR
 from ottla.warehouse.loads import Load
 from ottla.warehouse.places import Place, WarehouseError
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ottla.warehouse.data_files import DataFile
 
 STAGING, LOADS = "_staging", "_loads"
-MS_PER_HOUR = 3_600_000
 NOTHING: dict[str, Any] = {"number": 0, "loads": {}, "files": []}
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.controller.controller import RETRY_MS
 from ottla.controller.topic_assignment import NewTopic
 from ottla.registry import paths
-from ottla.registry.tree import RegistryFailedError
+from ottla.registry.tree import REGISTRY_RETRY_MS, RegistryFailedError
 
 
 def test_turn_that_outlives_its_controller_leaves_nothing_behind(make_world, monkeypatch):
@@ -50,7 +49,7 @@ def test_election_whose_answer_was_lost_is_held_again(make_world, monkeypatch):
 
     monkeypatch.setattr(world.registry, "multi", lose_the_answer)
     world.run(world.registry.delete(paths.CONTROLLER))
-    world.runtime.advance(2 * RETRY_MS)
+    world.runtime.advance(2 * REGISTRY_RETRY_MS)
 
     assert not failures
     assert world.controller.is_active

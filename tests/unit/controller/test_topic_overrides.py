@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.controller import RETRY_MS
 from ottla.controller.topic_assignment import NewTopic
 from ottla.controller.topic_store import TOPICS
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.tree import RegistryFailedError
+from ottla.registry.tree import REGISTRY_RETRY_MS, RegistryFailedError
 from ottla.registry.znodes import TopicNode, decode_config, encode_config, encode_epoch
 from ottla.structs import TopicPartition
 
@@ -81,7 +80,7 @@ def test_overrides_of_a_new_topic_are_told_though_its_controller_died(world, mon
     with pytest.raises(KafkaError):
         world.create(NewTopic("t", config={"cleanup.policy": "compact"}))
     assert notifications(world) == 0
-    world.runtime.advance(2 * RETRY_MS)
+    world.runtime.advance(2 * REGISTRY_RETRY_MS)
 
     assert world.state(T0).leader == 0
     assert notifications(world) == 1
@@ -94,7 +93,7 @@ def test_end_of_overrides_is_told_though_the_controller_died(world, monkeypatch)
     die_at_the_notification(world, monkeypatch)
     with pytest.raises(KafkaError):
         world.run(world.controller.delete_topics(["t"]))
-    world.runtime.advance(2 * RETRY_MS)
+    world.runtime.advance(2 * REGISTRY_RETRY_MS)
 
     assert world.run(world.registry.children(paths.TOPICS)) == []
     assert notifications(world) == before + 1

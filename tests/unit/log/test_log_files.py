@@ -6,11 +6,11 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import (
-    check_topic_name,
     deleted_dir_name,
     parse_partition_dir,
     parse_segment_name,
     segment_path,
+    validate_topic_name,
 )
 from ottla.structs import TopicPartition
 
@@ -64,10 +64,19 @@ def test_deleted_directory_has_a_name_that_a_file_system_takes():
     assert name.endswith(f"t-1234567.{'0' * 32}-delete")
 
 
-@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../../etc/passwd", "a\0", "ä", "t" * 250])
-def test_illegal_topic_names_are_refused(topic):
-    """Whatever was checked before: no directory is made of them (B09)."""
-    with pytest.raises(KafkaError) as caught:
-        check_topic_name(topic)
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])
+def test_good_names_pass(name):
+    """Letters, digits, dot, underscore and dash, up to 249."""
+    validate_topic_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "x" * 250, "a/b", "../../etc/passwd", "a b", "a\0", "ä", "a\n"]
+)
+def test_bad_names_are_refused(name):
+    """Nothing that could leave the data directory, or its neighbour's."""
+    with pytest.raises(KafkaError, match="cannot be a topic's name") as caught:
+        validate_topic_name(name)
 
     assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert len(caught.value.message) < 200

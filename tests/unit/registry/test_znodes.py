@@ -21,7 +21,6 @@ from ottla.registry.znodes import (
     decode_epoch,
     decode_offset,
     decode_partition_state,
-    decode_uuid,
     encode_cluster_id,
     encode_config,
     encode_config_change,
@@ -29,9 +28,8 @@ from ottla.registry.znodes import (
     encode_epoch,
     encode_offset,
     encode_partition_state,
-    encode_uuid,
 )
-from ottla.structs import NO_UUID, LeaderAndIsr
+from ottla.structs import NO_UUID, LeaderAndIsr, decode_uuid, encode_uuid
 
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 BROKER = BrokerNode(

@@ -17,13 +17,7 @@ from ottla.log.log_manager import LogManager
 from ottla.protocol.message import decode, encode
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import batches
-from ottla.replication.exchange import (
-    ACKS_ALL,
-    CONSUMER_REPLICA_ID,
-    FetchParams,
-    FetchPartition,
-    IsolationLevel,
-)
+from ottla.replication.exchange import ACKS_ALL, FetchParams, FetchPartition, IsolationLevel
 from ottla.replication.partition_leader import Cluster
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import FileRegion
@@ -31,7 +25,7 @@ from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.fetch import FetchHandler
 from ottla.server.handlers.offsets import LeaderEpochHandler, ListOffsetsHandler
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
-from ottla.structs import LeaderAndIsr, Node, PartitionState, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, LeaderAndIsr, Node, PartitionState, TopicPartition
 from ottla.testing import MemoryDisk, mock_runtime
 from ottla.testing.runtime import MockRuntime
 

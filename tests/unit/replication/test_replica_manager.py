@@ -15,13 +15,13 @@ from ottla.record.record_batch import batches
 from ottla.replication.exchange import (
     ACKS_ALL,
     ACKS_LEADER,
-    CONSUMER_REPLICA_ID,
     FetchParams,
     FetchPartition,
     IsolationLevel,
 )
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.structs import (
+    CONSUMER_REPLICA_ID,
     NO_EPOCH,
     LeaderAndIsr,
     PartitionState,

@@ -10,9 +10,14 @@ from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.tree import RegistryFailedError, SessionEndedError, SessionState
+from ottla.registry.tree import (
+    REGISTRY_RETRY_MS,
+    RegistryFailedError,
+    SessionEndedError,
+    SessionState,
+)
 from ottla.registry.zookeeper import ZooKeeperRegistry
-from ottla.server.membership import RETRY_MS, Membership, cluster_registry
+from ottla.server.membership import Membership, cluster_registry
 from ottla.structs import EndPoint
 from ottla.testing import mock_runtime
 
@@ -185,7 +190,7 @@ def test_attempt_that_failed_after_registering_is_repeated(world, monkeypatch):
     world.runtime.advance(0)
     epoch = world.membership.broker_epoch
     assert not world.controller.is_active
-    world.runtime.advance(RETRY_MS)
+    world.runtime.advance(REGISTRY_RETRY_MS)
 
     assert world.controller.is_active
     assert world.membership.broker_epoch == epoch
@@ -255,7 +260,7 @@ def test_own_registration_whose_answer_was_lost_is_known_again(world, monkeypatc
 
     monkeypatch.setattr(world.registry, "exists", fail_once)
     world.registry.session_watch(SessionState.RENEWED)
-    world.runtime.advance(2 * RETRY_MS)
+    world.runtime.advance(2 * REGISTRY_RETRY_MS)
 
     assert not failures
     assert world.controller.is_active

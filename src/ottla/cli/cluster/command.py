@@ -12,7 +12,7 @@ from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import whole_number
 from ottla.cli.server_settings import add_overrides, overrides
-from ottla.cli.terminal import Terminal
+from ottla.cli.terminal import DEFAULT_PORT, Terminal
 
 if TYPE_CHECKING:
     from ottla.cli.cluster.child import Child
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 DEFAULT_DATA_DIR: Final = Path(tempfile.gettempdir()) / "ottla-cluster"
 DEFAULT_BROKERS: Final = 3
-DEFAULT_PORT: Final = 9092
 DEFAULT_ZOOKEEPER_PORT: Final = 2181
 POLL_S: Final = 0.2
 

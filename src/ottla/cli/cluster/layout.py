@@ -14,7 +14,7 @@ from ottla.runtime.free_port import free_port
 
 HOST: Final = "127.0.0.1"
 TICK_MS: Final = 500
-LOCK_FILE: Final = ".lock"
+CLUSTER_LOCK: Final = ".lock"
 OWN_KEYS: Final = (
     "broker.id",
     "listeners",
@@ -130,7 +130,7 @@ def lock(data_dir: Path) -> IO[str]:
     """Held while the cluster runs: two ZooKeepers on one directory would ruin it."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
-        file = (data_dir / LOCK_FILE).open("w", encoding="utf-8")
+        file = (data_dir / CLUSTER_LOCK).open("w", encoding="utf-8")
     except FileExistsError:
         raise CommandError(f"--data-dir {data_dir}: it is a file, not a folder") from None
     except OSError as error:

@@ -8,19 +8,17 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.consumer_groups.delete import chosen_groups
-from ottla.cli.table import TEXT, Row, show_rows
+from ottla.cli.table import MISSING, TEXT, Row, show_rows
 from ottla.cli.terminal import Terminal
-from ottla.structs import TopicPartition
+from ottla.structs import LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
     from ottla.clients.admin.descriptions import GroupDescription, MemberDescription
 
-MISSING = "-"
 NUMBERS = ("partition", "current_offset", "log_end_offset", "lag")
 EPOCHS = ("CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT")
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
-LATEST = -1
 
 
 class PartitionRow(NamedTuple):
@@ -153,7 +151,7 @@ def _log_ends(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[TopicP
     there = [partition for partition in partitions if partition.topic in topics]
     if not there:
         return {}
-    found = admin.list_offsets(dict.fromkeys(there, LATEST))
+    found = admin.list_offsets(dict.fromkeys(there, LATEST_TIMESTAMP))
     return {partition: result.offset for partition, result in found.items()}
 
 

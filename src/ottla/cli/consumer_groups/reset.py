@@ -14,7 +14,7 @@ from ottla.cli.consumer_groups.delete import chosen_groups
 from ottla.cli.options import integers
 from ottla.cli.terminal import Terminal
 from ottla.cli.times import duration_ms, timestamp_ms
-from ottla.structs import TopicPartition
+from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
@@ -65,7 +65,6 @@ def _parse_row(row: Iterable[str], only_group: str | None) -> tuple[str, TopicPa
     return owner, TopicPartition(topic, int(partition)), int(offset)
 
 
-EARLIEST, LATEST = -2, -1
 RESETTABLE = ("Empty", "Dead")
 Offsets = dict[TopicPartition, int]
 
@@ -143,9 +142,9 @@ class _Planner:
             return self._from_file(arguments.from_file)
         partitions = self._scope()
         if arguments.to_earliest:
-            return self._find(partitions, EARLIEST)
+            return self._find(partitions, EARLIEST_TIMESTAMP)
         if arguments.to_latest:
-            return self._find(partitions, LATEST)
+            return self._find(partitions, LATEST_TIMESTAMP)
         if arguments.to_current:
             return self._current(partitions)
         if arguments.shift_by is not None:
@@ -189,14 +188,14 @@ class _Planner:
         """The first offset since the moment; the log end where no record is as new."""
         found = self._find(partitions, timestamp)
         too_old = [partition for partition, offset in found.items() if offset < 0]
-        return found | self._find(too_old, LATEST)
+        return found | self._find(too_old, LATEST_TIMESTAMP)
 
     def _current(self, partitions: list[TopicPartition]) -> Offsets:
         committed = self._committed()
         without = [partition for partition in partitions if partition not in committed]
         return {
             partition: committed[partition] for partition in partitions if partition in committed
-        } | self._find(without, LATEST)
+        } | self._find(without, LATEST_TIMESTAMP)
 
     def _shifted(self, partitions: list[TopicPartition], shift: int) -> Offsets:
         committed = self._committed()
@@ -216,7 +215,10 @@ class _Planner:
 
     def _clamped(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
         """Offsets moved into the range that the log has, with a warning for each that was not."""
-        earliest, latest = self._find(wanted, EARLIEST), self._find(wanted, LATEST)
+        earliest, latest = (
+            self._find(wanted, EARLIEST_TIMESTAMP),
+            self._find(wanted, LATEST_TIMESTAMP),
+        )
         clamped = {}
         for partition, offset in wanted.items():
             nearest = min(max(offset, earliest[partition]), latest[partition])

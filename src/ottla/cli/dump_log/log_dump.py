@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.dump_log.index_dump import base_offset, mapped
 from ottla.cli.terminal import Terminal
-from ottla.record.record_batch import CorruptRecordError, Record, RecordBatch, batches
+from ottla.record.record_batch import MAGIC, CorruptRecordError, Record, RecordBatch, batches
 
 if TYPE_CHECKING:
     from ottla.cli.dump_log.record_parser import RecordParser
     from ottla.cli.dump_log.segment_conversion import SegmentConversion
 
-MAGIC: Final = 2
 SEQUENCES: Final = 1 << 31
 CONTROL_TYPES: Final = {0: "ABORT", 1: "COMMIT"}
 _CONTROL_KEY: Final = Struct(">hh")  # version, type

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ottla.cli.dump_log.index_dump import base_offset, mapped
 from ottla.cli.terminal import Terminal
 from ottla.record.legacy_positional import PositionalMessage, positional_messages
-from ottla.record.record import NO_TIMESTAMP, CorruptRecordError, Record
+from ottla.record.record import CorruptRecordError, Record
+from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from ottla.cli.dump_log.record_parser import RecordParser

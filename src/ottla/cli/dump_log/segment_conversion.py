@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.cli.command_error import CommandError
 from ottla.record.batch_builder import build_batch_of_values
 from ottla.record.conversion import modernised
-from ottla.record.record import NO_TIMESTAMP
 from ottla.record.record_batch import RecordBatch
+from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from ottla.record.legacy_positional import PositionalMessage

@@ -7,7 +7,11 @@ from pathlib import Path
 
 from ottla.cli.dump_log.index_dump import base_offset
 from ottla.cli.terminal import Terminal
-from ottla.log.indexes.index_file import VERSION, CorruptIndexError, TransactionIndex
+from ottla.log.indexes.index_file import (
+    TRANSACTION_INDEX_VERSION,
+    CorruptIndexError,
+    TransactionIndex,
+)
 from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache
 from ottla.log.producers.producer_state_manager import (
     CorruptSnapshotError,
@@ -26,7 +30,7 @@ def dump_transaction_index(path: Path, _arguments: Namespace, terminal: Terminal
         return False
     for aborted in entries:
         terminal.print(
-            f"version: {VERSION} producerId: {aborted.producer_id} "
+            f"version: {TRANSACTION_INDEX_VERSION} producerId: {aborted.producer_id} "
             f"firstOffset: {aborted.first_offset} lastOffset: {aborted.last_offset} "
             f"lastStableOffset: {aborted.last_stable_offset}"
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.cli.table import show_rows
 from ottla.cli.terminal import Terminal
 from ottla.cli.topics.describe import existing_topics, matching_topics
-from ottla.structs import TopicPartition
+from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     Offsets = Mapping[TopicPartition, int]
 
-EARLIEST, LATEST = -2, -1
 RATE_MS: Final = 60_000
 """The time over which the rate of new records is averaged."""
 
@@ -72,7 +71,7 @@ def contents(admin: Admin, topics: Mapping[str, TopicDescription]) -> tuple[Offs
                 sizes[partition] = max(replica.size_in_bytes, sizes.get(partition, 0))
     starts, ends = (
         {p: found.offset for p, found in admin.list_offsets(dict.fromkeys(led, when)).items()}
-        for when in (EARLIEST, LATEST)
+        for when in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
     )
     return sizes, starts, ends
 

@@ -45,11 +45,10 @@ from ottla.config.client_config import AdminConfig
 from ottla.errors import KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import UpgradeType
-from ottla.runtime.io_thread import IoThread
+from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.structs import TopicPartition
 
 T = TypeVar("T")
-MARGIN_MS = 5000
 
 
 class Admin(ClosedOnExit):

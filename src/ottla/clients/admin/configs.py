@@ -18,6 +18,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import SOFTWARE_NAME
 from ottla.network.timing import Deadline
 from ottla.protocol.api_versions import (
+    FIRST_VERSION_WITH_DIRECTION,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FeatureUpdateKey,
@@ -229,7 +230,6 @@ def source_of(number: int) -> ConfigSource:
 
 
 NO_LEVEL = 0
-FIRST_VERSION_WITH_DIRECTION = 1
 
 
 class FeatureDescription(NamedTuple):

@@ -8,9 +8,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.protocol.configs import ConfigOperation, ConfigResourceType, ConfigSource
-from ottla.structs import NO_EPOCH, NO_UUID, Node, TopicPartition
-
-USE_DEFAULT = -1
+from ottla.structs import BROKER_DEFAULT, NO_EPOCH, NO_UUID, Node, TopicPartition
 
 
 @dataclass(slots=True)
@@ -21,8 +19,8 @@ class NewTopic:
     """
 
     name: str
-    num_partitions: int = USE_DEFAULT
-    replication_factor: int = USE_DEFAULT
+    num_partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
     replica_assignment: Mapping[int, Sequence[int]] | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
 

@@ -36,13 +36,12 @@ from ottla.protocol.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import BROKER_DEFAULT, NO_UUID, TopicPartition
 
 FIRST_VERSION_WITH_OPERATIONS = 8
 FIRST_VERSION_WITHOUT_AUTO_CREATE = 4
 FIRST_CREATE_WITH_DEFAULTS = 4
 FIRST_DELETE_BY_STATE = 6
-USE_DEFAULT = -1
 
 
 class TopicAdmin:
@@ -233,15 +232,15 @@ def description_of(topic: MetadataResponseTopic) -> TopicDescription | KafkaErro
 def uses_default(topic: NewTopic) -> bool:
     """Whether a count is left to the broker, which brokers before 2.4 cannot do."""
     counts = (topic.num_partitions, topic.replication_factor)
-    return topic.replica_assignment is None and USE_DEFAULT in counts
+    return topic.replica_assignment is None and BROKER_DEFAULT in counts
 
 
 def creatable(topic: NewTopic) -> CreatableTopic:
     assignments = topic.replica_assignment
     return CreatableTopic(
         name=topic.name,
-        num_partitions=topic.num_partitions if assignments is None else USE_DEFAULT,
-        replication_factor=topic.replication_factor if assignments is None else USE_DEFAULT,
+        num_partitions=topic.num_partitions if assignments is None else BROKER_DEFAULT,
+        replication_factor=topic.replication_factor if assignments is None else BROKER_DEFAULT,
         assignments=[
             CreatableReplicaAssignment(partition_index=partition, broker_ids=list(broker_ids))
             for partition, broker_ids in (assignments or {}).items()

@@ -29,12 +29,10 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.structs import TopicPartition
+from ottla.structs import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 FIRST_LIST_WITH_DURATION = 1
 FIRST_LIST_WITH_PATTERN = 2
-NO_OFFSET = -1
-NO_TIMESTAMP = -1
 # The transaction timeout does not matter: nothing will be written with the new id and epoch.
 FENCE_TIMEOUT_MS = 1
 

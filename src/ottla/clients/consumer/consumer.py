@@ -20,19 +20,12 @@ from ottla.clients.consumer.subscription_state import (
     RebalanceKind,
     RebalanceListener,
 )
-from ottla.clients.topic_offsets import (
-    CONSUMER_REPLICA_ID,
-    DEBUGGING_REPLICA_ID,
-    NO_OFFSET,
-    ListOffsetsResult,
-    OffsetAndMetadata,
-    OffsetSpec,
-)
+from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, OffsetSpec
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
-from ottla.runtime.io_thread import IoThread, RLock
-from ottla.structs import TopicPartition
+from ottla.runtime.io_thread import MARGIN_MS, IoThread, RLock
+from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, TopicPartition
 
 __all__ = ["Consumer", "WakeupError"]
 
@@ -41,7 +34,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object]
-MARGIN_MS = 5000
 ITERATION_POLL_MS = 1000
 
 

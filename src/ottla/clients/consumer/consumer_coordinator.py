@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ottla.clients.cluster import Cluster
 from ottla.clients.committed_offsets import NO_MEMBERSHIP, commit_offsets
 from ottla.clients.consumer.assignors import Assignor, MemberSubscription, assignors_of
-from ottla.clients.consumer.group_member import NO_GENERATION, GroupMember
+from ottla.clients.consumer.group_member import GroupMember
 from ottla.clients.consumer.membership import Membership
 from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,
@@ -33,7 +33,7 @@ from ottla.protocol.consumer_protocol import (
 )
 from ottla.protocol.group import JoinGroupResponseMember
 from ottla.runtime import Buffer
-from ottla.structs import TopicPartition
+from ottla.structs import NO_GENERATION, TopicPartition
 
 logger = logging.getLogger(__name__)
 

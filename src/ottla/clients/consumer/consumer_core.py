@@ -14,7 +14,6 @@ from ottla.clients.consumer.consumer_coordinator import ConsumerCoordinator, Off
 from ottla.clients.consumer.consumer_group_member import ReconcilingCoordinator
 from ottla.clients.consumer.consumer_record import ConsumerInterceptors, ConsumerRecord
 from ottla.clients.consumer.fetcher import Fetcher
-from ottla.clients.consumer.group_member import NO_GENERATION
 from ottla.clients.consumer.positions import Positions
 from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,
@@ -26,7 +25,6 @@ from ottla.clients.network_client import NetworkClient
 from ottla.clients.retrying import Retrying
 from ottla.clients.serialization import deserializer_of
 from ottla.clients.topic_offsets import (
-    CONSUMER_REPLICA_ID,
     IsolationLevel,
     ListOffsetsResult,
     OffsetAndMetadata,
@@ -36,7 +34,7 @@ from ottla.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline, within
 from ottla.runtime import Runtime
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, NO_GENERATION, TopicPartition
 
 
 class WakeupError(Exception):

@@ -15,6 +15,7 @@ from uuid import UUID
 from ottla.clients.cluster import Cluster
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.consumer.consumer_coordinator import (
+    METADATA_LIMIT_MS,
     REVOKE_COMMIT_LIMIT_MS,
     ConsumerCoordinator,
     Offsets,
@@ -34,12 +35,11 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
-from ottla.structs import TopicPartition
+from ottla.structs import NO_GENERATION, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
-NO_GENERATION: Final = -1
 FIRST_INTERVAL_MS: Final = 1000
 
 # The group continues without this member: it has to join again, and owns nothing.
@@ -297,7 +297,6 @@ def wire_partitions(
 # A consumer as a member of a consumer group (KIP-848): its partitions follow the coordinator's.
 
 
-METADATA_LIMIT_MS = 10_000
 STALE_EPOCH_RETRIES = 5
 
 

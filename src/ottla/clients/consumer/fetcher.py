@@ -20,7 +20,6 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.position_validation import PositionValidator
 from ottla.clients.consumer.subscription_state import (
     FETCH_AGAIN,
-    NO_REPLICA,
     RESETS,
     PartitionState,
     SubscriptionState,
@@ -43,7 +42,7 @@ from ottla.protocol.fetch import (
     PartitionData,
 )
 from ottla.runtime import Timer
-from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
+from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -34,11 +34,10 @@ from ottla.protocol.group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from ottla.structs import CONSUMER_PROTOCOL_TYPE, NO_GENERATION
 
 logger = logging.getLogger(__name__)
 
-PROTOCOL_TYPE = "consumer"
-NO_GENERATION = -1
 NO_MEMBER_ID = ""
 JOIN_MARGIN_MS = 5000
 FIRST_JOIN_WITH_INSTANCE_ID = 5
@@ -194,7 +193,7 @@ class GroupMember:
             session_timeout_ms=config.session_timeout_ms,
             rebalance_timeout_ms=config.max_poll_interval_ms,
             member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocols=[
                 JoinGroupRequestProtocol(name=name, metadata=metadata)
                 for name, metadata in self._protocol.metadata()
@@ -221,7 +220,7 @@ class GroupMember:
             group_id=self._link.group_id,
             generation_id=self.generation,
             member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocol_name=protocol,
             assignments=[
                 SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ottla.clients.topic_offsets import OffsetSpec
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import NO_EPOCH, NO_REPLICA, TopicPartition
 
 # What an application is told when its assignment in a group changes.
 
@@ -81,9 +81,6 @@ FETCH_AGAIN = frozenset(
 
 
 RESETS = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
-
-
-NO_REPLICA = -1
 
 
 class SubscriptionType(Enum):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple, cast
 
 from ottla.clients.network_client import response_error
-from ottla.clients.topic_offsets import CONSUMER_REPLICA_ID
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION, NodeConnection
 from ottla.protocol.fetch import (
@@ -25,9 +24,11 @@ from ottla.protocol.offsets import (
     ListOffsetsTopic,
 )
 from ottla.runtime import Runtime
-from ottla.structs import Node, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, Node, TopicPartition
 
 FIRST_METADATA_VERSION: Final = 4
+UNKNOWN_ID: Final = -1
+"""The id of a broker that is known by its address alone."""
 
 
 class LinkSettings(NamedTuple):

@@ -13,6 +13,8 @@ from ottla.clients.legacy.message import Message
 from ottla.clients.network_client import response_error
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.produce import (
+    FIRST_VERSION_WITH_BATCHES,
+    FIRST_VERSION_WITH_ZSTD,
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
@@ -20,12 +22,9 @@ from ottla.protocol.produce import (
 )
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
-from ottla.structs import TopicPartition
+from ottla.structs import NO_TIMESTAMP, TopicPartition
 
-FIRST_VERSION: Final = 3
-FIRST_VERSION_WITH_ZSTD: Final = 7
 RANDOM_PARTITION: Final = -1
-NO_TIMESTAMP: Final = -1
 RECORD_OVERHEAD: Final = 36
 
 
@@ -113,7 +112,7 @@ async def produce(
     """Send a parcel once; the result has None or an error for each partition."""
     request = ProduceRequest(acks=packing.acks, timeout_ms=packing.timeout_ms)
     topics: dict[str, TopicProduceData] = {}
-    low = FIRST_VERSION
+    low = FIRST_VERSION_WITH_BATCHES
     for (topic, partition), messages in parcel.items():
         if topic not in topics:
             topics[topic] = TopicProduceData(name=topic)

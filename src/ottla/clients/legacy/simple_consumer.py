@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.clients.client_settings import ClosedOnExit
-from ottla.clients.legacy.broker_link import BrokerLink, LinkSettings
+from ottla.clients.legacy.broker_link import UNKNOWN_ID, BrokerLink, LinkSettings
 from ottla.clients.legacy.message import MessageSet
 from ottla.clients.network_client import response_error
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import PartitionData
 from ottla.protocol.message import Request, Response
-from ottla.runtime.io_thread import IoThread
+from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.structs import Node, TopicPartition
-
-UNKNOWN_ID: Final = -1
-MARGIN_MS: Final = 5_000
 
 
 class FetchRequest(NamedTuple):

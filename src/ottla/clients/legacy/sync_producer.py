@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from ottla.clients.client_settings import ClosedOnExit
-from ottla.clients.legacy.broker_link import BrokerLink, LinkSettings
+from ottla.clients.legacy.broker_link import UNKNOWN_ID, BrokerLink, LinkSettings
 from ottla.clients.legacy.message import Message
 from ottla.clients.legacy.produce import (
     RANDOM_PARTITION,
@@ -19,8 +18,6 @@ from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.record.compression import CompressionType
 from ottla.runtime.io_thread import IoThread
 from ottla.structs import Node
-
-UNKNOWN_ID: Final = -1
 
 
 class SyncProducer(ClosedOnExit):

@@ -18,9 +18,7 @@ from ottla.clients.producer.transactions import ProducerIdentity, TransactionReq
 from ottla.config.producer_config import ProducerConfig
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
-from ottla.runtime.io_thread import IoThread
-
-MARGIN_MS = 5000
+from ottla.runtime.io_thread import MARGIN_MS, IoThread
 
 
 class PreparedTransaction(NamedTuple):

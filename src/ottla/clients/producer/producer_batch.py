@@ -9,13 +9,16 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import BatchHeader, build_batch
 from ottla.record.compression import CompressionType
 from ottla.runtime.io_thread import Event, Lock
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+from ottla.structs import (
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TopicPartition,
+)
 
 # What a producer is told about a record that was written.
-
-
-NO_OFFSET = -1
-NO_TIMESTAMP = -1
 
 
 class RecordMetadata(NamedTuple):
@@ -37,7 +40,6 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
 """Timestamp in ms, key, value, headers: what `build_batch` takes."""
 
-NO_SEQUENCE = -1
 MAX_SEQUENCE = 2**31
 
 

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from ottla.clients.cluster import Cluster
 from ottla.clients.producer.producer_batch import (
-    NO_TIMESTAMP,
     BatchFormat,
     NewRecord,
     OnDelivery,
@@ -27,7 +26,7 @@ from ottla.record.record_batch import RecordBatch
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.clock import Clock
 from ottla.runtime.io_thread import Condition, Lock
-from ottla.structs import TopicPartition
+from ottla.structs import NO_TIMESTAMP, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,9 @@ from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.node_connection import NodeConnection
 from ottla.network.timing import NEVER_MS, Backoff, Deadline, pause
 from ottla.protocol.produce import (
+    FIRST_VERSION_THAT_ADDS,
+    FIRST_VERSION_WITH_BATCHES,
+    FIRST_VERSION_WITH_ZSTD,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -32,9 +35,6 @@ from ottla.runtime import Timer
 
 logger = logging.getLogger(__name__)
 
-FIRST_VERSION = 3
-FIRST_VERSION_WITH_ZSTD = 7
-FIRST_VERSION_THAT_ADDS = 12  # partitions to the transaction (KIP-890)
 
 # After these errors a leader may have appended the batch although it did not acknowledge it.
 UNCERTAIN = frozenset(
@@ -79,7 +79,9 @@ class Sender:
         codec = CompressionType.of(config.compression_type)
         level = compression_level(config, codec)
         self._format = BatchFormat(codec, level, transactions is not None)
-        self._low = FIRST_VERSION_WITH_ZSTD if codec is CompressionType.ZSTD else FIRST_VERSION
+        self._low = (
+            FIRST_VERSION_WITH_ZSTD if codec is CompressionType.ZSTD else FIRST_VERSION_WITH_BATCHES
+        )
         self._manager = manager
         self._transactions = transactions
         self._initialising = False

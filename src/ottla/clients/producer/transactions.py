@@ -33,7 +33,7 @@ from ottla.protocol.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LAST_VERSION_FOR_CLIENTS = 3  # of AddPartitionsToTxn; newer ones are for brokers (KIP-890)
-TRANSACTION_VERSION = "transaction.version"
 LEVEL_WITH_BUMP = 2
 FIRST_END_WITH_BUMP = 5
 FIRST_OFFSET_COMMIT_THAT_ADDS = 5

@@ -40,7 +40,7 @@ from ottla.protocol.group import (
 from ottla.protocol.message import encode_versioned
 from ottla.protocol.offsets_topic import GroupMetadataKey
 from ottla.runtime import Timer
-from ottla.structs import TopicPartition
+from ottla.structs import CONSUMER_PROTOCOL_TYPE, NO_GENERATION, TopicPartition
 
 # What groups of both protocols have in common: an id, and committed offsets that expire.
 
@@ -110,9 +110,6 @@ class Group(ABC):
 
 
 # Which topics a member reads, if its subscription can be parsed.
-
-
-CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
@@ -278,9 +275,6 @@ class JoinAttempt:
             protocol_type=self.request.protocol_type,
             protocols=self.protocols,
         )
-
-
-NO_GENERATION = -1
 
 
 class Committer(NamedTuple):

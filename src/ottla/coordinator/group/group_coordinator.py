@@ -75,12 +75,9 @@ from ottla.protocol.group import (
     SyncGroupResponse,
 )
 from ottla.runtime import Runtime, Timer
-from ottla.structs import TopicPartition
+from ottla.structs import MS_PER_MINUTE, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-
-MS_PER_MINUTE = 60_000
 
 
 class GroupCoordinator:

@@ -12,8 +12,6 @@ from ottla.registry.tree import NoNodeError, Registry, create_or_set, ensure_pat
 from ottla.registry.znodes import decode_offset, encode_offset
 from ottla.structs import NO_EPOCH, TopicPartition
 
-INVALID_OFFSET = -1
-
 
 class OffsetAndMetadata(NamedTuple):
     """A committed offset, with what the client wanted to be kept beside it.

@@ -30,9 +30,8 @@ from ottla.protocol.offsets_topic import (
     TransactionLogValue,
 )
 from ottla.record.batch_builder import build_batch
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
-NO_TIMESTAMP: Final = -1
 # One below the largest int16: the last raise is left to the coordinator, which needs it to fence.
 LAST_EPOCH: Final = 2**15 - 2
 # With this transaction.version the end of each transaction raises the epoch (KIP-890).
@@ -303,7 +302,7 @@ NO_SESSION: Final = -1
 
 
 KEY_VERSION: Final = 0
-VALUE_VERSION: Final = 0
+FIRST_VALUE_VERSION: Final = 0
 VALUE_VERSION_WITH_BUMP: Final = 1
 
 
@@ -312,7 +311,7 @@ def transaction_batch(transactional_id: str, transaction: Transaction, now_ms: i
     key = encode_versioned(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
     is_dead = transaction.state is TransactionState.DEAD
     bumps = transaction.client_version >= EPOCH_BUMP
-    version = VALUE_VERSION_WITH_BUMP if bumps else VALUE_VERSION
+    version = VALUE_VERSION_WITH_BUMP if bumps else FIRST_VALUE_VERSION
     value = None if is_dead else encode_versioned(_stored(transaction), version)
     return build_batch([(now_ms, key, value, ())])
 

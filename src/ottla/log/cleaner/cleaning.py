@@ -32,12 +32,12 @@ from ottla.record.conversion import modernised
 from ottla.record.plain_compaction import ENTRY_BYTES, KeptRecords, shift_timestamps
 from ottla.record.record import DELETE_HORIZON_FLAG
 from ottla.record.record_batch import (
-    NO_TIMESTAMP,
     ControlRecordType,
     CorruptRecordError,
     RecordBatch,
 )
 from ottla.runtime import Disk
+from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

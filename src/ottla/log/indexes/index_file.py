@@ -15,8 +15,8 @@ from operator import attrgetter
 from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 
-from ottla.record.record_batch import NO_TIMESTAMP
 from ottla.runtime import Disk
+from ottla.structs import NO_TIMESTAMP
 
 
 class CorruptIndexError(Exception):
@@ -299,7 +299,7 @@ class TimeIndex(IndexFile):
 
 
 ENTRY: Final = Struct(">hqqqq")
-VERSION: Final = 0
+TRANSACTION_INDEX_VERSION: Final = 0
 
 
 class AbortedTxn(NamedTuple):
@@ -326,7 +326,7 @@ class TransactionIndex:
         """Add a transaction that ends behind all others here."""
         file = self._disk.open(self.path, create=True)
         try:
-            file.pwrite(ENTRY.pack(VERSION, *aborted), file.size())
+            file.pwrite(ENTRY.pack(TRANSACTION_INDEX_VERSION, *aborted), file.size())
         finally:
             file.close()
         if self._entries is not None:
@@ -365,7 +365,7 @@ class TransactionIndex:
         found: list[AbortedTxn] = []
         for version, *numbers in ENTRY.iter_unpack(raw):
             aborted = AbortedTxn(*numbers)
-            if version != VERSION or aborted.last_offset < self.base_offset:
+            if version != TRANSACTION_INDEX_VERSION or aborted.last_offset < self.base_offset:
                 raise CorruptIndexError(
                     f"{self.path}: version {version} of {aborted} is not one that belongs "
                     f"to the segment at offset {self.base_offset}"

@@ -42,7 +42,7 @@ from ottla.log.log_dir import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import RecordBatch, end_of_transaction
 from ottla.runtime import Disk
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +50,6 @@ logger = logging.getLogger(__name__)
 # What a partition knows of one producer: its epoch, its last batches, its open transaction.
 
 
-NO_SEQUENCE: Final = -1
-NO_OFFSET: Final = -1
 MAX_SEQUENCE: Final = 2**31 - 1
 # As many as a producer may have in flight, so that any of them can be recognised when sent again.
 RETAINED_BATCHES: Final = 5

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from ottla.pipelines.access_log import FIRST_ERROR_STATUS
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -22,7 +24,6 @@ REQUEST_LINE = r"^([A-Z]+) (\S+) (HTTP/[0-9.]+)$"
 TIME_FORMAT = "dd/MMM/yyyy:HH:mm:ss Z"
 ASSET = r"(?i)\.(?:css|js|png|jpe?g|gif|ico|svg|webp|woff2?|ttf|map)$"
 CRAWLER = r"(?i)bot|crawl|spider|slurp"
-FIRST_ERROR_STATUS = 400
 MAX_REQUESTS_PER_MINUTE = 30
 
 NOT_COMBINED = "not in combined log format"

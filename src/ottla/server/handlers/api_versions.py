@@ -14,6 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import (
+    FIRST_VERSION_WITH_DIRECTION,
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -80,7 +81,6 @@ class ApiVersionsHandler:
 # request may only be validated (KIP-778) · v2 no results of single features.
 
 
-FIRST_VERSION_WITH_DIRECTION = 1
 FIRST_VERSION_WITHOUT_RESULTS = 2
 
 

@@ -23,9 +23,9 @@ from ottla.config.config_def import ConfigTableType
 from ottla.config.config_type import ConfigType
 from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.topic_config import TopicConfig
-from ottla.controller.topic_assignment import validate_topic_name
 from ottla.controller.topic_store import BROKERS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.log.log_dir import validate_topic_name
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.configs import (
@@ -49,7 +49,7 @@ from ottla.protocol.configs import (
     IncrementalAlterConfigsResponse,
 )
 from ottla.registry import paths
-from ottla.server.apis import Handler
+from ottla.server.apis import Handler, error_code, error_message
 from ottla.server.dynamic_config import (
     ConfigEntry,
     DynamicConfig,
@@ -59,9 +59,6 @@ from ottla.server.dynamic_config import (
     topic_entries,
 )
 from ottla.server.metadata_cache import MetadataCache
-
-MAX_MESSAGE_LENGTH: Final = 1000
-"""Messages name what was sent, and a peer may have sent anything; strings end at 32767 bytes."""
 
 TABLES: Final[Mapping[str, ConfigTableType]] = {
     TOPICS: TopicConfig,
@@ -119,7 +116,7 @@ class ConfigsHandler:
         try:
             entries = await self._entries(self._entity(resource))
         except KafkaError as error:
-            result.error_code, result.error_message = int(error.error), _message(error)
+            result.error_code, result.error_message = int(error.error), error_message(error)
             return result
         keys = resource.configuration_keys
         result.configs = [
@@ -153,8 +150,8 @@ class ConfigsHandler:
                 AlterConfigsResourceResponse(
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
-                    error_code=_code(error),
-                    error_message=_message(error),
+                    error_code=error_code(error),
+                    error_message=error_message(error),
                 )
                 for resource, error in await self._each(body.resources, alter)
             ]
@@ -174,8 +171,8 @@ class ConfigsHandler:
                 IncrementalAlterConfigsResourceResponse(
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
-                    error_code=_code(error),
-                    error_message=_message(error),
+                    error_code=error_code(error),
+                    error_message=error_message(error),
                 )
                 for resource, error in await self._each(body.resources, alter)
             ]
@@ -320,11 +317,3 @@ def _refuse_duplicates(names: Iterable[str]) -> None:
     for name, count in Counter(names).items():
         if count > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: is there {count} times")
-
-
-def _code(error: KafkaError | None) -> int:
-    return int(ErrorCode.NONE) if error is None else int(error.error)
-
-
-def _message(error: KafkaError | None) -> str | None:
-    return None if error is None else error.message[:MAX_MESSAGE_LENGTH]

@@ -20,6 +20,9 @@ from ottla.errors import ErrorCode
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
+    FIRST_VERSION_WITH_LEADERS,
+    FIRST_VERSION_WITH_REPLICA_STATE,
+    FIRST_VERSION_WITH_ZSTD,
     LAST_VERSION_OF_LEADERS,
     LAST_VERSION_WITH_NAMES,
     AbortedTransaction,
@@ -32,7 +35,6 @@ from ottla.protocol.fetch import (
 from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.compression import CompressionType
 from ottla.replication.exchange import (
-    CONSUMER_REPLICA_ID,
     FetchParams,
     FetchPartition,
     FetchPartitionResult,
@@ -49,13 +51,10 @@ from ottla.server.fetch_session import (
     unresolved_name,
 )
 from ottla.server.metadata_cache import CurrentLeaders
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-FIRST_VERSION_WITH_ZSTD = 10
-FIRST_VERSION_WITH_REPLICA_STATE = 15
-FIRST_VERSION_WITH_LEADERS = 16
 ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NO_RECORDS = b""
 

@@ -23,6 +23,7 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatRequest,
 )
 from ottla.protocol.group import (
+    FIND_COORDINATORS_VERSION,
     Coordinator,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -138,7 +139,6 @@ class GroupHandlers:
 # groups (KIP-932), which do not exist here.
 
 
-FIND_COORDINATORS_VERSION: Final = 4
 NO_NODE: Final = Node(-1, "", -1)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
-from ottla.log.log_dir import LogDir, check_topic_name
+from ottla.log.log_dir import LogDir, validate_topic_name
 from ottla.log.log_manager import LogManager
 from ottla.log.moves.replica_move import ReplicaMove
 from ottla.network.connection import RequestContext
@@ -113,7 +113,7 @@ class LogDirsHandler:
 
     def _alter(self, topic_partition: TopicPartition, path: str) -> ErrorCode:
         try:
-            check_topic_name(topic_partition.topic)
+            validate_topic_name(topic_partition.topic)
             if topic_partition in self.replica_manager.offline_partitions:
                 return ErrorCode.KAFKA_STORAGE_ERROR
             self.log_manager.moves.alter(topic_partition, path)

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from ottla.coordinator.group.group import NOBODY, UNKNOWN_MEMBER_ID, Committer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.group.offsets import INVALID_OFFSET, OffsetAndMetadata, RegistryOffsets
+from ottla.coordinator.group.offsets import OffsetAndMetadata, RegistryOffsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_retention import segment_offsets_before
 from ottla.network.connection import RequestContext
@@ -56,7 +56,15 @@ from ottla.replication.exchange import IsolationLevel, OffsetResult
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Clock
 from ottla.server.apis import Handler
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    MAX_TIMESTAMP,
+    NO_EPOCH,
+    NO_OFFSET,
+    TopicPartition,
+)
 
 REGISTRY_VERSION: Final = 0
 TOP_LEVEL_ERROR_VERSION: Final = 2
@@ -280,7 +288,7 @@ def _fetched(
     error: ErrorCode = ErrorCode.NONE,
 ) -> list[ResponsePartition]:
     """What was committed, or -1 without an error; neither where it may yet change."""
-    nothing = OffsetAndMetadata(INVALID_OFFSET)
+    nothing = OffsetAndMetadata(NO_OFFSET)
     lines = []
     for partition, value in partitions.items():
         is_unstable = partition in unstable
@@ -300,7 +308,7 @@ def _fetched(
 def _registry_offset(index: int, found: int | KafkaError | None) -> OffsetFetchResponsePartition:
     """An offset of the registry; one that is not there is said to be of no known partition."""
     line = OffsetFetchResponsePartition(
-        partition_index=index, committed_offset=INVALID_OFFSET, metadata=""
+        partition_index=index, committed_offset=NO_OFFSET, metadata=""
     )
     if isinstance(found, int):
         line.committed_offset = found
@@ -382,10 +390,6 @@ FIRST_VERSION_WITH_TIMESTAMPS = 1
 LEADER_EPOCH_VERSION = 4
 OFFSET_NOT_AVAILABLE_VERSION = 5
 
-EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL_TIMESTAMP = -4
-LATEST_TIERED_TIMESTAMP = -5
 FIRST_VERSIONS = {
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL_TIMESTAMP: 8,

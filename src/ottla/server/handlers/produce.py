@@ -21,6 +21,11 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.produce import (
+    FIRST_VERSION_THAT_ADDS,
+    FIRST_VERSION_WITH_ABORTABLE,
+    FIRST_VERSION_WITH_BATCHES,
+    FIRST_VERSION_WITH_LEADERS,
+    FIRST_VERSION_WITH_ZSTD,
     BatchIndexAndErrorMessage,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -49,8 +54,6 @@ from ottla.structs import TopicPartition
 # the request takes the partition into the transaction by itself (transaction.version 2).
 
 
-FIRST_VERSION_WITH_ABORTABLE: Final = 11
-FIRST_VERSION_THAT_ADDS: Final = 12
 ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xqh")
 
 # Errors that pass with time. Producers know this error for them, and retry (KIP-890).
@@ -129,9 +132,6 @@ def unverified(error: ErrorCode, api_version: int) -> PartitionAppendResult:
     )
 
 
-FIRST_VERSION_WITH_BATCHES = 3
-FIRST_VERSION_WITH_ZSTD = 7
-FIRST_VERSION_WITH_LEADERS = 10
 BATCH_LENGTH = Struct(">8xi")
 ATTRIBUTES = Struct(">21xh")
 CODEC_MASK = 0x07

@@ -30,10 +30,9 @@ from ottla.protocol.reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from ottla.server.apis import Handler
+from ottla.server.apis import Handler, error_code, error_message
 from ottla.structs import TopicPartition
 
-MAX_MESSAGE_LENGTH: Final = 1000
 FIRST_VERSION_WITH_TOP_LEVEL_ERROR: Final = 1
 
 
@@ -71,7 +70,9 @@ class ReassignmentsHandler:
         for (name, index), outcome in outcomes.items():
             topics.setdefault(name, []).append(
                 ElectLeadersPartitionResult(
-                    partition_id=index, error_code=_code(outcome), error_message=_message(outcome)
+                    partition_id=index,
+                    error_code=error_code(outcome),
+                    error_message=error_message(outcome),
                 )
             )
         return ElectLeadersResponse(
@@ -103,8 +104,8 @@ class ReassignmentsHandler:
             topics.setdefault(topic_partition.topic, []).append(
                 ReassignablePartitionResponse(
                     partition_index=topic_partition.partition,
-                    error_code=_code(outcome),
-                    error_message=_message(outcome),
+                    error_code=error_code(outcome),
+                    error_message=error_message(outcome),
                 )
             )
         return AlterPartitionReassignmentsResponse(
@@ -170,11 +171,3 @@ def election_type(number: int) -> ElectionType:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"{number} is not a kind of election (0 or 1)"
         ) from None
-
-
-def _code(outcome: KafkaError | None) -> int:
-    return int(ErrorCode.NONE) if outcome is None else int(outcome.error)
-
-
-def _message(outcome: KafkaError | None) -> str | None:
-    return None if outcome is None else outcome.message[:MAX_MESSAGE_LENGTH]

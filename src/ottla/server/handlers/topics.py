@@ -21,9 +21,9 @@ from ottla.controller.topic_assignment import (
     MorePartitions,
     NewTopic,
     refuse_internal,
-    validate_topic_name,
 )
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.log.log_dir import validate_topic_name
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.topics import (
@@ -45,17 +45,15 @@ from ottla.protocol.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from ottla.replication.exchange import UNKNOWN_OFFSET, DeleteRecordsResult
+from ottla.replication.exchange import DeleteRecordsResult
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
-from ottla.server.apis import Handler
+from ottla.server.apis import Handler, error_code, error_message
 from ottla.server.dynamic_config import DynamicConfig, topic_entries
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition
 
 FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3
 FIRST_DELETE_VERSION_WITH_IDS = 6
-MAX_MESSAGE_LENGTH = 1000
-"""Messages name what was sent, and a peer may have sent anything; strings end at 32767 bytes."""
 
 T = TypeVar("T")
 
@@ -101,8 +99,8 @@ class TopicsHandler:
         if isinstance(outcome, KafkaError):
             return CreatableTopicResult(
                 name=name,
-                error_code=_code(outcome),
-                error_message=_message(outcome),
+                error_code=error_code(outcome),
+                error_message=error_message(outcome),
                 configs=[],
             )
         return CreatableTopicResult(
@@ -137,7 +135,7 @@ class TopicsHandler:
         return CreatePartitionsResponse(
             results=[
                 CreatePartitionsTopicResult(
-                    name=name, error_code=_code(outcome), error_message=_message(outcome)
+                    name=name, error_code=error_code(outcome), error_message=error_message(outcome)
                 )
                 for name, outcome in outcomes.items()
             ]
@@ -195,7 +193,7 @@ class TopicsHandler:
                 if refusal is None:
                     offsets[topic_partition] = partition.offset
                 else:
-                    refused[topic_partition] = DeleteRecordsResult(UNKNOWN_OFFSET, refusal)
+                    refused[topic_partition] = DeleteRecordsResult(NO_OFFSET, refusal)
 
         def respond(results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
             context.respond(_delete_records_response({**results, **refused}))
@@ -252,15 +250,7 @@ def more_partitions(topic: CreatePartitionsTopic) -> MorePartitions:
     return MorePartitions(topic.name, topic.count, assignment or None)
 
 
-def _code(outcome: object) -> int:
-    return int(outcome.error) if isinstance(outcome, KafkaError) else 0
-
-
-def _message(outcome: object) -> str | None:
-    return outcome.message[:MAX_MESSAGE_LENGTH] if isinstance(outcome, KafkaError) else None
-
-
-def _fail(result: DeletableTopicResult, error: ErrorCode, message: str) -> None:
+def _fail(result: DeletableTopicResult, error: ErrorCode, message: str | None) -> None:
     result.error_code, result.error_message = int(error), message
 
 
@@ -273,7 +263,7 @@ def _set_outcome(
     disabled = error is ErrorCode.TOPIC_DELETION_DISABLED
     if disabled and api_version < FIRST_DELETE_VERSION_WITH_DISABLED_ERROR:
         error = ErrorCode.INVALID_REQUEST
-    _fail(result, error, outcome.message[:MAX_MESSAGE_LENGTH])
+    _fail(result, error, error_message(outcome))
 
 
 def _why_not_delete_records(topic: str) -> ErrorCode | None:

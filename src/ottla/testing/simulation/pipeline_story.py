@@ -52,7 +52,7 @@ SERVE_MS: Final = 50
 INTERVAL_MS: Final = 300
 BURST: Final = 3
 MAX_SESSION_MS: Final = 500
-WEIGHT: Final = 6
+REPLACEMENT_WEIGHT: Final = 6
 """How much likelier it is that the leader is replaced than another fault."""
 
 
@@ -257,7 +257,7 @@ class PipelineStory(Story):
         reader.process.spawn(reader.run(self.partitions), "read")
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return [self._replace_leader] * WEIGHT
+        return [self._replace_leader] * REPLACEMENT_WEIGHT
 
     def _replace_leader(self, chance: random.Random) -> str:
         """Kill the broker that leads most partitions, and end its session early.

@@ -16,7 +16,7 @@ from ottla.testing.simulation.invariants import partitions_of
 from ottla.testing.simulation.story import TOPIC, Story
 
 MAX_DARK_MS: Final = 5_000
-WEIGHT: Final = 4
+POWER_LOSS_WEIGHT: Final = 4
 """How much likelier this is than another fault."""
 
 
@@ -35,7 +35,7 @@ class PowerStory(Story):
             self._start_writer(f"writer{number}", interval_ms=200)
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return [self._lose_power_everywhere] * WEIGHT
+        return [self._lose_power_everywhere] * POWER_LOSS_WEIGHT
 
     def _lose_power_everywhere(self, chance: random.Random) -> str:
         kept = {tp: self._flushed_everywhere(tp) for tp in self.partitions}

@@ -11,8 +11,6 @@ from ottla.errors import RemoteProtocolError
 from ottla.network.acceptor import Listener, NetworkConfig
 from ottla.network.connection import (
     IN_FLIGHT,
-    SIZE,
-    SIZE_BYTES,
     STOPPING,
     THROTTLED,
     BufferPool,
@@ -21,6 +19,7 @@ from ottla.network.connection import (
 )
 from ottla.network.transport import send_read
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.header import SIZE, SIZE_BYTES
 from ottla.runtime import Buffer, File, Runtime
 from ottla.testing.simulation.network import ProcessNetwork, StreamEnd
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller.topic_assignment import validate_topic_name
 from ottla.errors import ErrorCode
+from ottla.log.log_dir import validate_topic_name
 from ottla.protocol.message import encode
 from ottla.protocol.metadata import (
     Cursor,

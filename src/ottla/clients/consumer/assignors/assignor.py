@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import ClassVar
 
-from ottla.structs import TopicPartition
+from ottla.structs import NO_GENERATION, TopicPartition
 
-NO_GENERATION = -1
 Assignment = dict[str, list[TopicPartition]]
 
 

@@ -8,14 +8,13 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ottla.clients.consumer.assignors.assignor import (
-    NO_GENERATION,
     Assignment,
     Assignor,
     MemberSubscription,
     sorted_members,
     wanted_partitions,
 )
-from ottla.structs import TopicPartition
+from ottla.structs import NO_GENERATION, TopicPartition
 
 
 class Ownership(NamedTuple):

@@ -35,7 +35,6 @@ from ottla.coordinator.group.consumer.group_migration import (
     write_assignment,
 )
 from ottla.coordinator.group.group import (
-    CONSUMER_PROTOCOL_TYPE,
     UNKNOWN_MEMBER_ID,
     Committer,
     JoinAttempt,
@@ -52,7 +51,7 @@ from ottla.protocol.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from ottla.structs import TopicPartition
+from ottla.structs import CONSUMER_PROTOCOL_TYPE, TopicPartition
 
 logger = logging.getLogger(__name__)
 

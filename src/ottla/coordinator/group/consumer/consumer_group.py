@@ -45,7 +45,7 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     target_member_key,
     target_member_value,
 )
-from ottla.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Committer, Group, GroupType
+from ottla.coordinator.group.group import Committer, Group, GroupType
 from ottla.coordinator.group.offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message, decode_versioned
@@ -65,7 +65,7 @@ from ottla.protocol.offsets_topic import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from ottla.structs import TopicPartition
+from ottla.structs import CONSUMER_PROTOCOL_TYPE, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -45,6 +45,7 @@ from ottla.coordinator.group.group import GroupRebalancer
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager, OnStored
 from ottla.coordinator.group.rebalancer import MemberSessions
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.log_dir import MAX_TOPIC_NAME_LENGTH
 from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -139,7 +140,6 @@ def _epochs(current: CurrentAssignment, partitions: Assignment, epoch: int) -> A
 # as are those that RE2 does not support.
 
 
-MAX_NAME_LENGTH: Final = 249
 MAX_WAYS: Final = 250**3
 """As many as `.*a.*b.*` has in the longest name."""
 MAX_EXPONENT: Final = 32
@@ -187,7 +187,7 @@ def _ways_of(code: Any, argument: Any) -> int:
     if code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
         least, most, body = argument
         ways = _ways(body)
-        times = min(most, MAX_NAME_LENGTH)
+        times = min(most, MAX_TOPIC_NAME_LENGTH)
         if ways > 1 and times > MAX_EXPONENT:
             raise _RefusedError("a repeat of what can fit in several ways is not supported")
         return int(max(times - least + 1, 1) * ways**times)

@@ -33,12 +33,7 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     TopicIdPartition,
 )
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
-from ottla.coordinator.group.group import (
-    CONSUMER_PROTOCOL_TYPE,
-    ClassicGroup,
-    GroupState,
-    MemberMetadata,
-)
+from ottla.coordinator.group.group import ClassicGroup, GroupState, MemberMetadata
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.errors import ErrorCode, KafkaError, ProtocolError
@@ -48,7 +43,7 @@ from ottla.protocol.consumer_protocol import (
     decode_subscription,
     encode_assignment,
 )
-from ottla.structs import TopicPartition
+from ottla.structs import CONSUMER_PROTOCOL_TYPE, TopicPartition
 
 logger = logging.getLogger(__name__)
 
