@@ -244,6 +244,7 @@ class DelayedDeleteRecords(DelayedOperation):
 
 AppendResults = dict[TopicPartition, PartitionAppendResult]
 Respond = Callable[[AppendResults], object]
+Hold = Callable[["DelayedProduce"], object]
 
 
 class DelayedProduce(DelayedOperation):
@@ -568,12 +569,13 @@ class ReplicaManager:
         respond: Respond,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-    ) -> DelayedProduce | None:
+        wait_for: Hold = lambda operation: None,
+    ) -> None:
         """Append one batch to each partition; `respond` is called once `required_acks` have it.
 
         The memoryviews are written to (offset and epoch are stamped in place) and are not kept:
         large batches are copied, looked through in the background, and appended afterwards.
-        Returns what waits for the acknowledgement, if not `respond` or a large batch came first.
+        `wait_for` gets what waits for the acknowledgement, if anything does, now or afterwards.
         """
         results: AppendResults = {}
         large: dict[TopicPartition, LargeBatchError] = {}
@@ -583,30 +585,30 @@ class ReplicaManager:
             except LargeBatchError as batch:
                 large[tp] = batch
         if not large:
-            return self._acknowledge(timeout_ms, required_acks, results, respond)
+            self._acknowledge(timeout_ms, required_acks, results, respond, wait_for)
+            return
 
         def on_validated(tp: TopicPartition, batch: Validated) -> None:
             results[tp] = self._append(tp, batch, required_acks, origin)
             del large[tp]
             if not large:
-                self._acknowledge(timeout_ms, required_acks, results, respond)
+                self._acknowledge(timeout_ms, required_acks, results, respond, wait_for)
             self.complete_delayed()  # the turn of the request is over
 
         for tp, each in list(large.items()):
             self._large_batches.submit(each, partial(on_validated, tp))
-        return None
 
     def _acknowledge(
-        self, timeout_ms: int, required_acks: int, results: AppendResults, respond: Respond
-    ) -> DelayedProduce | None:
-        """Respond once `required_acks` have what was appended; returns what waits for them."""
-        is_pending = self._is_unsafe if required_acks == ACKS_ALL else self._is_unflushed
-        if required_acks != ACKS_NONE and any(is_pending(tp, results[tp]) for tp in results):
+        self, timeout_ms: int, acks: int, results: AppendResults, respond: Respond, hold: Hold
+    ) -> None:
+        """Respond once `acks` have what was appended; `hold` gets what waits for them."""
+        is_pending = self._is_unsafe if acks == ACKS_ALL else self._is_unflushed
+        if acks != ACKS_NONE and any(is_pending(tp, results[tp]) for tp in results):
             operation = DelayedProduce(timeout_ms, results, is_pending, respond)
             self.delayed.produces.watch(operation, list(results))
-            return operation
-        respond(results)
-        return None
+            hold(operation)
+        else:
+            respond(results)
 
     def _append(
         self,

@@ -97,13 +97,13 @@ class TransactionalProduce:
             nonlocal is_answered
             is_answered = True
             refused = {tp: unverified(error, api_version) for tp, error in errors.items()}
-            operation = self.replica_manager.append_records(
+            self.replica_manager.append_records(
                 body.timeout_ms,
                 body.acks,
                 {tp: records for tp, records in entries.items() if tp not in refused},
                 lambda appended: respond({**refused, **appended}),
+                wait_for=context.wait_for,
             )
-            context.wait_for(operation)
 
         if not producers:
             on_verified({})
@@ -175,10 +175,9 @@ class ProduceHandler:
             answer(context, body, {**refused, **appended} if refused else appended, self.leaders)
 
         if body.transactional_id is None:
-            operation = self.replica_manager.append_records(
-                body.timeout_ms, body.acks, entries, respond
+            self.replica_manager.append_records(
+                body.timeout_ms, body.acks, entries, respond, wait_for=context.wait_for
             )
-            context.wait_for(operation)
         else:
             self.transactional.append(context, body, entries, respond)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from ottla.protocol.produce import (
     TopicProduceData,
 )
 from ottla.record.record_batch import Record, batches
-from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_manager import DelayedProduce, ReplicaManager
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
 from ottla.testing import mock_runtime
@@ -41,6 +42,7 @@ class ProduceWorld:
         self.manager = ReplicaManager(self.runtime, logs, BROKER, lambda _: False)
         self.lead()
         self.unanswered: list[int] = []
+        self.wait_for: Callable[[DelayedProduce], object] = lambda operation: None
         # No version is asked for in which leaders are named.
         transactional = TransactionalProduce(self.manager, None)
         self.handler = ProduceHandler(self.manager, transactional, None)
@@ -64,7 +66,7 @@ class ProduceWorld:
             expect_no_response=lambda: self.unanswered.append(acks),
             no_response=lambda: answers.append(None),
             close_connection=answers.append,
-            wait_for=lambda operation: None,
+            wait_for=self.wait_for,
         )
         self.handler.handle_produce(context, decode(ProduceRequest, version, memoryview(frame)))
         self.manager.complete_delayed()

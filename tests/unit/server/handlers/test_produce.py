@@ -15,6 +15,7 @@ from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record import encode_varint
+from ottla.replication.replica_manager import DelayedProduce
 
 REFUSALS = (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
 LARGE = {"max_message_bytes": 200_000_000, "segment_bytes": 1_000_000_000}
@@ -179,6 +180,18 @@ def test_leader_that_changes_while_a_large_batch_is_looked_through_refuses_it(la
 
     assert [answer.error_code for answer in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert large_world.end_offset == 0
+
+
+@pytest.mark.parametrize("size", [10, 20_000], ids=["small", "large"])
+def test_acknowledgement_ends_with_the_client_that_waits_for_it(size):
+    """That of a large batch waited on for a client that was gone: it is appended a turn later."""
+    world = ProduceWorld(flush_messages=1, **LARGE)
+    world.wait_for = DelayedProduce.cancel
+    answers = world.begin(build_batch(rows(size)))
+    world.runtime.scheduler.run_ready()
+
+    assert (world.end_offset, answers) == (size, [])
+    assert not world.manager.delayed.produces.delayed
 
 
 def test_shutdown_answers_for_large_batches(large_world):
