@@ -375,6 +375,8 @@ class Processor:
     # Accept
 
     def _accept(self) -> None:
+        if not self._acceptable:
+            return
         self._handshakes.begin_turn()
         for fd in self._acceptable:
             if fd in self._handshakes:

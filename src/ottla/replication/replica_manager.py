@@ -102,9 +102,10 @@ class DelayedOperations:
         """Serve what waits for the partitions that were noted since the last call."""
         if self.committed:
             committed, self.committed = self.committed, {}
-            for topic_partition in committed:
-                self.produces.check_and_complete(topic_partition)
-                self.fetches.check_and_complete(topic_partition)
+            if self.produces.watched or self.fetches.watched:
+                for topic_partition in committed:
+                    self.produces.check_and_complete(topic_partition)
+                    self.fetches.check_and_complete(topic_partition)
         if self.followers:
             followers, self.followers = self.followers, {}
             for broker_id in followers:
