@@ -33,7 +33,8 @@ ARROWS = {
     "warehouse": USES_CLIENTS | {"spark"},
     "pipelines": USES_CLIENTS | {"spark", "warehouse"},
     "streams": USES_CLIENTS | {"spark", "pipelines"},
-    "testing": BROKER_SIDE | {"log", "registry", "network", "replication", "server", "clients"},
+    "testing": BROKER_SIDE
+    | {"log", "registry", "network", "replication", "controller", "server", "clients"},
     "cli": USES_CLIENTS
     | {"log", "server", "spark", "warehouse", "pipelines", "streams", "testing"},
     "__init__": USES_CLIENTS,

@@ -1,12 +1,25 @@
-"""For tests of Ottla and of programs that use it: time by hand, a disk and a network in memory."""
+"""For tests of Ottla and of programs that use it: brokers in the test's process, time by hand.
 
-from ottla.testing.memory_disk import MemoryDisk
-from ottla.testing.network import MemoryNetwork
-from ottla.testing.runtime import MockBackground, MockRuntime, MockScheduler, mock_runtime
-from ottla.testing.virtual_loop import MockClock
-from ottla.testing.waiting import NeverHappenedError, wait_until, wait_until_async
+What is here is imported when it is first used: pytest imports this package in every suite.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ottla.testing.in_process_broker import GroupMember, GroupState, InProcessBroker
+    from ottla.testing.memory_disk import MemoryDisk
+    from ottla.testing.network import MemoryNetwork
+    from ottla.testing.runtime import MockBackground, MockRuntime, MockScheduler, mock_runtime
+    from ottla.testing.virtual_loop import MockClock
+    from ottla.testing.waiting import NeverHappenedError, wait_until, wait_until_async
 
 __all__ = [
+    "GroupMember",
+    "GroupState",
+    "InProcessBroker",
     "MemoryDisk",
     "MemoryNetwork",
     "MockBackground",
@@ -18,3 +31,31 @@ __all__ = [
     "wait_until",
     "wait_until_async",
 ]
+
+_HOMES = {
+    "GroupMember": "in_process_broker",
+    "GroupState": "in_process_broker",
+    "InProcessBroker": "in_process_broker",
+    "MemoryDisk": "memory_disk",
+    "MemoryNetwork": "network",
+    "MockBackground": "runtime",
+    "MockClock": "virtual_loop",
+    "MockRuntime": "runtime",
+    "MockScheduler": "runtime",
+    "NeverHappenedError": "waiting",
+    "mock_runtime": "runtime",
+    "wait_until": "waiting",
+    "wait_until_async": "waiting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ottla.testing' has no attribute {name!r}")
+    value = getattr(import_module(f"ottla.testing.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

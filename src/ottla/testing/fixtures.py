@@ -1,23 +1,62 @@
-"""Fixtures for any pytest suite: a broker, and a cluster of three, as processes of their own.
+"""Fixtures for any pytest suite, which pytest finds by itself where Ottla is installed.
 
-`pytest_plugins = ["ottla.testing.fixtures"]` in the top conftest.py makes them known. The processes
-are started when a test first asks for them, live as long as the session, and every test finds them
-running: a process that a test has killed, stopped or paused is brought back after the test.
+`ottla_fresh_broker` is a broker of the test's own, in its process. `ottla_broker` and
+`ottla_cluster` are processes: started when a test first asks for them, they live as long as the
+session, and every test finds them running, because what a test has killed, stopped or paused is
+brought back after it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.testing.broker_process import BrokerProcess
-from ottla.testing.cluster_process import ClusterProcess
+if TYPE_CHECKING:  # what no test asks for is not imported
+    from ottla.testing.broker_process import BrokerProcess
+    from ottla.testing.cluster_process import ClusterProcess
+    from ottla.testing.in_process_broker import InProcessBroker
 
 REFUSAL = re.compile(r"^ottla zookeeper: (.*)$", re.MULTILINE)
 
 Settings = Mapping[str, str | int]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line(
+        "markers", "ottla_settings(**settings): settings of the fresh broker of this test"
+    )
+
+
+@pytest.fixture
+def ottla_fresh_broker_settings() -> Settings:
+    """The settings of `ottla_fresh_broker`, for a suite to override: `{"num_partitions": 3}`."""
+    return {}
+
+
+@pytest.fixture
+def ottla_fresh_broker(
+    request: pytest.FixtureRequest, ottla_fresh_broker_settings: Settings
+) -> Iterator[InProcessBroker]:
+    """A broker of this test alone, in memory and in a thread of this process.
+
+    `@pytest.mark.ottla_settings(num_partitions=3)` has settings for one test; `data_dir` among
+    them is a directory for the broker to store its data in.
+    """
+    from ottla.testing.in_process_broker import InProcessBroker
+
+    settings = _underscored(ottla_fresh_broker_settings)
+    for marker in reversed(list(request.node.iter_markers("ottla_settings"))):
+        settings |= _underscored(marker.kwargs)
+    with InProcessBroker(settings.pop("data_dir", None), **settings) as broker:
+        yield broker
+
+
+def _underscored(settings: Settings) -> dict[str, Any]:
+    return {name.replace(".", "_"): value for name, value in settings.items()}
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +76,8 @@ def ottla_broker_process(
     tmp_path_factory: pytest.TempPathFactory, ottla_broker_settings: Settings
 ) -> Iterator[BrokerProcess]:
     """The process behind `ottla_broker`."""
+    from ottla.testing.broker_process import BrokerProcess
+
     folder = tmp_path_factory.mktemp("ottla-broker")
     broker = BrokerProcess(folder / "data", **ottla_broker_settings).start()
     yield broker
@@ -56,6 +97,8 @@ def ottla_cluster_process(
     tmp_path_factory: pytest.TempPathFactory, ottla_cluster_settings: Settings
 ) -> Iterator[ClusterProcess]:
     """The processes behind `ottla_cluster`; skips where ZooKeeper cannot run, and says why."""
+    from ottla.testing.cluster_process import ClusterProcess
+
     cluster = ClusterProcess(tmp_path_factory.mktemp("ottla-cluster"), 0)
     for broker_id in (1, 2, 3):
         cluster.add(broker_id, **ottla_cluster_settings)

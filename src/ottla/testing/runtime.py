@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ottla.runtime.background import logger as background_logger
 from ottla.runtime.runtime import Runtime
-from ottla.runtime.scheduler import PeriodicTimer, Timer, log_task_death
+from ottla.runtime.scheduler import PeriodicTimer, Scheduler, Timer, log_task_death
 from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.network import MemoryNetwork
 from ottla.testing.virtual_loop import MockClock, VirtualLoop
@@ -79,7 +79,7 @@ class MockBackground:
     So no callback runs within `submit`, as with real workers, but the order is always the same.
     """
 
-    def __init__(self, scheduler: MockScheduler) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
     def submit(

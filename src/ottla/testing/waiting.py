@@ -24,7 +24,7 @@ class NeverHappenedError(AssertionError):
 
 
 def wait_until(
-    condition: Callable[[], T],
+    condition: Callable[[], T | None],
     what: str,
     limit: float = LIMIT_S,
     *,
@@ -54,7 +54,7 @@ def wait_until(
 
 
 async def wait_until_async(
-    condition: Callable[[], T | Awaitable[T]],
+    condition: Callable[[], T | Awaitable[T | None] | None],
     what: str,
     limit: float = LIMIT_S,
     *,
@@ -80,9 +80,9 @@ async def wait_until_async(
     raise _never(what, limit, answer if seen is None else seen())
 
 
-async def _value(answer: T | Awaitable[T]) -> T:
+async def _value(answer: T | Awaitable[T | None] | None) -> T | None:
     if inspect.isawaitable(answer):
-        value: T = await answer
+        value: T | None = await answer
         return value
     return answer
 
