@@ -119,7 +119,7 @@ def markers_before_the_decision_is_in_the_log(patch: pytest.MonkeyPatch) -> None
             self.manager.coordinator_epoch(metadata),
         )
         near = [tp for tp in ended.partitions if tp.topic not in INTERNAL_TOPICS]
-        self._markers._channel.write_markers(marker, near, lambda errors: None)
+        self._markers._leaders.write_markers(marker, near, lambda errors: None)
         self._scheduler.call_later(500, lambda: decide(self, metadata, ended, on_decided))
 
     patch.setattr(TransactionCoordinator, "_decide", tell_first)

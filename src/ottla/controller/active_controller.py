@@ -9,7 +9,7 @@ from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_changes import BrokerChanges, IsrChanges
-from ottla.controller.broker_request_batch import BrokerChannel, BrokerRequestBatch
+from ottla.controller.broker_request_batch import BrokerRequestBatch, OrdersToBrokers
 from ottla.controller.controller_context import ControllerContext
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.fenced_registry import ControllerEpoch, EventQueue, FencedRegistry
@@ -47,7 +47,7 @@ class ActiveController:
         runtime: Runtime,
         registry: Registry,
         config: BrokerConfig,
-        channel: BrokerChannel,
+        orders: OrdersToBrokers,
         queue: EventQueue,
         epoch: ControllerEpoch,
         run: Callable[[ActiveController, Callable[[], Awaitable[object]]], Awaitable[object]],
@@ -60,7 +60,7 @@ class ActiveController:
         self._run = run
         self._watches: list[Watch] = []
         self._timer: Timer | None = None
-        self.core = core = self._build(config, channel)
+        self.core = core = self._build(config, orders)
         self.reassignment = PartitionReassignment(core)
         self.brokers = BrokerChanges(core, self.reassignment)
         self.topics = TopicChanges(core)
@@ -68,7 +68,7 @@ class ActiveController:
         self.isr = IsrChanges(core, self.brokers, self.reassignment)
         self.administration = TopicAdministration(core, self.topics)
 
-    def _build(self, config: BrokerConfig, channel: BrokerChannel) -> ControllerCore:
+    def _build(self, config: BrokerConfig, orders: OrdersToBrokers) -> ControllerCore:
         context, runtime = self.context, self._runtime
         fenced = FencedRegistry(self._registry, self.epoch)
         store = TopicStore(fenced)
@@ -76,7 +76,7 @@ class ActiveController:
         states = StoredStates(context, store)
         batch = BrokerRequestBatch(
             context,
-            channel,
+            orders,
             config.inter_broker_listener_name,
             self._on_leader_and_isr,
             self._on_deleted,
@@ -87,7 +87,7 @@ class ActiveController:
         return ControllerCore(
             runtime=runtime,
             config=config,
-            channel=channel,
+            orders=orders,
             turn=self.turn_once,
             context=context,
             fenced=fenced,
@@ -145,7 +145,7 @@ class ActiveController:
             self._timer.cancel()
             self._timer = None
         for broker_id in self.context.brokers:
-            self.core.channel.remove_broker(broker_id)
+            self.core.orders.remove_broker(broker_id)
 
     def after_turn(self) -> None:
         """Send what the event has decided, and adjust watches and timers to what it has changed."""

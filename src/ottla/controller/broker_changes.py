@@ -57,7 +57,7 @@ class BrokerChanges:
     def _add(self, broker: BrokerEndPoints) -> None:
         self.context.brokers[broker.id] = broker
         self.context.brokers = dict(sorted(self.context.brokers.items()))
-        self.core.channel.add_broker(broker)
+        self.core.orders.add_broker(broker)
 
     async def _on_startup(self, brokers: Collection[BrokerEndPoints]) -> None:
         core, context = self.core, self.context
@@ -84,7 +84,7 @@ class BrokerChanges:
             del context.brokers[broker_id]
             context.shutting_down.discard(broker_id)
             context.offline.pop(broker_id, None)
-            self.core.channel.remove_broker(broker_id)
+            self.core.orders.remove_broker(broker_id)
         await self.on_replicas_lost(context.replicas_on(brokers))
 
     async def on_replicas_lost(self, replicas: Collection[PartitionReplica]) -> None:

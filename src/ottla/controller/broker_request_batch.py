@@ -25,8 +25,8 @@ from ottla.structs import (
 OnAnswer = Callable[[Mapping[TopicPartition, ErrorCode]], object]
 
 
-class BrokerChannel(Protocol):
-    """Requests to the brokers of the cluster, in order for each broker.
+class OrdersToBrokers(Protocol):
+    """Requests of the controller to the brokers of the cluster, in order for each broker.
 
     A broker that was added is tried until it answers. One that was removed is sent nothing more,
     and its unanswered requests are dropped. The controller's own broker is called directly, and
@@ -86,13 +86,13 @@ class BrokerRequestBatch:
     def __init__(
         self,
         context: ControllerContext,
-        channel: BrokerChannel,
+        orders: OrdersToBrokers,
         listener_name: str,
         on_leader_and_isr: OnBrokerAnswer,
         on_deleted: OnBrokerAnswer,
     ) -> None:
         self.context = context
-        self.channel = channel
+        self.orders = orders
         self.listener_name = listener_name
         self.is_over = False
         self._on_leader_and_isr = on_leader_and_isr
@@ -154,7 +154,7 @@ class BrokerRequestBatch:
                 if (state := self.context.partition_state(topic_partition, is_new)) is not None
             ]
             if states:
-                self.channel.leader_and_isr(
+                self.orders.leader_and_isr(
                     self.context.epoch,
                     broker_id,
                     states,
@@ -186,7 +186,7 @@ class BrokerRequestBatch:
                 # With unreadable topics, brokers must not take an unnamed topic for deleted.
                 says_all = is_full and not self.context.unreadable
                 update = MetadataUpdate(states, brokers, deleted, says_all)
-                self.channel.update_metadata(self.context.epoch, broker_id, update)
+                self.orders.update_metadata(self.context.epoch, broker_id, update)
 
     def _states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
         """The states; a topic that is being deleted has none, it is sent by name (as deleted)."""
@@ -202,7 +202,7 @@ class BrokerRequestBatch:
             if not partitions:
                 continue
             on_answer = partial(self._on_stopped, broker_id, dict(partitions))
-            self.channel.stop_replica(
+            self.orders.stop_replica(
                 self.context.epoch,
                 broker_id,
                 [

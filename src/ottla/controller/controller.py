@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.active_controller import ActiveController
-from ottla.controller.broker_request_batch import BrokerChannel
+from ottla.controller.broker_request_batch import OrdersToBrokers
 from ottla.controller.controller_context import ControllerContext, ReplicaAssignment
 from ottla.controller.fenced_registry import (
     ControllerEpoch,
@@ -51,13 +51,13 @@ class Controller:
         runtime: Runtime,
         registry: Registry,
         broker_config: BrokerConfig,
-        channel: BrokerChannel,
+        orders: OrdersToBrokers,
         broker_id: int,
     ) -> None:
         self.runtime = runtime
         self.registry = registry
         self.config = broker_config
-        self.channel = channel
+        self.orders = orders
         self.broker_id = broker_id
         self._queue = EventQueue(runtime, self._on_failure)
         self._active: ActiveController | None = None
@@ -326,7 +326,7 @@ class Controller:
             return
         logger.info("broker %d is the controller in epoch %d", self.broker_id, epoch.epoch)
         active = self._active = ActiveController(
-            self.runtime, self.registry, self.config, self.channel, self._queue, epoch, self._run
+            self.runtime, self.registry, self.config, self.orders, self._queue, epoch, self._run
         )
         await self._run(active, active.begin)
 

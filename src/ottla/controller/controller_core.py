@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.broker_request_batch import BrokerChannel, BrokerRequestBatch
+from ottla.controller.broker_request_batch import BrokerRequestBatch, OrdersToBrokers
 from ottla.controller.controller_context import ControllerContext
 from ottla.controller.fenced_registry import FencedRegistry
 from ottla.controller.partition_state_machine import (
@@ -28,7 +28,7 @@ class ControllerCore:
 
     runtime: Runtime
     config: BrokerConfig
-    channel: BrokerChannel
+    orders: OrdersToBrokers
     turn: Callable[[str, Callable[[], Awaitable[object]]], None]
     """Queue something as an event of its own; requests of one name that still wait are merged."""
     context: ControllerContext

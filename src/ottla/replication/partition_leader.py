@@ -139,10 +139,10 @@ class InSyncReplicas:
 OnIsrChanged = Callable[[LeaderAndIsr | ErrorCode], object]
 
 
-class IsrChannel(Protocol):
-    """Carries AlterPartition (KIP-497) to the controller, whichever broker that is."""
+class AlterIsr(Protocol):
+    """Asks the controller, whichever broker that is, for in-sync replicas (KIP-497)."""
 
-    def alter_isr(
+    def __call__(
         self,
         topic_partition: TopicPartition,
         topic_id: UUID,
@@ -182,7 +182,7 @@ class Cluster(NamedTuple):
     broker's own registration.
     """
 
-    isr_channel: IsrChannel
+    alter_isr: AlterIsr
     connect: Callable[[Node], LeaderConnection]
     live_brokers: Callable[[], Mapping[int, Node]]
     broker_epoch: Callable[[], int]
@@ -447,7 +447,7 @@ class PartitionLeader:
         }
         if self.broker_id in isr:
             epochs[self.broker_id] = self._cluster.broker_epoch()
-        self._cluster.isr_channel.alter_isr(
+        self._cluster.alter_isr(
             self.topic_partition,
             self.log.topic_id,
             state,

@@ -34,7 +34,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
 from ottla.runtime.network import canonical_host_name
 from ottla.server.apis import ApiFamily, Apis, keep_to_brokers
-from ottla.server.controller_orders import ControllerOrders
+from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.features import Features
@@ -50,7 +50,6 @@ from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
 from ottla.server.handlers.reassignments import ReassignmentsHandler
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.server.listeners import connection_limits, inter_broker_tls, network_config
-from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.membership import LogDirFailureHandler, Membership, cluster_registry
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import EndPoint
@@ -158,9 +157,9 @@ class Broker:
         orders = ControllerOrders(
             self.replica_manager, self.cache, coordinators.groups, coordinators.transactions
         )
-        local = LocalBrokerChannel(orders, self.broker_id)
-        channel = local if link is None else link.broker_channel(local)
-        self.controller = Controller(runtime, self.registry, config, channel, self.broker_id)
+        local = OrdersToOwnBroker(orders, self.broker_id)
+        to_all = local if link is None else link.orders_to_brokers(local)
+        self.controller = Controller(runtime, self.registry, config, to_all, self.broker_id)
         create_topic = self.controller.auto_create_topic
         if link is not None:
             create_topic = link.create_topic

@@ -49,14 +49,13 @@ from ottla.server.broker_connections import (
     BrokerConnections,
     Purpose,
 )
-from ottla.server.cluster_channel import ClusterBrokerChannel
-from ottla.server.controller_orders import ControllerOrders
+from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.handlers.controller_orders import (
     ControllerOrdersHandler,
     ControllerRequestsHandler,
 )
-from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.metadata_cache import MetadataCache
+from ottla.server.orders_to_cluster import OrdersToCluster
 from ottla.structs import (
     BROKER_DEFAULT,
     INTERNAL_TOPICS,
@@ -81,7 +80,7 @@ def error_code_of(response: Response) -> int:
     return int(getattr(response, "error_code", ErrorCode.NONE))
 
 
-class ControllerChannel:
+class AskController:
     """Asks the controller, and asks again while there is none or it has moved.
 
     If a controller hangs, the request waits until its session expires: then another one is elected.
@@ -101,7 +100,7 @@ class ControllerChannel:
         self._node: Node | None = None
         self._watch: Watch | None = None
 
-    async def ask(
+    async def __call__(
         self,
         request: Request,
         timeout_ms: int,
@@ -209,13 +208,13 @@ class IsrRequests:
     def __init__(
         self,
         runtime: Runtime,
-        controller: ControllerChannel,
+        ask_controller: AskController,
         broker_id: int,
         broker_epoch: Callable[[], int],
         timeout_ms: int,
     ) -> None:
         self._runtime = runtime
-        self._controller = controller
+        self._ask_controller = ask_controller
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._timeout_ms = timeout_ms
@@ -231,7 +230,7 @@ class IsrRequests:
         broker_epochs: Mapping[int, int],
         on_done: OnIsrChanged,
     ) -> None:
-        """Ask for the in-sync replicas of `state`; see `IsrChannel`."""
+        """Ask for the in-sync replicas of `state`; see `AlterIsr`."""
         self._waiting[topic_partition] = IsrChange(topic_id, state, broker_epochs, on_done)
         if self._task is None and not self._is_closed:
             self._task = self._runtime.scheduler.spawn(self._run(), "alter partitions")
@@ -265,7 +264,7 @@ class IsrRequests:
         self, asked: Mapping[TopicPartition, IsrChange]
     ) -> dict[TopicPartition, AlterPartitionPartitionResult]:
         request = alter_partition_request(self._broker_id, self._broker_epoch(), asked)
-        response = await self._controller.ask(
+        response = await self._ask_controller(
             request, self._timeout_ms, low=VERSION_WITH_BROKER_EPOCHS, error_of=error_of
         )
         assert isinstance(response, AlterPartitionResponse)
@@ -373,33 +372,33 @@ class ClusterLink:
         self._cache = cache
         self.connections = connections = BrokerConnections(runtime, config, cache, broker_id)
         self._broker_epoch = broker_epoch
-        self._channel: ClusterBrokerChannel | None = None
+        self._orders: OrdersToCluster | None = None
         self._nodes: tuple[object, dict[int, Node]] = (None, {})
-        self.controller_channel = ControllerChannel(
+        self.ask_controller = AskController(
             runtime,
             registry,
             connections,
         )
         self.isr_requests = IsrRequests(
             runtime,
-            self.controller_channel,
+            self.ask_controller,
             broker_id,
             broker_epoch,
             config.controller_socket_timeout_ms,
         )
 
-    def broker_channel(self, local: LocalBrokerChannel) -> ClusterBrokerChannel:
-        """The controller's channel to all brokers, used if this broker is elected."""
-        self._channel = ClusterBrokerChannel(
+    def orders_to_brokers(self, local: OrdersToOwnBroker) -> OrdersToCluster:
+        """The orders to all brokers, which this broker gives if it is elected."""
+        self._orders = OrdersToCluster(
             self._runtime, local, self.connections, self._config.controller_socket_timeout_ms
         )
-        return self._channel
+        return self._orders
 
     def families(self, orders: ControllerOrders, controller: Controller) -> Iterable[ApiFamily]:
         """The handlers for requests of brokers and of the controller."""
         self._controller = controller
         requests = ControllerRequestsHandler(controller)
-        self.controller_channel.own = {
+        self.ask_controller.own = {
             AlterPartitionRequest: requests.alter_partition,
             ControlledShutdownRequest: requests.controlled_shutdown,
             CreateTopicsRequest: self._create_own_topic,
@@ -410,7 +409,10 @@ class ClusterLink:
     def replication(self) -> Cluster:
         """What replicas need to know of the other brokers."""
         return Cluster(
-            self.isr_requests, self.connections.connect, self._live_brokers, self._broker_epoch
+            self.isr_requests.alter_isr,
+            self.connections.connect,
+            self._live_brokers,
+            self._broker_epoch,
         )
 
     def _live_brokers(self) -> dict[int, Node]:
@@ -454,16 +456,14 @@ class ClusterLink:
             broker_id=self.connections.broker_id, broker_epoch=self._broker_epoch()
         )
         try:
-            response = await self.controller_channel.ask(
-                request, self._config.controller_socket_timeout_ms
-            )
+            response = await self.ask_controller(request, self._config.controller_socket_timeout_ms)
         except (KafkaError, OSError) as error:
             return f"controlled shutdown: {error}"
         assert isinstance(response, ControlledShutdownResponse)
         if response.error_code:
             return f"controlled shutdown was refused: {ErrorCode.of(response.error_code).name}"
-        if self._channel is not None:
-            await self._channel.drain(DRAIN_TIMEOUT_MS)
+        if self._orders is not None:
+            await self._orders.drain(DRAIN_TIMEOUT_MS)
         count = len(response.remaining_partitions)
         return f"nobody else can lead {count} partitions yet" if count else ""
 
@@ -489,7 +489,7 @@ class ClusterLink:
             ],
             timeout_ms=CREATION_TIMEOUT_MS,
         )
-        response = await self.controller_channel.ask(
+        response = await self.ask_controller(
             request,
             CREATION_TIMEOUT_MS,
             low=FIRST_VERSION_WITH_DEFAULTS,
@@ -504,9 +504,7 @@ class ClusterLink:
         """Clients cannot create these; the controller does when asked for their coordinators."""
         key_type = KEY_TYPE_GROUP if name == OFFSETS_TOPIC else KEY_TYPE_TRANSACTION
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[name])
-        await self.controller_channel.ask(
-            request, CREATION_TIMEOUT_MS, low=FIND_COORDINATORS_VERSION
-        )
+        await self.ask_controller(request, CREATION_TIMEOUT_MS, low=FIND_COORDINATORS_VERSION)
 
     async def _create_own_topic(self, body: CreateTopicsRequest) -> Response:
         """This broker has become the controller meanwhile."""
@@ -522,9 +520,9 @@ class ClusterLink:
         return FindCoordinatorResponse()
 
     def close(self) -> None:
-        """Close all channels: no more requests are sent."""
+        """Send no more requests, and close all connections."""
         self.isr_requests.close()
-        self.controller_channel.close()
-        if self._channel is not None:
-            self._channel.close()
+        self.ask_controller.close()
+        if self._orders is not None:
+            self._orders.close()
         self.connections.close()

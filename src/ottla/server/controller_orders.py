@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
+from ottla.controller.broker_request_batch import OnAnswer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.errors import ErrorCode, KafkaError
@@ -16,6 +18,7 @@ from ottla.structs import (
     NO_UUID,
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
+    BrokerEndPoints,
     MetadataUpdate,
     Node,
     PartitionState,
@@ -146,3 +149,54 @@ class ControllerOrders:
     def _resign(self, topic_partition: TopicPartition) -> None:
         self._elected.pop(topic_partition, None)
         self._coordinators[topic_partition.topic].on_resignation(topic_partition.partition)
+
+
+class OrdersToOwnBroker:
+    """Carries LeaderAndIsr, StopReplica and UpdateMetadata out on this broker, at once."""
+
+    def __init__(self, orders: ControllerOrders, broker_id: int) -> None:
+        self.orders = orders
+        self.broker_id = broker_id
+
+    def add_broker(self, broker: BrokerEndPoints) -> None:
+        """This broker needs no connection."""
+
+    def remove_broker(self, broker_id: int) -> None:
+        """This broker needs no connection."""
+
+    def leader_and_isr(
+        self,
+        controller_epoch: int,
+        broker_id: int,
+        states: Sequence[PartitionState],
+        brokers: Sequence[Node],
+        on_answer: OnAnswer,
+    ) -> None:
+        with self._obeying():
+            on_answer(self.orders.become_leader_or_follower(controller_epoch, states, brokers))
+
+    def stop_replica(
+        self,
+        controller_epoch: int,
+        broker_id: int,
+        partitions: Sequence[StopReplicaPartition],
+        on_answer: OnAnswer,
+    ) -> None:
+        with self._obeying():
+            self.orders.stop_replica(controller_epoch, partitions, on_answer)
+
+    def update_metadata(
+        self, controller_epoch: int, broker_id: int, update: MetadataUpdate
+    ) -> None:
+        with self._obeying():
+            self.orders.update_metadata(self.broker_id, controller_epoch, update)
+
+    @contextmanager
+    def _obeying(self) -> Iterator[None]:
+        """Log requests that are refused because a newer controller is known."""
+        try:
+            yield
+        except KafkaError as error:
+            if error.error is not ErrorCode.STALE_CONTROLLER_EPOCH:
+                raise
+            logger.warning("this broker obeys a newer controller than its own: %s", error)

@@ -11,7 +11,7 @@ from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.coordinator.transaction.marker_sender import (
     APPEND_TIMEOUT_MS,
-    MarkerChannel,
+    MarkersToLeaders,
     MarkerWriter,
 )
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
@@ -37,8 +37,8 @@ from ottla.server.handlers.transactions import (
     TransactionHandlers,
     TransactionViewHandlers,
 )
-from ottla.server.local_channel import LocalMarkerChannel, LocalVerification
 from ottla.server.metadata_cache import MetadataCache
+from ottla.server.own_transactions import AskOwnCoordinator, MarkersToOwnBroker
 from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
@@ -88,26 +88,26 @@ class Coordinators:
             config,
             transactions_log,
             producer_ids,
-            self._marker_channel(connections),
+            self._markers_to_leaders(connections),
         )
         self.verifier = TransactionVerifier(
             runtime, replica_manager, self._verification(connections)
         )
 
-    def _marker_channel(self, connections: BrokerConnections | None) -> MarkerChannel:
+    def _markers_to_leaders(self, connections: BrokerConnections | None) -> MarkersToLeaders:
         if connections is None:
-            return LocalMarkerChannel(self.markers, self.cache)
+            return MarkersToOwnBroker(self.markers, self.cache)
         # Imported only here: a single broker does not need it.
-        from ottla.server.remote_transactions import ClusterMarkerChannel
+        from ottla.server.remote_transactions import MarkersToCluster
 
-        return ClusterMarkerChannel(self.runtime, connections, self.cache, self.markers)
+        return MarkersToCluster(self.runtime, connections, self.cache, self.markers)
 
     def _verification(self, connections: BrokerConnections | None) -> AskCoordinator:
         if connections is None:
-            return LocalVerification(self.transactions)
-        from ottla.server.remote_transactions import ClusterVerification
+            return AskOwnCoordinator(self.transactions)
+        from ottla.server.remote_transactions import AskCoordinatorOnCluster
 
-        return ClusterVerification(self.runtime, connections, self.cache, self.transactions)
+        return AskCoordinatorOnCluster(self.runtime, connections, self.cache, self.transactions)
 
     def startup(self) -> None:
         """Begin to answer."""

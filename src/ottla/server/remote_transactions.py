@@ -29,8 +29,8 @@ from ottla.protocol.transactions import (
 )
 from ottla.runtime import Runtime
 from ottla.server.broker_connections import BrokerConnections, Purpose
-from ottla.server.local_channel import LocalMarkerChannel, LocalVerification
 from ottla.server.metadata_cache import MetadataCache
+from ottla.server.own_transactions import AskOwnCoordinator, MarkersToOwnBroker
 from ottla.structs import NO_LEADER, TRANSACTIONS_TOPIC, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class LeaderQueue:
         ]
 
 
-class ClusterMarkerChannel(LocalMarkerChannel):
+class MarkersToCluster(MarkersToOwnBroker):
     """Has markers written by the leaders: by this broker where it leads, else by another."""
 
     def __init__(
@@ -154,7 +154,7 @@ class ClusterMarkerChannel(LocalMarkerChannel):
         return queue
 
 
-class ClusterVerification:
+class AskCoordinatorOnCluster:
     """Asks the coordinator of a transactional id, on whichever broker it is."""
 
     def __init__(
@@ -168,7 +168,7 @@ class ClusterVerification:
         self._connections = connections
         self._cache = cache
         self._coordinator = coordinator
-        self._local = LocalVerification(coordinator)
+        self._local = AskOwnCoordinator(coordinator)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(

@@ -1,4 +1,4 @@
-"""A controller over a registry in memory, and a channel that writes down what it hears."""
+"""A controller over a registry in memory, and brokers whose orders are written down."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ottla.structs import (
 from ottla.testing import mock_runtime
 
 
-class RecordingChannel:
+class RecordingOrders:
     """What each broker was told, in order."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class World:
 
     def start(self) -> None:
         self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
-        self.channel = RecordingChannel()
+        self.orders = RecordingOrders()
         self.run(self._start())
 
     async def _start(self) -> None:
@@ -86,7 +86,7 @@ class World:
         for broker_id in range(self.broker_count):
             end_point = EndPoint("PLAINTEXT", "PLAINTEXT", f"host-{broker_id}", 9092)
             await register_broker(self.registry, broker_id, [end_point], 0)
-        self.controller = Controller(self.runtime, self.registry, self.config, self.channel, 0)
+        self.controller = Controller(self.runtime, self.registry, self.config, self.orders, 0)
         await self.controller.startup()
         await self.settled()
 

@@ -32,22 +32,22 @@ def test_dead_leader_is_followed_by_a_replica_in_sync(world):
     state = world.state(T0)
     assert (state.leader, state.isr) == (2, (2,))
     assert state.leader_epoch > before.leader_epoch
-    assert world.channel.added == [0, 2]
+    assert world.orders.added == [0, 2]
     alone = world.state(TopicPartition("alone", 0))
     assert (alone.leader, alone.isr) == (NO_LEADER, (1,))
-    assert world.channel.metadata[T0].leader == 2
+    assert world.orders.metadata[T0].leader == 2
 
 
 def test_broker_that_returns_follows(world):
     """It is told so; only what it had alone it leads again."""
     world.kill(1)
-    world.channel.leader_and_isr_calls.clear()
+    world.orders.leader_and_isr_calls.clear()
     world.come(1)
 
     assert world.state(T0).leader == 2
     assert world.state(TopicPartition("alone", 0)).leader == 1
     told = {
-        state.topic_partition for to, states in world.channel.leader_and_isr_calls if to == 1
+        state.topic_partition for to, states in world.orders.leader_and_isr_calls if to == 1
         for state in states
     }  # fmt: skip
     assert told == {T0, TopicPartition("alone", 0)}
@@ -66,7 +66,7 @@ def test_process_that_was_replaced_unseen_is_dead_and_new(world):
     world.settle()
 
     assert world.state(T0).leader == 2
-    assert world.channel.added == [0, 2, 1]
+    assert world.orders.added == [0, 2, 1]
 
 
 def test_shutdown_moves_leaders_away(world):
@@ -92,7 +92,7 @@ def test_shutdown_names_what_cannot_be_led_elsewhere(world):
 
 def test_failed_log_directory_is_told_by_a_node(world):
     """The broker's answer to LeaderAndIsr says which partitions; the node goes."""
-    world.channel.offline[1] = {T0}
+    world.orders.offline[1] = {T0}
     world.write(f"{paths.LOG_DIR_EVENTS}/log_dir_event_0000000007", encode_log_dir_event(1))
     world.settle()
 

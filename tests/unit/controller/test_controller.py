@@ -25,7 +25,7 @@ def test_new_topic_is_in_the_registry_and_told_to_its_broker(world):
     """The nodes are Kafka's; the broker leads and its clients may know."""
     created = world.create(NewTopic("t", 2, 1, config={"retention.ms": "5"}))["t"]
     node = TopicNode.decode("t", world.data("/brokers/topics/t"))
-    broker_id, states = world.channel.leader_and_isr_calls[-1]
+    broker_id, states = world.orders.leader_and_isr_calls[-1]
 
     assert created.num_partitions == 2
     assert node == TopicNode({0: (0,), 1: (0,)}, created.topic_id)
@@ -38,8 +38,8 @@ def test_new_topic_is_in_the_registry_and_told_to_its_broker(world):
         [TopicPartition("t", 0), TopicPartition("t", 1)],
     )
     assert all(state.is_new for state in states)
-    assert world.channel.metadata[TopicPartition("t", 0)].leader == 0
-    assert [broker.id for broker in world.channel.brokers] == world.channel.added == [0]
+    assert world.orders.metadata[TopicPartition("t", 0)].leader == 0
+    assert [broker.id for broker in world.orders.brokers] == world.orders.added == [0]
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_assignment_by_hand_is_followed(make_world):
     world.create(NewTopic("t", assignment={1: (2, 1), 0: (1, 2)}))
     told = {
         broker: [state.topic_partition.partition for state in states]
-        for broker, states in world.channel.leader_and_isr_calls
+        for broker, states in world.orders.leader_and_isr_calls
     }
 
     assert told == {1: [0, 1], 2: [0, 1]}
-    assert world.channel.metadata[TopicPartition("t", 1)].leader == 2
+    assert world.orders.metadata[TopicPartition("t", 1)].leader == 2
 
 
 def test_automatic_topic_has_the_brokers_defaults(world):
@@ -159,7 +159,7 @@ def test_topics_are_there_after_a_crash_in_a_new_epoch(world):
     """Same ids, same overrides; leaders and controller are in the next epoch."""
     created = world.create(NewTopic("t", 2))["t"]
     world.restart()
-    state = world.channel.metadata[TopicPartition("t", 1)]
+    state = world.orders.metadata[TopicPartition("t", 1)]
 
     assert state.topic_id == created.topic_id
     assert state.leader_and_isr == LeaderAndIsr(0, 1, (0,), version=1)
@@ -188,9 +188,9 @@ def test_partition_whose_replicas_are_dead_has_no_leader(make_world):
     world = make_world(broker_count=2)
     world.create(NewTopic("t", assignment={0: (1,)}))
     world.restart(broker_count=1)
-    dead = world.channel.metadata[TopicPartition("t", 0)].leader_and_isr
+    dead = world.orders.metadata[TopicPartition("t", 0)].leader_and_isr
     world.restart(broker_count=2)
-    alive = world.channel.metadata[TopicPartition("t", 0)].leader_and_isr
+    alive = world.orders.metadata[TopicPartition("t", 0)].leader_and_isr
 
     assert (dead.leader, dead.leader_epoch, dead.isr) == (-1, 1, (1,))
     assert (alive.leader, alive.leader_epoch, alive.isr) == (1, 2, (1,))
@@ -209,7 +209,7 @@ def test_unclean_election_is_a_matter_of_settings(make_world, where):
     world.run(world.registry.set(path, json.dumps(state).encode()))
     world.restart(broker_count=1)
 
-    assert world.channel.metadata[TopicPartition("t", 0)].leader_and_isr.isr == (0,)
+    assert world.orders.metadata[TopicPartition("t", 0)].leader_and_isr.isr == (0,)
 
 
 def test_topic_of_an_older_version_gets_an_id(world):
@@ -222,7 +222,7 @@ def test_topic_of_an_older_version_gets_an_id(world):
 
     assert topic_id != NO_UUID
     assert world.controller.context.topics["old"].topic_id == topic_id
-    assert world.channel.metadata[TopicPartition("old", 0)].leader == 0
+    assert world.orders.metadata[TopicPartition("old", 0)].leader == 0
 
 
 def test_tools_of_an_older_version_add_partitions(world):
@@ -235,7 +235,7 @@ def test_tools_of_an_older_version_add_partitions(world):
 
     node = TopicNode.decode("t", world.data("/brokers/topics/t"))
     assert node == TopicNode({0: (0,), 1: (0,)}, topic_id)
-    assert world.channel.metadata[TopicPartition("t", 1)].leader == 0
+    assert world.orders.metadata[TopicPartition("t", 1)].leader == 0
 
 
 def test_deleted_topic_leaves_nothing(world):
@@ -244,8 +244,8 @@ def test_deleted_topic_leaves_nothing(world):
     results = world.run(world.controller.delete_topics(["t"]))
 
     assert errors(results) == {"t": None}
-    assert world.channel.deleted == ["t"]
-    assert world.channel.stopped == [
+    assert world.orders.deleted == ["t"]
+    assert world.orders.stopped == [
         (0, TopicPartition("t", 0), True),
         (0, TopicPartition("t", 1), True),
     ]
@@ -271,7 +271,7 @@ def test_deletion_that_a_crash_interrupted_is_completed(world):
     world.run(world.registry.create("/admin/delete_topics/unknown", b""))
     world.restart()
 
-    assert world.channel.stopped == [
+    assert world.orders.stopped == [
         (0, TopicPartition("t", 0), True),
         (0, TopicPartition("t", 1), True),
     ]
@@ -321,7 +321,7 @@ def test_partitions_are_added(make_world):
         3: (1,),
         4: (1,),
     }
-    assert world.channel.metadata[TopicPartition("t", 4)].leader == 1
+    assert world.orders.metadata[TopicPartition("t", 4)].leader == 1
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_second_controller_waits(make_world):
     """Whoever comes second decides nothing."""
     world = make_world()
     first = world.controller
-    second = type(first)(world.runtime, world.registry, world.config, world.channel, 1)
+    second = type(first)(world.runtime, world.registry, world.config, world.orders, 1)
     world.run(second.startup())
 
     assert not second.is_active
@@ -384,17 +384,17 @@ def test_failed_log_directory_moves_leaders_to_live_replicas(make_world):
     """The next in-sync replica leads what was in it, and all are told which replica is offline."""
     world = make_world(broker_count=2)
     world.create(NewTopic("pages", 2, 2))
-    before = {tp: state.leader for tp, state in world.channel.metadata.items()}
+    before = {tp: state.leader for tp, state in world.orders.metadata.items()}
     lost = next(tp for tp, leader in before.items() if leader == 1)
 
-    world.channel.offline = {1: {lost}}
+    world.orders.offline = {1: {lost}}
     world.run(world.controller.on_log_dir_event(1))
     world.settle()
 
-    state = world.channel.metadata[lost]
+    state = world.orders.metadata[lost]
     assert (state.leader, state.leader_and_isr.isr, state.offline_replicas) == (0, (0,), (1,))
-    assert lost in [told.topic_partition for told in world.channel.leader_and_isr_calls[-2][1]]
-    others = {tp: state.leader for tp, state in world.channel.metadata.items() if tp != lost}
+    assert lost in [told.topic_partition for told in world.orders.leader_and_isr_calls[-2][1]]
+    others = {tp: state.leader for tp, state in world.orders.metadata.items() if tp != lost}
     assert others == {tp: leader for tp, leader in before.items() if tp != lost}
 
 
@@ -403,11 +403,11 @@ def test_only_replica_in_a_failed_log_directory_leaves_no_leader(world):
     world.create(NewTopic("pages", 1, 1))
     lost = TopicPartition("pages", 0)
 
-    world.channel.offline = {0: {lost}}
+    world.orders.offline = {0: {lost}}
     world.run(world.controller.on_log_dir_event(0))
     world.settle()
 
-    state = world.channel.metadata[lost]
+    state = world.orders.metadata[lost]
     assert (state.leader, state.leader_and_isr.isr, state.offline_replicas) == (-1, (0,), (0,))
     world.restart()
-    assert world.channel.metadata[lost].leader == 0
+    assert world.orders.metadata[lost].leader == 0

@@ -41,7 +41,7 @@ def test_change_is_written_and_told(world):
     assert changed.version > before.version
     assert again == changed == world.state(T0)
     assert b'"isr":[0,2]' in world.data(paths.partition_state("t", 0))
-    assert world.channel.metadata[T0].leader_and_isr == changed
+    assert world.orders.metadata[T0].leader_and_isr == changed
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_change_of_another_state_is_refused(world, request_, error):
 def test_leader_that_missed_a_state_is_told_again(world):
     """It would go on asking in vain."""
     ask(world, isr=(0, 1))
-    world.channel.leader_and_isr_calls.clear()
+    world.orders.leader_and_isr_calls.clear()
     ask(world, isr=(0,), version=0)
 
-    ((broker_id, (state,)),) = world.channel.leader_and_isr_calls
+    ((broker_id, (state,)),) = world.orders.leader_and_isr_calls
     assert (broker_id, state.leader_and_isr) == (0, world.state(T0))
 
 

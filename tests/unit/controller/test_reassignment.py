@@ -50,7 +50,7 @@ def test_old_replicas_stay_until_the_new_ones_are_in_sync(world):
     state = world.state(T0)
     assert (state.leader, set(state.isr)) == (2, {2, 3})
     assert state.leader_epoch > epoch
-    assert {(broker, deleted) for broker, _, deleted in world.channel.stopped if deleted} == {
+    assert {(broker, deleted) for broker, _, deleted in world.orders.stopped if deleted} == {
         (0, True),
         (1, True),
     }
@@ -63,7 +63,7 @@ def test_reassignment_is_taken_back(world):
     assert alter(world, None) is None
 
     assert node(world).assignment == {0: (0, 1)}
-    assert (2, T0, True) in world.channel.stopped
+    assert (2, T0, True) in world.orders.stopped
     assert alter(world, None).error is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 

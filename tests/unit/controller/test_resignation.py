@@ -30,7 +30,7 @@ def test_turn_that_outlives_its_controller_leaves_nothing_behind(make_world, mon
     world.runtime.advance(0)
 
     assert active is not None
-    assert world.channel.added == []
+    assert world.orders.added == []
     assert active._timer is None
     assert not active._watches
     assert not active.topics._watches

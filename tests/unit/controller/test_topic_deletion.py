@@ -36,25 +36,25 @@ def test_topic_waits_for_a_dead_broker(world):
     again = world.create(NewTopic("t"))["t"]
 
     assert marked(world) == ["t"]
-    assert (0, T0, True) in world.channel.stopped
-    assert "t" in world.channel.deleted
+    assert (0, T0, True) in world.orders.stopped
+    assert "t" in world.orders.deleted
     assert again.error is ErrorCode.TOPIC_ALREADY_EXISTS
     world.come(1)
-    assert (1, T0, True) in world.channel.stopped
+    assert (1, T0, True) in world.orders.stopped
     assert marked(world) == []
     assert world.run(world.registry.children(paths.TOPICS)) == []
 
 
 def test_broker_that_dies_before_it_answers_is_waited_for(world):
     """It may have deleted its replica or not."""
-    world.channel.silent.add(1)
+    world.orders.silent.add(1)
     task = world.runtime.scheduler.spawn(world.controller.delete_topics(["t"]), "delete")
     world.runtime.advance(0)
     assert not task.done()
     world.kill(1)
     assert task.done()
     assert marked(world) == ["t"]
-    world.channel.silent.clear()
+    world.orders.silent.clear()
     world.come(1)
 
     assert marked(world) == []
@@ -62,10 +62,10 @@ def test_broker_that_dies_before_it_answers_is_waited_for(world):
 
 def test_replica_that_cannot_be_deleted_is_tried_again(world):
     """Its log directory has failed; when the broker comes back it may be well."""
-    world.channel.refused[1] = ErrorCode.KAFKA_STORAGE_ERROR
+    world.orders.refused[1] = ErrorCode.KAFKA_STORAGE_ERROR
     delete(world)
     assert marked(world) == ["t"]
-    world.channel.refused.clear()
+    world.orders.refused.clear()
     world.kill(1)
     world.come(1)
 

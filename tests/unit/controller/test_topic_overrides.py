@@ -23,7 +23,7 @@ def overrides(world):
 def test_overtaken_controller_leaves_the_overrides_of_a_topic_made_again(world):
     """It was cut off while it deleted the topic: its successor has done so, and a new one lives."""
     answers = []
-    world.channel.stop_replica = lambda *told: answers.append(told[-1])
+    world.orders.stop_replica = lambda *told: answers.append(told[-1])
     world.create(NewTopic("t", config={"retention.ms": "5"}))
     world.runtime.scheduler.spawn(world.controller.delete_topics(["t"]), "delete")
     world.settle()

@@ -67,7 +67,7 @@ def test_topic_that_cannot_be_read_is_not_called_gone(world, monkeypatch, is_for
 
     assert world.controller.is_active
     assert world.state(TopicPartition("u", 0)).leader == 1
-    assert world.channel.full_updates == 0
+    assert world.orders.full_updates == 0
 
 
 @pytest.mark.parametrize("path", [paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION])

@@ -25,7 +25,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 S = TransactionState
 
 
-class Channel:
+class Leaders:
     """Keeps the markers. While `errors` are set the leaders answer so; while `hold`, not at all."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class TransactionWorld:
     def __init__(self, **config: Any) -> None:
         self.runtime = mock_runtime()
         self.log = MemoryOffsetsLog()
-        self.channel = Channel()
+        self.leaders = Leaders()
         self.ids = Ids()
         self.config = BrokerConfig.parse(
             {key.replace("_", "."): str(value) for key, value in config.items()}
@@ -78,7 +78,7 @@ class TransactionWorld:
     def start(self) -> None:
         """A coordinator that has read what is in the log, as after the start of the broker."""
         self.coordinator = TransactionCoordinator(
-            self.runtime, self.config, self.log, self.ids, self.channel
+            self.runtime, self.config, self.log, self.ids, self.leaders
         )
         self.coordinator.startup()
         self.coordinator.on_election(0)

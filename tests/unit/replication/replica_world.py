@@ -187,7 +187,7 @@ class IsrOverWorld:
     def __init__(self, world):
         self.world = world
 
-    def alter_isr(self, topic_partition, topic_id, state, broker_epochs, on_done):
+    def __call__(self, topic_partition, topic_id, state, broker_epochs, on_done):
         world = self.world
         world.isr_changes.append(
             (topic_partition, state, dict(broker_epochs), world.later(on_done))

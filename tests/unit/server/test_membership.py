@@ -25,7 +25,7 @@ SESSION_MS = 6000
 ADDRESS = EndPoint("PLAINTEXT", "PLAINTEXT", "host", 9092)
 
 
-class SilentChannel:
+class SilentOrders:
     """Brokers that are told everything, and none of which has a failed disk."""
 
     def leader_and_isr(self, *told):
@@ -71,7 +71,7 @@ class World:
         self.registry = Registry(self.runtime, "/registry")
         self.config = BrokerConfig.parse({"zookeeper.session.timeout.ms": SESSION_MS})
         self.controller = Controller(
-            self.runtime, self.registry, self.config, SilentChannel(), broker_id=0
+            self.runtime, self.registry, self.config, SilentOrders(), broker_id=0
         )
         self.membership = Membership(
             self.runtime, self.registry, self.config, self.controller, [ADDRESS]

@@ -21,7 +21,7 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.server.remote_transactions import ClusterMarkerChannel, ClusterVerification
+from ottla.server.remote_transactions import AskCoordinatorOnCluster, MarkersToCluster
 from ottla.structs import TRANSACTIONS_TOPIC, LeaderAndIsr, PartitionState, TopicPartition
 
 MARKER = TxnMarker(7, 3, True, 2, 1)
@@ -102,9 +102,9 @@ def written(marker):
 
 def test_markers_go_to_whoever_leads(world):
     """One answer for all of them, and an error where nobody leads."""
-    channel = ClusterMarkerChannel(world.runtime, world.connections, world.cache, Writer())
+    markers = MarkersToCluster(world.runtime, world.connections, world.cache, Writer())
     heard = []
-    channel.write_markers(MARKER, {OWN, OTHERS, NOBODYS}, heard.append)
+    markers.write_markers(MARKER, {OWN, OTHERS, NOBODYS}, heard.append)
     world.advance(100)
 
     assert heard == [
@@ -123,11 +123,11 @@ def test_markers_go_to_whoever_leads(world):
 
 def test_markers_that_wait_travel_together(world):
     """The second request has all that came while the first was under way."""
-    channel = ClusterMarkerChannel(world.runtime, world.connections, world.cache, Writer())
+    markers = MarkersToCluster(world.runtime, world.connections, world.cache, Writer())
     heard = []
-    channel.write_markers(MARKER, {OTHERS}, heard.append)
+    markers.write_markers(MARKER, {OTHERS}, heard.append)
     world.runtime.scheduler.call_later(
-        1, lambda: [channel.write_markers(MARKER, {OTHERS}, heard.append) for _ in range(3)]
+        1, lambda: [markers.write_markers(MARKER, {OTHERS}, heard.append) for _ in range(3)]
     )
     world.advance(100)
 
@@ -138,9 +138,9 @@ def test_markers_that_wait_travel_together(world):
 def test_broker_that_is_gone_is_an_error_of_its_partitions(world):
     """The sender of the markers tries again, and may find another leader."""
     world.runtime.network.stop_serving("host-2", 9092)
-    channel = ClusterMarkerChannel(world.runtime, world.connections, world.cache, Writer())
+    markers = MarkersToCluster(world.runtime, world.connections, world.cache, Writer())
     heard = []
-    channel.write_markers(MARKER, {OTHERS}, heard.append)
+    markers.write_markers(MARKER, {OTHERS}, heard.append)
     world.advance(100)
 
     assert heard == [{OTHERS: ErrorCode.NETWORK_EXCEPTION}]
@@ -160,7 +160,9 @@ def test_coordinator_is_asked_wherever_it_is(world, leader, expected):
     """Without one, the producer is to try again."""
     brokers = [world.broker(1), world.broker(2)]
     world.cache.update([led(TopicPartition(TRANSACTIONS_TOPIC, 0), leader)], brokers)
-    verification = ClusterVerification(world.runtime, world.connections, world.cache, Coordinator())
+    verification = AskCoordinatorOnCluster(
+        world.runtime, world.connections, world.cache, Coordinator()
+    )
     heard = []
     verification(TxnProducer("x", 7, 3), [OTHERS], heard.append, adds=False)
     world.advance(100)

@@ -49,8 +49,8 @@ class TxnMarker(NamedTuple):
     transaction_version: int = 0
 
 
-class MarkerChannel(Protocol):
-    """Carries markers to leaders, wherever they are."""
+class MarkersToLeaders(Protocol):
+    """Requests of the coordinator to the leaders of partitions, wherever they are."""
 
     @property
     def is_ready(self) -> bool:
@@ -84,12 +84,12 @@ class MarkerSender:
     """Brings ids from PrepareCommit and PrepareAbort to their completion."""
 
     def __init__(
-        self, runtime: Runtime, manager: TransactionStateManager, channel: MarkerChannel
+        self, runtime: Runtime, manager: TransactionStateManager, leaders: MarkersToLeaders
     ) -> None:
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._manager = manager
-        self._channel = channel
+        self._leaders = leaders
 
     def send(self, metadata: TransactionMetadata) -> None:
         """Write the markers that the id's state calls for, and then complete it."""
@@ -112,10 +112,10 @@ class MarkerSender:
     ) -> None:
         if not self._manager.is_current(metadata):
             return
-        if not self._channel.is_ready:
+        if not self._leaders.is_ready:
             self._send_later(metadata, marker, partitions)
             return
-        left = frozenset(filter(self._channel.exists, partitions))
+        left = frozenset(filter(self._leaders.exists, partitions))
         if not left:
             self._complete(metadata)
             return
@@ -123,7 +123,7 @@ class MarkerSender:
         def on_written(errors: Mapping[TopicPartition, ErrorCode]) -> None:
             self._on_written(metadata, marker, errors)
 
-        self._channel.write_markers(marker, left, on_written)
+        self._leaders.write_markers(marker, left, on_written)
 
     def _on_written(
         self,

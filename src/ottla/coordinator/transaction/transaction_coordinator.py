@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.coordinator_log import CoordinatorLog
-from ottla.coordinator.transaction.marker_sender import MarkerChannel, MarkerSender
+from ottla.coordinator.transaction.marker_sender import MarkerSender, MarkersToLeaders
 from ottla.coordinator.transaction.transaction_metadata import (
     ENDING,
     NO_SESSION,
@@ -76,14 +76,14 @@ class TransactionCoordinator:
         config: BrokerConfig,
         log: CoordinatorLog,
         producer_ids: ProducerIds,
-        channel: MarkerChannel,
+        leaders: MarkersToLeaders,
     ) -> None:
         self.manager = TransactionStateManager(runtime, log)
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._config = config
         self._producer_ids = producer_ids
-        self._markers = MarkerSender(runtime, self.manager, channel)
+        self._markers = MarkerSender(runtime, self.manager, leaders)
         self._timers: list[Timer] = []
         self._is_active = False
 

@@ -39,13 +39,13 @@ from ottla.protocol.leader_and_isr import (
     UpdateMetadataResponse,
 )
 from ottla.server.apis import Handler
-from ottla.server.cluster_channel import (
+from ottla.server.controller_orders import ControllerOrders, Errors
+from ottla.server.orders_to_cluster import (
     leader_nodes,
     metadata_update,
     ordered_states,
     stopped_partitions,
 )
-from ottla.server.controller_orders import ControllerOrders, Errors
 from ottla.structs import NO_EPOCH, NO_UUID, LeaderAndIsr, TopicPartition
 
 FIRST_VERSION_WITH_TOPIC_IDS = 5

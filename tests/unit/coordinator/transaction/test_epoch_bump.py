@@ -36,8 +36,8 @@ def test_end_raises_the_epoch_and_the_markers_have_it(world, commit):
     producer = world.ongoing(T0, T1)
     assert world.bump(producer, commit) == (NONE, 100, 1)
 
-    assert world.channel.written == [(T0, 100, 1, commit), (T1, 100, 1, commit)]
-    assert world.channel.versions == [EPOCH_BUMP]
+    assert world.leaders.written == [(T0, 100, 1, commit), (T1, 100, 1, commit)]
+    assert world.leaders.versions == [EPOCH_BUMP]
     assert world.add(producer, T0) is FENCED
     assert world.end(producer, commit) is FENCED
     assert world.add(TxnProducer("x", 100, 1), T0) is NONE
@@ -53,7 +53,7 @@ def test_end_that_is_asked_for_again_gets_the_same_answer(world, restarts):
 
     assert world.bump(producer) == (NONE, 100, 1)
     assert world.bump(producer, commit=False) == (INVALID, *REFUSED)
-    assert len(world.channel.written) == 1
+    assert len(world.leaders.written) == 1
 
 
 @pytest.mark.parametrize(
@@ -82,21 +82,21 @@ def test_abort_of_nothing_writes_no_marker(world):
     producer = world.producer()
 
     assert world.bump(producer, commit=False) == (NONE, 100, 1)
-    assert (world.state, world.channel.written) == (S.COMPLETE_ABORT, [])
+    assert (world.state, world.leaders.written) == (S.COMPLETE_ABORT, [])
     assert world.bump(producer, commit=False) == (NONE, 100, 1)
 
 
 def test_next_transaction_waits_for_the_markers_of_the_last(world):
     """Its producer knows its epoch before they are out."""
     producer = world.ongoing()
-    world.channel.hold = True
+    world.leaders.hold = True
     assert world.bump(producer) == (NONE, 100, 1)
     following = TxnProducer("x", 100, 1)
 
     assert world.add(following, T1) is CONCURRENT
     assert world.bump(following, commit=False) == (CONCURRENT, *REFUSED)
     assert world.bump(producer) == (CONCURRENT, *REFUSED)
-    world.channel.hold = False
+    world.leaders.hold = False
     world.restart()
     assert world.add(following, T1) is NONE
 
@@ -110,13 +110,13 @@ def test_new_producer_id_follows_the_last_epoch(world, restarts):
         producer_epoch=LAST_EPOCH, partitions=partitions
     )
     producer = TxnProducer("x", 7, LAST_EPOCH)
-    world.channel.hold = True
+    world.leaders.hold = True
     assert world.bump(producer) == (NONE, 100, 0)
     assert world.add(TxnProducer("x", 100, 0), T0) is CONCURRENT
-    world.channel.hold = False
+    world.leaders.hold = False
     world.restart()
 
-    assert world.channel.written == [(T0, 7, LAST_EPOCH + 1, True)]
+    assert world.leaders.written == [(T0, 7, LAST_EPOCH + 1, True)]
     if restarts:
         world.restart()
     assert world.bump(producer) == (NONE, 100, 0)

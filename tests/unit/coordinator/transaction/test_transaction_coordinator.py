@@ -107,19 +107,19 @@ def test_commit_writes_a_marker_to_each_partition(world):
     producer = world.ongoing(T0, T1)
     assert world.end(producer) is NONE
 
-    assert world.channel.written == [(T0, 100, 0, True), (T1, 100, 0, True)]
+    assert world.leaders.written == [(T0, 100, 0, True), (T1, 100, 0, True)]
     assert world.state is S.COMPLETE_COMMIT
     assert world.metadata.current.partitions == frozenset()
     assert world.add(producer, T1) is NONE
     assert world.end(producer, commit=False) is NONE
-    assert world.channel.written[2:] == [(T1, 100, 0, False)]
+    assert world.leaders.written[2:] == [(T1, 100, 0, False)]
 
 
 def test_lost_answer_to_the_end_is_given_again(world):
     """The producer asks once more, and must not hear of an error."""
     producer = world.ongoing()
     assert [world.end(producer), world.end(producer)] == [NONE, NONE]
-    assert len(world.channel.written) == 1
+    assert len(world.leaders.written) == 1
 
 
 @pytest.mark.parametrize(
@@ -147,14 +147,14 @@ def test_others_than_the_present_producer_change_nothing(world, other, error):
 def test_new_producer_aborts_what_the_old_one_had_begun(world):
     """It is told to come again until that is done; the old one is fenced at once."""
     zombie = world.ongoing()
-    world.channel.hold = True
+    world.leaders.hold = True
     assert world.init() == (CONCURRENT, *NOBODY)
     assert world.init() == (CONCURRENT, *NOBODY)
     assert world.end(zombie) is FENCED
-    world.channel.hold = False
+    world.leaders.hold = False
     world.restart()
 
-    assert world.channel.written == [(T0, 100, 1, False)]
+    assert world.leaders.written == [(T0, 100, 1, False)]
     assert world.init() == (NONE, 100, 2)
 
 
@@ -196,7 +196,7 @@ def test_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(worl
     world.advance(10_000)
 
     assert world.state is S.COMPLETE_ABORT
-    assert world.channel.written == [(T0, 100, 1, False)]
+    assert world.leaders.written == [(T0, 100, 1, False)]
     assert world.end(producer) is FENCED
 
 
@@ -238,29 +238,29 @@ def test_later_partitions_do_not_prolong_a_transaction(world):
 @pytest.mark.parametrize("commit", [True, False])
 def test_markers_are_sent_until_all_leaders_have_them(world, commit):
     """A leader that is down gets its own later; the others get none twice."""
-    world.channel.errors = {T1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    world.leaders.errors = {T1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
     producer = world.ongoing(T0, T1)
     assert world.end(producer, commit) is NONE
     assert world.add(producer, T0) is CONCURRENT
     world.advance(1000)
-    assert world.channel.written == [(T0, 100, 0, commit)]
-    world.channel.errors = {}
+    assert world.leaders.written == [(T0, 100, 0, commit)]
+    world.leaders.errors = {}
     world.advance(100)
 
-    assert world.channel.written == [(T0, 100, 0, commit), (T1, 100, 0, commit)]
+    assert world.leaders.written == [(T0, 100, 0, commit), (T1, 100, 0, commit)]
     assert world.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_coordinator_that_comes_after_a_crash_finishes_what_was_decided(world, commit):
     """The decision is in the log before the first marker."""
-    world.channel.hold = True
+    world.leaders.hold = True
     producer = world.ongoing(T0, T1)
     assert world.end(producer, commit) is NONE
-    world.channel.hold = False
+    world.leaders.hold = False
     world.restart()
 
-    assert world.channel.written == [(T0, 100, 0, commit), (T1, 100, 0, commit)]
+    assert world.leaders.written == [(T0, 100, 0, commit), (T1, 100, 0, commit)]
     assert world.end(producer, commit) is NONE
 
 
@@ -269,9 +269,9 @@ def test_nothing_is_decided_while_it_is_not_in_the_log(world):
     producer = world.ongoing()
     world.log.hold = True
     assert world.end(producer) is None
-    assert world.channel.attempts == 0
+    assert world.leaders.attempts == 0
     world.log.release()
-    assert world.channel.attempts == 1
+    assert world.leaders.attempts == 1
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_failed_write_leaves_everything_as_it_was(world, failure, told):
     assert world.init()[0] is told
     world.log.error = NONE
 
-    assert world.channel.attempts == 0
+    assert world.leaders.attempts == 0
     assert world.metadata.current.producer_epoch == 1  # nobody is let in after a fence
     assert world.end(producer) is FENCED
     assert world.init()[0] is CONCURRENT
@@ -300,9 +300,9 @@ def test_failed_write_leaves_everything_as_it_was(world, failure, told):
 def test_completion_that_cannot_be_written_is_tried_again(world):
     """The markers are out, so there is no way back."""
     producer = world.ongoing()
-    world.channel.hold = True
+    world.leaders.hold = True
     world.end(producer)
-    world.channel.hold = False
+    world.leaders.hold = False
     world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
     world.restart()
     assert world.state is S.PREPARE_COMMIT
@@ -315,9 +315,9 @@ def test_completion_that_cannot_be_written_is_tried_again(world):
 def test_write_that_is_refused_again_and_again_is_logged_once(world, caplog):
     """The whole state of the transaction stood in the log ten times a second."""
     producer = world.ongoing()
-    world.channel.hold = True
+    world.leaders.hold = True
     world.end(producer)
-    world.channel.hold = False
+    world.leaders.hold = False
     caplog.set_level(logging.INFO, logger=transaction_state_manager.__name__)
     for error in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER):
         world.log.error = error
@@ -334,25 +334,25 @@ def test_write_that_is_refused_again_and_again_is_logged_once(world, caplog):
 
 def test_partitions_of_deleted_topics_need_no_marker(world):
     """But nothing is taken for deleted before it is known which topics there are."""
-    world.channel.is_ready = False
+    world.leaders.is_ready = False
     world.end(world.ongoing(T0, T1))
-    world.channel.missing = {T1}
+    world.leaders.missing = {T1}
     world.advance(1000)
     assert world.state is S.PREPARE_COMMIT
-    world.channel.is_ready = True
+    world.leaders.is_ready = True
     world.advance(100)
 
-    assert world.channel.written == [(T0, 100, 0, True)]
+    assert world.leaders.written == [(T0, 100, 0, True)]
     assert world.state is S.COMPLETE_COMMIT
 
 
 def test_coordinator_that_has_been_replaced_stops(world):
     """The leader of a partition knows a newer epoch than this one has."""
-    world.channel.errors = {T0: ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+    world.leaders.errors = {T0: ErrorCode.TRANSACTION_COORDINATOR_FENCED}
     world.end(world.ongoing())
     world.advance(60_000)
 
-    assert world.channel.attempts == 1
+    assert world.leaders.attempts == 1
     assert world.state is S.PREPARE_COMMIT
 
 
@@ -379,7 +379,7 @@ def test_write_that_ends_after_the_id_has_moved_counts_for_nothing(world):
     world.log.release()
 
     assert answers == [ErrorCode.NOT_COORDINATOR]
-    assert world.channel.attempts == 0
+    assert world.leaders.attempts == 0
 
 
 def test_ids_that_nobody_uses_are_forgotten():

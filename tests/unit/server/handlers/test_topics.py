@@ -38,7 +38,7 @@ MOST_TURNS = 100
 """So many turns of the loop an election may take."""
 
 
-class SilentChannel:
+class SilentOrders:
     """A broker that does as it is told."""
 
     def add_broker(self, broker):
@@ -82,7 +82,7 @@ class World:
         await self.registry.start()
         await ensure_persistent_paths(self.registry)
         await register_broker(self.registry, 0, [EndPoint("PLAINTEXT", "PLAINTEXT", "h", 1)], 0)
-        self.controller = Controller(self.runtime, self.registry, self.config, SilentChannel(), 0)
+        self.controller = Controller(self.runtime, self.registry, self.config, SilentOrders(), 0)
         await self.controller.startup()
         dynamic = DynamicConfig(self.runtime, self.registry, self.config, 0)
         await dynamic.start()

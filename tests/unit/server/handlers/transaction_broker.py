@@ -22,10 +22,9 @@ from ottla.protocol.transactions import (
 from ottla.record.batch_builder import build_batch
 from ottla.replication.exchange import FetchParams, FetchPartition, IsolationLevel
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.server.controller_orders import ControllerOrders
+from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
-from ottla.server.local_channel import LocalBrokerChannel
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import (
     NO_UUID,
@@ -114,11 +113,11 @@ class TransactionBroker:
             self.coordinators.groups,
             self.coordinators.transactions,
         )
-        channel = LocalBrokerChannel(orders, 1)
-        channel.leader_and_isr(1, 1, states, [], lambda errors: None)
+        to_broker = OrdersToOwnBroker(orders, 1)
+        to_broker.leader_and_isr(1, 1, states, [], lambda errors: None)
         end_point = EndPoint("PLAINTEXT", "PLAINTEXT", "host", 9092)
         brokers = [BrokerEndPoints(1, 1, (end_point,))]
-        channel.update_metadata(1, 1, MetadataUpdate(states, brokers, is_full=True))
+        to_broker.update_metadata(1, 1, MetadataUpdate(states, brokers, is_full=True))
         runtime.scheduler.run_ready()
 
     def kill_and_restart(self):

@@ -19,7 +19,7 @@ from ottla.protocol.controller_requests import (
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.znodes import encode_controller
-from ottla.server.cluster_link import ControllerChannel, IsrRequests
+from ottla.server.cluster_link import AskController, IsrRequests
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -34,7 +34,7 @@ class ControllerWorld:
         self.cluster = cluster
         self.runtime = cluster.runtime
         self.registry = EmbeddedRegistry(self.runtime, "/registry")
-        self.channel = ControllerChannel(self.runtime, self.registry, cluster.connections)
+        self.ask_controller = AskController(self.runtime, self.registry, cluster.connections)
         cluster.serve(2, 3)
         self.runtime.scheduler.run(self.start())
         self.answer(ControlledShutdownRequest, lambda *_: ControlledShutdownResponse())
@@ -60,7 +60,7 @@ class ControllerWorld:
         self.runtime.scheduler.run(write())
 
     def ask(self, timeout_ms: int = 1000):
-        return self.runtime.scheduler.spawn(self.channel.ask(ASK, timeout_ms), "ask")
+        return self.runtime.scheduler.spawn(self.ask_controller(ASK, timeout_ms), "ask")
 
     @property
     def askers(self) -> list[int]:
@@ -117,13 +117,13 @@ def test_controller_that_hangs_is_waited_for_until_there_is_another(world):
     assert world.askers == [2, 3]
 
 
-def test_closed_channel_follows_no_election(world):
+def test_closed_asker_follows_no_election(world):
     """Whatever is under way is left alone."""
     world.elect(2)
     world.cluster.delays_ms[2] = 1_000
     task = world.ask(timeout_ms=5_000)
     world.runtime.advance(500)
-    world.channel.close()
+    world.ask_controller.close()
     world.elect(3)
     world.runtime.advance(1_000)
 
@@ -147,7 +147,7 @@ def test_own_controller_is_called(world):
     async def own(body):
         return ControlledShutdownResponse(error_code=42 if body is not ASK else 0)
 
-    world.channel.own[ControlledShutdownRequest] = own
+    world.ask_controller.own[ControlledShutdownRequest] = own
     task = world.ask()
     world.runtime.advance(10)
 
@@ -182,7 +182,7 @@ def altered(body, error: ErrorCode = ErrorCode.NONE) -> AlterPartitionResponse:
 def isr(world):
     """AlterPartition of broker 1, registered in epoch 11; broker 2 is the controller."""
     world.elect(2)
-    requests = IsrRequests(world.runtime, world.channel, 1, lambda: 11, 1000)
+    requests = IsrRequests(world.runtime, world.ask_controller, 1, lambda: 11, 1000)
     yield requests
     requests.close()
     world.runtime.advance(0)

@@ -19,15 +19,15 @@ from ottla.protocol.leader_and_isr import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from ottla.server.cluster_channel import (
-    ClusterBrokerChannel,
+from ottla.server.controller_orders import OrdersToOwnBroker
+from ottla.server.orders_to_cluster import (
+    OrdersToCluster,
     leader_nodes,
     live_brokers,
     metadata_states,
     ordered_states,
     stopped_partitions,
 )
-from ottla.server.local_channel import LocalBrokerChannel
 from ottla.structs import (
     LeaderAndIsr,
     MetadataUpdate,
@@ -44,12 +44,12 @@ STATE = PartitionState(
 
 
 @pytest.fixture
-def channel(cluster_world):
-    """The channel of broker 1; nothing is told to that broker itself."""
-    local = LocalBrokerChannel(None, 1)
-    channel = ClusterBrokerChannel(cluster_world.runtime, local, cluster_world.connections, 1000)
-    yield channel
-    channel.close()
+def orders(cluster_world):
+    """The orders that broker 1 gives; nothing is told to that broker itself."""
+    local = OrdersToOwnBroker(None, 1)
+    orders = OrdersToCluster(cluster_world.runtime, local, cluster_world.connections, 1000)
+    yield orders
+    orders.close()
     cluster_world.advance()
 
 
@@ -71,19 +71,17 @@ def answered(world):
     }
 
 
-def test_requests_arrive_as_they_were_meant(cluster_world, channel):
+def test_requests_arrive_as_they_were_meant(cluster_world, orders):
     """With the epochs of the controller and of the broker, one after the other."""
     world, answers = cluster_world, []
     answered(world)
     world.serve(2)
     broker = world.broker(2, epoch=77)
-    channel.add_broker(broker)
+    orders.add_broker(broker)
     stopped = [StopReplicaPartition(T0, 3, delete=True)]
-    channel.leader_and_isr(
-        5, 2, [STATE], [Node(2, "host-2", 9092), Node(3, "x", 1)], answers.append
-    )
-    channel.stop_replica(5, 2, stopped, answers.append)
-    channel.update_metadata(5, 2, MetadataUpdate([STATE], [broker], ["gone"], is_full=True))
+    orders.leader_and_isr(5, 2, [STATE], [Node(2, "host-2", 9092), Node(3, "x", 1)], answers.append)
+    orders.stop_replica(5, 2, stopped, answers.append)
+    orders.update_metadata(5, 2, MetadataUpdate([STATE], [broker], ["gone"], is_full=True))
     world.advance(100)
 
     lead, stop, metadata = (body for _, body in world.asked)
@@ -99,13 +97,13 @@ def test_requests_arrive_as_they_were_meant(cluster_world, channel):
     assert answers == [{T0: ErrorCode.KAFKA_STORAGE_ERROR}, {T0: ErrorCode.NONE}]
 
 
-def test_broker_that_does_not_answer_is_tried_again(cluster_world, channel):
+def test_broker_that_does_not_answer_is_tried_again(cluster_world, orders):
     """It must hear what was decided, and nothing overtakes it."""
     world, answers = cluster_world, []
     answered(world)
-    channel.add_broker(world.broker(2))
-    channel.leader_and_isr(5, 2, [STATE], [], answers.append)
-    channel.stop_replica(5, 2, [], answers.append)
+    orders.add_broker(world.broker(2))
+    orders.leader_and_isr(5, 2, [STATE], [], answers.append)
+    orders.stop_replica(5, 2, [], answers.append)
     world.advance(500)
     assert answers == []
     world.serve(2)
@@ -115,17 +113,17 @@ def test_broker_that_does_not_answer_is_tried_again(cluster_world, channel):
     assert len(answers) == 2
 
 
-def test_removed_broker_hears_nothing_more(cluster_world, channel):
+def test_removed_broker_hears_nothing_more(cluster_world, orders):
     """Nor does its next registration hear what was meant for the one before."""
     world, answers = cluster_world, []
     answered(world)
-    channel.add_broker(world.broker(2, epoch=1))
-    channel.leader_and_isr(5, 2, [STATE], [], answers.append)
-    channel.remove_broker(2)
-    channel.stop_replica(5, 2, [], answers.append)
+    orders.add_broker(world.broker(2, epoch=1))
+    orders.leader_and_isr(5, 2, [STATE], [], answers.append)
+    orders.remove_broker(2)
+    orders.stop_replica(5, 2, [], answers.append)
     world.serve(2)
-    channel.add_broker(world.broker(2, epoch=2))
-    channel.update_metadata(5, 2, MetadataUpdate())
+    orders.add_broker(world.broker(2, epoch=2))
+    orders.update_metadata(5, 2, MetadataUpdate())
     world.advance(1000)
 
     assert [(type(body), body.broker_epoch) for _, body in world.asked] == [
@@ -134,7 +132,7 @@ def test_removed_broker_hears_nothing_more(cluster_world, channel):
     assert answers == []
 
 
-def test_refused_request_is_answered_by_nobody(cluster_world, channel):
+def test_refused_request_is_answered_by_nobody(cluster_world, orders):
     """The broker knows a newer controller: what this one thinks does not matter any more."""
     world, answers = cluster_world, []
     world.answers = {
@@ -143,24 +141,24 @@ def test_refused_request_is_answered_by_nobody(cluster_world, channel):
         )
     }
     world.serve(2)
-    channel.add_broker(world.broker(2))
-    channel.leader_and_isr(5, 2, [STATE], [], answers.append)
+    orders.add_broker(world.broker(2))
+    orders.leader_and_isr(5, 2, [STATE], [], answers.append)
     world.advance(100)
 
     assert len(world.asked) == 1
     assert answers == []
 
 
-def test_drained_channel_has_been_answered(cluster_world, channel):
+def test_drained_orders_have_been_answered(cluster_world, orders):
     """However long it takes, as long as answers come: a broker may have much to do."""
     world = cluster_world
     answered(world)
     world.delays_ms[2] = 800
     world.serve(2)
-    channel.add_broker(world.broker(2))
+    orders.add_broker(world.broker(2))
     for _ in range(3):
-        channel.update_metadata(5, 2, MetadataUpdate())
-    draining = world.runtime.scheduler.spawn(channel.drain(900), "drain")
+        orders.update_metadata(5, 2, MetadataUpdate())
+    draining = world.runtime.scheduler.spawn(orders.drain(900), "drain")
     world.advance(2_300)
     assert not draining.done()
     world.advance(200)
@@ -169,12 +167,12 @@ def test_drained_channel_has_been_answered(cluster_world, channel):
     assert len(world.asked) == 3
 
 
-def test_broker_that_answers_nothing_is_not_drained_for_ever(cluster_world, channel):
+def test_broker_that_answers_nothing_is_not_drained_for_ever(cluster_world, orders):
     """It may be dead; the next controller will find out."""
     world = cluster_world
-    channel.add_broker(world.broker(2))
-    channel.update_metadata(5, 2, MetadataUpdate())
-    draining = world.runtime.scheduler.spawn(channel.drain(900), "drain")
+    orders.add_broker(world.broker(2))
+    orders.update_metadata(5, 2, MetadataUpdate())
+    draining = world.runtime.scheduler.spawn(orders.drain(900), "drain")
     world.advance(890)
     assert not draining.done()
     world.advance(20)

@@ -1,4 +1,4 @@
-"""The controller's channel to all brokers: its own by calls, the others by requests."""
+"""The controller's orders to all brokers: its own by calls, the others by requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ottla.protocol.leader_and_isr import (
 from ottla.protocol.message import Response
 from ottla.runtime import Runtime
 from ottla.server.broker_connections import FIRST_BACKOFF_MS, MAX_BACKOFF_MS, BrokerConnections
-from ottla.server.local_channel import LocalBrokerChannel
+from ottla.server.controller_orders import OrdersToOwnBroker
 from ottla.structs import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
@@ -387,13 +387,13 @@ class BrokerSender:
         return await self._connection.send(request, version, self._timeout_ms)
 
 
-class ClusterBrokerChannel:
+class OrdersToCluster:
     """Carries the controller's requests to the brokers that it has added."""
 
     def __init__(
         self,
         runtime: Runtime,
-        local: LocalBrokerChannel,
+        local: OrdersToOwnBroker,
         connections: BrokerConnections,
         timeout_ms: int,
     ) -> None:
