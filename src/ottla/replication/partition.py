@@ -286,14 +286,17 @@ class Partition:
         self.check_leader_epoch(current_leader_epoch)
         return self.log.leader_epoch_cache.end_offset_for(leader_epoch, self.log.log_end_offset)
 
-    def begin_verification(self, producer_id: int, producer_epoch: int) -> Verification | None:
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int
+    ) -> Verification | None:
         """What the transaction's coordinator has to confirm before the next batch; None: nothing.
 
         Where this broker does not lead there is nothing to confirm: the append is refused anyway.
         """
         if not self.is_leader:
             return None
-        return self.log.producer_state_manager.begin_verification(producer_id, producer_epoch)
+        known = self.log.producer_state_manager
+        return known.begin_verification(producer_id, producer_epoch, sequence)
 
     def has_open_txn(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether the producer has an open transaction in this epoch, if this broker leads."""

@@ -84,15 +84,16 @@ class LogWorld:
             epoch = max(0, log.leader_epoch_cache.latest_epoch)
         data = memoryview(bytearray(new_batch(*values, **header)))
         if header.get("is_transactional"):
-            self.confirm_transaction(header["producer_id"], header["producer_epoch"])
+            producer = (header["producer_id"], header["producer_epoch"])
+            self.confirm_transaction(*producer, header.get("base_sequence", 0))
         info = log.append_as_leader(data, epoch, now_ms=self.runtime.clock.now_ms())
         log.update_high_watermark(log.log_end_offset)
         return info
 
-    def confirm_transaction(self, producer_id: int, producer_epoch: int) -> None:
+    def confirm_transaction(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Say that the coordinator has the partition in the producer's transaction."""
         producers = self.log().producer_state_manager
-        verification = producers.begin_verification(producer_id, producer_epoch)
+        verification = producers.begin_verification(producer_id, producer_epoch, sequence)
         if verification is not None:
             verification.is_confirmed = True
 

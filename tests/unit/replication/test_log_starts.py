@@ -38,7 +38,7 @@ def test_new_follower_takes_the_batch_that_the_leaders_log_begins_within(world):
 def test_nothing_before_the_log_start_is_called_stable(world):
     """A reader of committed records was sent to where an open transaction began, and was reset."""
     partition = world.brokers[1].manager.partition(T0)
-    partition.begin_verification(5, 0).is_confirmed = True
+    partition.begin_verification(5, 0, 0).is_confirmed = True
     data = build_batch(
         [(0, None, b"v%d" % number, ()) for number in range(4)],
         producer_id=5,

@@ -476,12 +476,12 @@ def test_follower_knows_transactions_and_producers_from_the_batches(world):
         return memoryview(bytearray(data))
 
     partition = world.brokers[1].manager.partition(T0)
-    partition.begin_verification(5, 0).is_confirmed = True
+    partition.begin_verification(5, 0, 0).is_confirmed = True
     append(batch(0))
     marker = EndTransactionMarker(ControlRecordType.ABORT, 0)
     abort = memoryview(bytearray(build_end_transaction_marker(marker, 1_000, 5, 0)))
     append(abort, AppendOrigin.COORDINATOR)
-    partition.begin_verification(5, 0).is_confirmed = True
+    partition.begin_verification(5, 0, 0).is_confirmed = True
     append(batch(1))
     world.advance(1_000)
     world.elect(2)

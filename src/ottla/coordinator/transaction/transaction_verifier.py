@@ -58,14 +58,15 @@ class TransactionVerifier:
     def verify(
         self,
         producer: TxnProducer,
-        partitions: Collection[TopicPartition],
+        partitions: Mapping[TopicPartition, int],
         on_verified: OnVerified,
         *,
         adds: bool = False,
     ) -> None:
         """`on_verified` gets the errors by partition; the other partitions may be appended to.
 
-        With `adds` the partitions are added to the transaction, if they are not in it.
+        `partitions` says with which sequence number the batch for each begins. With `adds` the
+        partitions are added to the transaction, if they are not in it.
         """
         limit_ms = self._clock.monotonic_ms() + RETRY_LIMIT_MS if adds else 0
         self._verify(producer, partitions, on_verified, limit_ms)
@@ -73,13 +74,15 @@ class TransactionVerifier:
     def _verify(
         self,
         producer: TxnProducer,
-        partitions: Collection[TopicPartition],
+        partitions: Mapping[TopicPartition, int],
         on_verified: OnVerified,
         add_until_ms: int,
     ) -> None:
         asked: dict[TopicPartition, Verification] = {}
-        for topic_partition in partitions:
-            verification = self._begin(producer, topic_partition)
+        for topic_partition, sequence in partitions.items():
+            # A transaction that adds partitions by itself has an epoch of its own: it begins at 0.
+            lowest = 0 if add_until_ms else sequence
+            verification = self._begin(producer, topic_partition, lowest)
             if verification is not None:
                 asked[topic_partition] = verification
         if not asked:
@@ -102,9 +105,11 @@ class TransactionVerifier:
 
         self._ask(producer, list(asked), on_answer, adds=bool(add_until_ms))
 
-    def _begin(self, producer: TxnProducer, topic_partition: TopicPartition) -> Verification | None:
+    def _begin(
+        self, producer: TxnProducer, topic_partition: TopicPartition, sequence: int
+    ) -> Verification | None:
         """A partition that is not here is not verified: the append refuses it in any case."""
         partition = self._replica_manager.partitions.get(topic_partition)
         if partition is None:
             return None
-        return partition.begin_verification(producer.producer_id, producer.producer_epoch)
+        return partition.begin_verification(producer.producer_id, producer.producer_epoch, sequence)

@@ -7,17 +7,19 @@ shorten that.
 
 Which batch may come next, for a producer with epoch e and last sequence s:
 
-    no state               any sequence: older batches may have been deleted (KIP-360)
+    no state               any sequence: older batches may have been deleted (KIP-360);
+                           in a transaction none behind one whose verification has failed
     epoch e                s+1, or 0 after 2^31-1
     an epoch above e       0
     an epoch below e       none: the producer has been fenced
 
 Another one is refused with OUT_OF_ORDER_SEQUENCE_NUMBER: a record was lost. But where this broker
-has refused batches a short while ago, because it was not the leader yet or had too few in-sync
-replicas, the missing batches may be among those, while later ones of the same pipeline arrive.
-Until the producer has written again, they are refused with NOT_LEADER_OR_FOLLOWER, so that all are
-sent again in order. (librdkafka raises its epoch after a gap, and then sends again everything that
-is not acknowledged, in all partitions; what was appended under the old epoch would be there twice.)
+has refused batches a short while ago, because it was not the leader yet, had too few in-sync
+replicas or could not have a transaction confirmed, the missing batches may be among those, while
+later ones of the same pipeline arrive. Until the producer has written again, they are refused with
+NOT_LEADER_OR_FOLLOWER, so that all are sent again in order. (librdkafka raises its epoch after a
+gap, and then sends again everything that is not acknowledged, in all partitions; what was appended
+under the old epoch would be there twice. In a transaction it aborts.)
 
 A transactional batch of a client opens a transaction only where the coordinator has confirmed that
 the partition belongs to one (KIP-890): a batch that comes late, after its transaction has ended,
@@ -198,10 +200,16 @@ def _decode_entry(
 
 @dataclass(slots=True)
 class Verification:
-    """A question to the coordinator whether a producer's transaction includes this partition."""
+    """A question to the coordinator whether a producer's transaction includes this partition.
+
+    `lowest_sequence` is the first of the batches that it was asked for. None of the others may be
+    appended before that one, which comes again if the answer was an error.
+    """
 
     producer_epoch: int
+    lowest_sequence: int
     is_confirmed: bool = False
+    noticed_ms: int | None = None  # when it was first found without a batch behind it
 
 
 class ProducerStateManager:
@@ -267,14 +275,21 @@ class ProducerStateManager:
             and state.producer_epoch == producer_epoch
         )
 
-    def begin_verification(self, producer_id: int, producer_epoch: int) -> Verification | None:
-        """What must be confirmed before the producer's next batch is appended, if anything."""
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int
+    ) -> Verification | None:
+        """What must be confirmed before a batch with this sequence is appended, if anything."""
         if self.has_open_txn(producer_id, producer_epoch):
             return None
         known = self.verifications.get(producer_id)
-        if known is None or known.producer_epoch != producer_epoch:
-            known = self.verifications[producer_id] = Verification(producer_epoch)
-        return known
+        if known is not None and known.producer_epoch == producer_epoch:
+            if is_behind(sequence, known.lowest_sequence):
+                known.lowest_sequence = sequence
+            return known
+        asked = Verification(producer_epoch, sequence)
+        if known is None or known.producer_epoch < producer_epoch:
+            self.verifications[producer_id] = asked
+        return asked  # of an older epoch: its batch is refused, whatever the answer is
 
     def _check_transaction(self, batch: RecordBatch, state: ProducerState | None) -> None:
         """Check that a batch continues its open transaction or opens one that is confirmed."""
@@ -307,6 +322,7 @@ class ProducerStateManager:
                 self._check_transaction(batch, state)
             if batch.base_sequence and refused_end != NO_OFFSET:
                 raise self._overtook(batch, NO_SEQUENCE)
+            self._check_lowest(batch)
             return None
         epoch, sequence = batch.producer_epoch, batch.base_sequence
         if epoch < state.producer_epoch:
@@ -329,6 +345,19 @@ class ProducerStateManager:
             f"{self.topic_partition}: producer {batch.producer_id} with epoch {epoch} sent "
             f"sequence {sequence} after {state.last_sequence} of epoch {state.producer_epoch}",
         )
+
+    def _check_lowest(self, batch: RecordBatch) -> None:
+        """Check that an unknown producer's batch does not overtake one that was not confirmed."""
+        known = self.verifications.get(batch.producer_id)
+        if known is None or known.producer_epoch != batch.producer_epoch:
+            return
+        if is_behind(known.lowest_sequence, batch.base_sequence):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"{self.topic_partition}: producer {batch.producer_id} with epoch "
+                f"{batch.producer_epoch} sent sequence {batch.base_sequence} before "
+                f"{known.lowest_sequence}, which has not been written",
+            )
 
     def _overtook(self, batch: RecordBatch, last_sequence: int) -> KafkaError:
         return KafkaError.of(
@@ -426,6 +455,11 @@ class ProducerStateManager:
         for producer_id in expired:
             del self.producers[producer_id]
             self.verifications.pop(producer_id, None)
+        for producer_id, asked in list(self.verifications.items()):
+            if asked.noticed_ms is None:
+                asked.noticed_ms = now_ms
+            elif now_ms - asked.noticed_ms >= self.expiration_ms:
+                del self.verifications[producer_id]
         return len(expired)
 
     def clear(self, end_offset: int) -> None:

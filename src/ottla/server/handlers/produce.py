@@ -54,7 +54,7 @@ from ottla.structs import TopicPartition
 # the request takes the partition into the transaction by itself (transaction.version 2).
 
 
-ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xqh")
+ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xqhi")
 
 # Errors that pass with time. Producers know this error for them, and retry (KIP-890).
 RETRIED_AS_NOT_ENOUGH_REPLICAS: Final = frozenset(
@@ -84,18 +84,19 @@ class TransactionalProduce:
     ) -> None:
         """The same as `append_records`, for the request of a producer with a transactional id."""
         producers: set[tuple[int, int]] = set()
-        transactional: list[TopicPartition] = []
+        transactional: dict[TopicPartition, int] = {}
         for topic_partition, records in entries.items():
-            attributes, *producer = ATTRIBUTES_AND_PRODUCER.unpack_from(records)
+            attributes, *producer, sequence = ATTRIBUTES_AND_PRODUCER.unpack_from(records)
             if attributes & TRANSACTIONAL_FLAG:
                 producers.add((producer[0], producer[1]))
-                transactional.append(topic_partition)
+                transactional[topic_partition] = sequence
         api_version = context.api_version
         is_answered = False
 
         def on_verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
             nonlocal is_answered
             is_answered = True
+            self._note_refusals(errors)
             refused = {tp: unverified(error, api_version) for tp, error in errors.items()}
             self.replica_manager.append_records(
                 body.timeout_ms,
@@ -115,6 +116,13 @@ class TransactionalProduce:
             self.verifier.verify(asking, transactional, on_verified, adds=adds)
             if not is_answered:  # the request's bytes are valid only during this call
                 entries.update({tp: memoryview(bytearray(data)) for tp, data in entries.items()})
+
+    def _note_refusals(self, errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        """Batches that are refused come again, while others of the same pipeline arrive."""
+        for topic_partition, error in errors.items():
+            partition = self.replica_manager.partitions.get(topic_partition)
+            if partition and partition.leading and error in RETRIED_AS_NOT_ENOUGH_REPLICAS:
+                partition.leading.note_refusal()
 
 
 def unverified(error: ErrorCode, api_version: int) -> PartitionAppendResult:

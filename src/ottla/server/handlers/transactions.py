@@ -517,7 +517,7 @@ class TransactionHandlers:
         # The coordinator knows the producer by another connection: it is not asked about this one.
         asking = producer._replace(session=NO_SESSION)
         adds = context.api_version >= COMMIT_THAT_ADDS_VERSION
-        self.verifier.verify(asking, [partition], on_verified, adds=adds)
+        self.verifier.verify(asking, {partition: 0}, on_verified, adds=adds)
 
 
 def old_error(error: ErrorCode, context: RequestContext) -> ErrorCode:

@@ -51,7 +51,9 @@ class CleanerWorld(LogWorld):
         batch = RecordBatch(data)
         if batch.is_transactional and not batch.is_control:
             producers = log.producer_state_manager
-            verification = producers.begin_verification(batch.producer_id, batch.producer_epoch)
+            verification = producers.begin_verification(
+                batch.producer_id, batch.producer_epoch, batch.base_sequence
+            )
             if verification is not None:
                 verification.is_confirmed = True
         info = log.append_as_leader(memoryview(bytearray(data)), 0, now_ms=now_ms, origin=origin)

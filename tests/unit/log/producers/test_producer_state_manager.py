@@ -229,7 +229,7 @@ def test_transaction_begins_only_where_the_coordinator_has_confirmed_it():
     first = batch(0, is_transactional=True)
     assert refusal(manager, first) is ErrorCode.INVALID_TXN_STATE
 
-    verification = manager.begin_verification(7, 0)
+    verification = manager.begin_verification(7, 0, 0)
     assert refusal(manager, first) is ErrorCode.INVALID_TXN_STATE
     verification.is_confirmed = True
     assert manager.check(first) is None
@@ -237,14 +237,52 @@ def test_transaction_begins_only_where_the_coordinator_has_confirmed_it():
         ErrorCode.INVALID_TXN_STATE
     )
     manager.append(first, 10, NOW_MS)
-    assert manager.begin_verification(7, 0) is None
+    assert manager.begin_verification(7, 0, 0) is None
     assert manager.check(batch(1, is_transactional=True)) is None
+
+
+def test_batch_does_not_overtake_one_that_could_not_be_confirmed():
+    """An unknown producer may begin anywhere, but with the lowest that was asked for."""
+    manager = new_manager()
+    for sequence in (7, 8, 6):
+        verification = manager.begin_verification(7, 0, sequence)
+    verification.is_confirmed = True  # by the answer for the last one
+
+    assert refusal(manager, batch(7, is_transactional=True)) is (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+    assert manager.check(batch(6, is_transactional=True)) is None
+    manager.append(batch(6, is_transactional=True), 10, NOW_MS)
+    assert manager.check(batch(7, is_transactional=True)) is None
+
+
+def test_newer_epoch_is_not_held_up_by_what_an_older_one_had_asked():
+    """Nor does a late batch of the older one take its confirmation away."""
+    manager = new_manager()
+    manager.begin_verification(7, 0, 0)
+    manager.begin_verification(7, 1, 5).is_confirmed = True
+    manager.begin_verification(7, 0, 3).is_confirmed = True
+
+    assert manager.check(batch(5, epoch=1, is_transactional=True)) is None
+    assert refusal(manager, batch(3, is_transactional=True)) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_question_that_no_batch_followed_is_forgotten():
+    """Its producer is not known, and cannot expire with what it has written."""
+    manager = new_manager()
+    manager.begin_verification(7, 0, 0)
+    manager.remove_expired(NOW_MS)
+    manager.remove_expired(NOW_MS + DAY_MS - 1)
+    assert 7 in manager.verifications
+    manager.remove_expired(NOW_MS + DAY_MS)
+
+    assert 7 not in manager.verifications
 
 
 def test_marker_takes_a_confirmation_back():
     """The transaction has ended between the question and the batch."""
     manager = new_manager()
-    manager.begin_verification(7, 0).is_confirmed = True
+    manager.begin_verification(7, 0, 0).is_confirmed = True
     manager.replay(marker(0, 15))
 
     assert refusal(manager, batch(0, is_transactional=True)) is ErrorCode.INVALID_TXN_STATE

@@ -21,6 +21,7 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
 )
 from ottla.record.record_batch import batches
+from ottla.replication.partition_leader import PIPELINE_MS
 from ottla.server.handlers.produce import TransactionalProduce
 
 INVALID = ErrorCode.INVALID_TXN_STATE
@@ -202,15 +203,8 @@ def test_coordinator_that_is_not_at_hand_is_asked_again(broker, producer):
     assert broker.produce(producer, 0, b"v") == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-def test_answer_of_the_coordinator_may_come_later(broker, producer):
+def test_answer_of_the_coordinator_may_come_later(broker, producer, asked):
     """The bytes of the request are kept; and a marker in between makes the batch a late one."""
-    asked = []
-    verifier = TransactionVerifier(
-        broker.runtime,
-        broker.replica_manager,
-        lambda producer, partitions, answer, adds: asked.append(answer),
-    )
-    broker.produce_handler.transactional = TransactionalProduce(broker.replica_manager, verifier)
     assert [broker.produce(producer, n, b"v%d" % n) for n in range(2)] == [None, None]
     assert broker.log().log_end_offset == 0
     asked[0]({T0: ErrorCode.NONE})
@@ -219,6 +213,56 @@ def test_answer_of_the_coordinator_may_come_later(broker, producer):
     asked[1]({T0: ErrorCode.NONE})
 
     assert values(broker.fetch(isolation=UNCOMMITTED)) == [b"v0"]
+
+
+@pytest.fixture
+def asked(broker):
+    """The coordinator's answers, to be given by the test."""
+    asked = []
+    verifier = TransactionVerifier(
+        broker.runtime,
+        broker.replica_manager,
+        lambda producer, partitions, answer, adds: asked.append(answer),
+    )
+    broker.produce_handler.transactional = TransactionalProduce(broker.replica_manager, verifier)
+    return asked
+
+
+@pytest.mark.parametrize("first", [0, 7])
+def test_pipeline_does_not_overtake_a_batch_that_could_not_be_verified(
+    broker, producer, asked, first
+):
+    """The second batch was appended, so that the first, sent again, was out of order for ever."""
+    broker.runtime.advance(PIPELINE_MS + 1)  # it has led for long enough
+    sequences = (first, first + 1, first + 2)
+    pipeline = [broker.begin_produce(producer, n, b"%d" % n) for n in sequences]
+    asked[0]({T0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+    for answer in asked[1:]:
+        answer({T0: ErrorCode.NONE})
+    assert [code_of(each) for each in pipeline] == [
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,  # retried by all; a gap would abort the transaction
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ]
+    broker.runtime.advance(PIPELINE_MS + 1)
+    late = broker.begin_produce(producer, sequences[2], b"late")
+    again = [broker.begin_produce(producer, n, b"%d" % n) for n in sequences]
+    for answer in asked[3:]:
+        answer({T0: ErrorCode.NONE})
+
+    assert code_of(late) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [code_of(each) for each in again] == [0, 0, 0]
+    assert values(broker.fetch(isolation=UNCOMMITTED)) == [b"%d" % n for n in sequences]
+
+
+def test_transaction_that_adds_its_partitions_begins_with_0(broker, producer):
+    """It has an epoch of its own, so that another batch has overtaken the first."""
+    broker.runtime.advance(PIPELINE_MS + 1)  # it has led for long enough
+    error = broker.produce(producer, 1, b"b", version=12)
+    begun = broker.produce(producer, 0, b"a", version=12)
+
+    assert error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert begun == 0
 
 
 def write_marker(broker, producer, commit=True, coordinator_epoch=0, version=1, **fields):
