@@ -14,6 +14,7 @@ import time
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
+from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log import Log
 from ottla.log.log_manager import LogManager
 from ottla.record import kernel
@@ -69,10 +70,8 @@ async def longest_pause(stop: asyncio.Event) -> float:
     return longest
 
 
-async def compact(manager: LogManager) -> tuple[float, float]:
+async def compact(cleaner: LogCleaner) -> tuple[float, float]:
     """Seconds that a round takes, and the longest pause of the loop meanwhile."""
-    cleaner = manager.cleaner
-    assert cleaner is not None
     stop = asyncio.Event()
     watch = asyncio.create_task(longest_pause(stop))
     await asyncio.sleep(0.01)
@@ -98,6 +97,8 @@ async def run(directory: str) -> None:
     settings = {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
     topic_config = TopicConfig.of(config, settings)
     manager = LogManager(runtime, config, lambda _: topic_config)
+    cleaner = LogCleaner(manager)
+    manager.attach(cleaner)
     manager.acquire()
     await manager.startup()
     print(f"{RECORDS:,} records, {DUPLICATES} a key; compiled loops: {kernel.COMPILED}")
@@ -114,7 +115,7 @@ async def run(directory: str) -> None:
             flushed.clear()
         size = log.size_in_bytes
         copy_seconds = copy(runtime, log)
-        seconds, pause = await compact(manager)
+        seconds, pause = await compact(cleaner)
         left = sum(batch.record_count for s in log.segments for _, batch in s.headers_from(0))
         print(
             f"{name:>18} {size / 1e6:>6.0f} {seconds:>8.2f} {size / 1e6 / seconds:>6.0f} "

@@ -295,7 +295,8 @@ class ReadableLog:
         try:
             return self.segments.aborted_transactions(data.fetch_offset, data.records, max_offset)
         except CorruptIndexError:
-            rebuild_txn_indexes(self, data.fetch_offset)
+            producers = self.producer_state_manager
+            rebuild_txn_indexes(self.log_dir, self.segments, producers, data.fetch_offset)
             return self.segments.aborted_transactions(data.fetch_offset, data.records, max_offset)
         except OSError as error:
             raise self.log_dir.failed(error, f"read of {self.topic_partition}") from error

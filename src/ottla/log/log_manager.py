@@ -5,6 +5,7 @@ a start is
 
     log_manager = LogManager(runtime, broker_config, topic_configs)
     log_manager.acquire()                      lock the directories, and read their owner
+    log_manager.attach(cleaner, moves)         before the logs are loaded
     log_manager.claim(broker_id, cluster_id)   once the cluster id is known
     await log_manager.startup()                load the logs, begin the periodic work
     await log_manager.shutdown()               flush, checkpoint, and say that all is well
@@ -23,7 +24,6 @@ from uuid import UUID
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.leader_epoch_cache import OffsetCheckpoint
 from ottla.log.log import Log
 from ottla.log.log_dir import (
@@ -42,7 +42,6 @@ from ottla.log.log_dir import (
     with_fewest_logs,
 )
 from ottla.log.log_retention import delete_old_segments, truncate_fully_and_start_at, truncate_to
-from ottla.log.moves.replica_moves import ReplicaMoves
 from ottla.log.recovery import LoadedLog, LogSource, load_log
 from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, TopicPartition
@@ -242,6 +241,112 @@ def _load_logs(sources: list[LogSource]) -> list[Loaded]:
     return loaded
 
 
+class LogAttachment:
+    """Work on the logs that their manager does not know: the cleaner, the moves between disks.
+
+    Each method is a moment in the life of the manager, and does nothing unless it is overridden.
+    """
+
+    def on_loaded(self, contents: Sequence[DirContents]) -> None:
+        """All logs are loaded: begin."""
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Follow the broker's changed settings."""
+
+    def wanted_dir(self, topic_partition: TopicPartition) -> LogDir | None:
+        """Where a new log is to be; KAFKA_STORAGE_ERROR if that has failed."""
+        return None
+
+    def on_removal(self, topic_partition: TopicPartition) -> None:
+        """A partition leaves the broker, and its log with it."""
+
+    def logs_into(self, log_dir: LogDir) -> Sequence[Log]:
+        """The logs that are on their way into a directory."""
+        return ()
+
+    async def shutdown(self) -> None:
+        """End what is under way, before the logs are closed."""
+
+
+class Checkpoints:
+    """The checkpoint files of all directories, which are written in the background.
+
+    A directory has those of its logs, and of the logs that will be in it.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        logs_by_dir: Callable[[], list[tuple[LogDir, list[Log]]]],
+        logs_to_come: Callable[[LogDir], list[Log]],
+    ) -> None:
+        self._runtime = runtime
+        self._logs_by_dir = logs_by_dir
+        self._logs_to_come = logs_to_come
+        self._writes: dict[str, asyncio.Task[None]] = {}
+
+    def write_all(self) -> None:
+        """Write the checkpoints of all directories."""
+        self.write_recovery_points()
+        self.write_log_start_offsets()
+        self.write_high_watermarks()
+        self.write_cleaned_offsets()
+
+    def write_recovery_points(self) -> None:
+        """Write down where in each log recovery must begin after a crash."""
+        for log_dir, logs in self._logs_by_dir():
+            offsets = {log.topic_partition: log.scan_point for log in logs}
+            self._write_later(log_dir, log_dir.recovery_points, offsets)
+
+    def write_log_start_offsets(self) -> None:
+        """Write down the start of each log that does not begin with its first segment."""
+        for log_dir, logs in self._logs_by_dir():
+            offsets = {
+                log.topic_partition: log.log_start_offset
+                for log in [*logs, *self._logs_to_come(log_dir)]
+                if log.log_start_offset > log.segments.first.base_offset
+            }
+            self._write_later(log_dir, log_dir.log_start_offsets, offsets)
+
+    def write_high_watermarks(self) -> None:
+        """Write down how far each log is committed."""
+        for log_dir, logs in self._logs_by_dir():
+            logs += self._logs_to_come(log_dir)
+            offsets = {log.topic_partition: log.high_watermark for log in logs}
+            self._write_later(log_dir, log_dir.high_watermarks, offsets)
+
+    def write_cleaned_offsets(self) -> None:
+        """Write down how far each log is compacted."""
+        for log_dir, logs in self._logs_by_dir():
+            logs += self._logs_to_come(log_dir)
+            offsets = {
+                log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset
+            }
+            self._write_later(log_dir, log_dir.cleaned_offsets, offsets)
+
+    async def written(self, paths: Iterable[str] | None = None) -> None:
+        """Wait for the checkpoints, or some of them, that are being written or about to be."""
+        writes = self._writes.values() if paths is None else [self._writes[path] for path in paths]
+        await asyncio.shield(asyncio.gather(*writes))
+
+    def _write_later(
+        self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int]
+    ) -> None:
+        """Write a checkpoint in the background, after a write of it that is under way."""
+        previous = self._writes.get(checkpoint.path)
+
+        async def write() -> None:
+            if previous is not None:
+                await previous
+            try:
+                await self._runtime.background.run(lambda: checkpoint.write(offsets))
+            except OSError as error:
+                logger.warning("%s", log_dir.failed(error, f"writing {checkpoint.path}"))
+
+        task = self._runtime.scheduler.spawn(write(), f"checkpoint {checkpoint.path}")
+        self._writes[checkpoint.path] = task
+
+
 class LogManager:
     """The logs of one broker, by topic and partition."""
 
@@ -259,15 +364,18 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._unusable: dict[TopicPartition, KafkaError] = {}
         self._timers: list[Timer] = []
-        self._writes: dict[str, asyncio.Task[None]] = {}
+        self.checkpoints = Checkpoints(runtime, self._logs_by_dir, self._logs_to_come)
         self._taken_back: list[tuple[Log, int]] = []
         self._taking_back: asyncio.Task[None] | None = None
         self._loader = LogLoader(runtime, broker_config, topic_configs)
-        self.moves = ReplicaMoves(self)
+        self._attached: list[LogAttachment] = []
         self._has_deleted = False
         self._wait_for_notes: list[Callable[[], object]] = []
         self.is_stopping = False
-        self.cleaner: LogCleaner | None = None
+
+    def attach(self, *attachments: LogAttachment) -> None:
+        """Let attachments follow the logs, from `startup` on; the last one is shut down first."""
+        self._attached += attachments
 
     @property
     def live_dirs(self) -> list[LogDir]:
@@ -313,8 +421,8 @@ class LogManager:
         for contents in loaded:
             self._take_loaded(contents)
         if any((c.logs or c.deleted) and not c.was_clean for c in loaded):
-            self.checkpoint_all()
-            await self.checkpoints_written()
+            self.checkpoints.write_all()
+            await self.checkpoints.written()
         if not self.live_dirs:
             raise ConfigError(f"log.dirs={','.join(self.config.log_dirs)}: none can be used")
         config, every = self.config, self.runtime.scheduler.call_every
@@ -326,19 +434,16 @@ class LogManager:
             ),
             every(
                 max(1, config.log_flush_start_offset_checkpoint_interval_ms),
-                self.checkpoint_log_start_offsets,
+                self.checkpoints.write_log_start_offsets,
             ),
             every(
                 config.replica_high_watermark_checkpoint_interval_ms,
-                self.checkpoint_high_watermarks,
+                self.checkpoints.write_high_watermarks,
             ),
             every(config.producer_id_expiration_check_interval_ms, self.remove_expired_producers),
         ]
-        if config.log_cleaner_enable:
-            self.cleaner = LogCleaner(self)
-            self.cleaner.startup()
-        for contents in loaded:
-            self.moves.resume(contents.log_dir, contents.futures)
+        for attachment in self._attached:
+            attachment.on_loaded(loaded)
 
     def _take_loaded(self, contents: DirContents) -> None:
         self._unusable |= contents.unusable
@@ -413,7 +518,8 @@ class LogManager:
         validate_topic_name(topic_partition.topic)
         if topic_partition in self._unusable:
             raise self._unusable[topic_partition]
-        log_dir = self.moves.wanted_dir(topic_partition) or with_fewest_logs(self.live_dirs)
+        wanted = (attachment.wanted_dir(topic_partition) for attachment in self._attached)
+        log_dir = next(filter(None, wanted), None) or with_fewest_logs(self.live_dirs)
         try:
             loaded = load_log(self._loader.source(log_dir, topic_partition, is_clean=True))
         except OSError as error:
@@ -433,7 +539,7 @@ class LogManager:
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
         """Delete a partition: its directory gets another name now and goes a little later."""
-        self.moves.give_up(topic_partition)
+        self._tell_removal(topic_partition)
         self._note_deletion()
         log = self._logs.get(topic_partition)
         if log is None:
@@ -455,7 +561,7 @@ class LogManager:
         if log is None or NO_UUID in (topic_id, log.topic_id) or log.topic_id == topic_id:
             return
         log.check_available()
-        self.moves.give_up(topic_partition)
+        self._tell_removal(topic_partition)
         stray = log.log_dir.file(stray_dir_name(topic_partition, self.unique_name()))
         logger.warning(
             "%s is of topic id %s, and the topic has %s now; it is kept as %s",
@@ -467,6 +573,10 @@ class LogManager:
         self._take_out(log)
         log.delete(stray, is_kept=True)
         self._note_deletion()
+
+    def _tell_removal(self, topic_partition: TopicPartition) -> None:
+        for attachment in self._attached:
+            attachment.on_removal(topic_partition)
 
     def _delete_directory(self, log: Log) -> None:
         log.delete(log.log_dir.file(deleted_dir_name(log.topic_partition, self.unique_name())))
@@ -483,13 +593,13 @@ class LogManager:
     def _forget_deleted(self) -> None:
         """Take deleted logs out of the checkpoints, which would be applied to new ones."""
         self._has_deleted = False
-        self.checkpoint_all()
+        self.checkpoints.write_all()
         waiting, self._wait_for_notes = self._wait_for_notes, []
         if waiting:
             self.runtime.scheduler.spawn(self._go_on(waiting), "deletions are noted")
 
     async def _go_on(self, waiting: list[Callable[[], object]]) -> None:
-        await self.checkpoints_written()
+        await self.checkpoints.written()
         for go_on in waiting:
             go_on()
 
@@ -499,13 +609,6 @@ class LogManager:
             self._wait_for_notes.append(go_on)
         else:
             go_on()
-
-    def checkpoint_all(self) -> None:
-        """Write the checkpoints of all directories."""
-        self.checkpoint_recovery_points()
-        self.checkpoint_log_start_offsets()
-        self.checkpoint_high_watermarks()
-        self.checkpoint_cleaned_offsets()
 
     async def truncate(
         self, log: Log, offset: int, is_wanted: Callable[[], bool] = lambda: True
@@ -544,9 +647,9 @@ class LogManager:
         taken_back, self._taken_back = self._taken_back, []
         for log, offset in taken_back:
             log.lower_recovery_point(offset)
-        self.checkpoint_recovery_points()
+        self.checkpoints.write_recovery_points()
         checkpoints = dict.fromkeys(log.log_dir.recovery_points.path for log, _ in taken_back)
-        await asyncio.gather(*(self._writes[path] for path in checkpoints))
+        await self.checkpoints.written(checkpoints)
 
     def remove_later(self, path: str) -> None:
         """Finish a deletion that was under way when the broker stopped."""
@@ -568,6 +671,8 @@ class LogManager:
         self._loader.update_config(config, self._logs.values())
         for topic in {topic_partition.topic for topic_partition in self._logs}:
             self.update_topic_config(topic)
+        for attachment in self._attached:
+            attachment.update_config(config)
 
     # -- periodic work
 
@@ -589,43 +694,11 @@ class LogManager:
         for log in self._logs.values():
             log.producer_state_manager.remove_expired(now_ms)
 
-    def checkpoint_recovery_points(self) -> None:
-        """Write down where in each log recovery must begin after a crash."""
-        for log_dir, logs in self._logs_by_dir():
-            offsets = {log.topic_partition: log.scan_point for log in logs}
-            self._write_later(log_dir, log_dir.recovery_points, offsets)
-
     def _probe_dirs(self) -> None:
         """Checkpoint the recovery points even if unchanged, to notice a broken idle disk."""
         for log_dir in self.live_dirs:
             log_dir.recovery_points.forget()
-        self.checkpoint_recovery_points()
-
-    def checkpoint_log_start_offsets(self) -> None:
-        """Write down the start of each log that does not begin with its first segment."""
-        for log_dir, logs in self._logs_by_dir():
-            offsets = {
-                log.topic_partition: log.log_start_offset
-                for log in [*logs, *self.moves.logs_into(log_dir)]
-                if log.log_start_offset > log.segments.first.base_offset
-            }
-            self._write_later(log_dir, log_dir.log_start_offsets, offsets)
-
-    def checkpoint_high_watermarks(self) -> None:
-        """Write down how far each log is committed."""
-        for log_dir, logs in self._logs_by_dir():
-            logs += self.moves.logs_into(log_dir)
-            offsets = {log.topic_partition: log.high_watermark for log in logs}
-            self._write_later(log_dir, log_dir.high_watermarks, offsets)
-
-    def checkpoint_cleaned_offsets(self) -> None:
-        """Write down how far each log is compacted."""
-        for log_dir, logs in self._logs_by_dir():
-            logs += self.moves.logs_into(log_dir)
-            offsets = {
-                log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset
-            }
-            self._write_later(log_dir, log_dir.cleaned_offsets, offsets)
+        self.checkpoints.write_recovery_points()
 
     def _logs_by_dir(self) -> list[tuple[LogDir, list[Log]]]:
         by_dir: dict[LogDir, list[Log]] = {log_dir: [] for log_dir in self.live_dirs}
@@ -634,26 +707,9 @@ class LogManager:
                 by_dir[log.log_dir].append(log)
         return list(by_dir.items())
 
-    async def checkpoints_written(self) -> None:
-        """Wait for the checkpoints that are being written, or about to be."""
-        await asyncio.shield(asyncio.gather(*self._writes.values()))
-
-    def _write_later(
-        self, log_dir: LogDir, checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int]
-    ) -> None:
-        """Write a checkpoint in the background, after a write of it that is under way."""
-        previous = self._writes.get(checkpoint.path)
-
-        async def write() -> None:
-            if previous is not None:
-                await previous
-            try:
-                await self.runtime.background.run(lambda: checkpoint.write(offsets))
-            except OSError as error:
-                logger.warning("%s", log_dir.failed(error, f"writing {checkpoint.path}"))
-
-        task = self.runtime.scheduler.spawn(write(), f"checkpoint {checkpoint.path}")
-        self._writes[checkpoint.path] = task
+    def _logs_to_come(self, log_dir: LogDir) -> list[Log]:
+        """The logs that will be in a directory: its checkpoints hold them already."""
+        return [log for attachment in self._attached for log in attachment.logs_into(log_dir)]
 
     # -- stopping
 
@@ -662,17 +718,16 @@ class LogManager:
         for timer in self._timers:
             timer.cancel()
         self.is_stopping = True
-        await self.moves.shutdown()
-        if self.cleaner is not None:
-            await self.cleaner.shutdown()
+        for attachment in reversed(self._attached):
+            await attachment.shutdown()
         for _, logs in self._logs_by_dir():
             await asyncio.gather(*(self._flush_for_good(log) for log in logs))
             for log in logs:
                 log.close()
-        self.checkpoint_recovery_points()
-        self.checkpoint_log_start_offsets()
-        self.checkpoint_high_watermarks()
-        await asyncio.gather(*self._writes.values())
+        self.checkpoints.write_recovery_points()
+        self.checkpoints.write_log_start_offsets()
+        self.checkpoints.write_high_watermarks()
+        await self.checkpoints.written()
         for log_dir in self.dirs:
             self._release(log_dir)
 

@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -498,47 +498,40 @@ class _LogLoader:
 # Rebuilding transaction indexes that a read has found damaged.
 
 
-class RepairedLog(Protocol):
-    """What a repair uses of a ReadableLog."""
-
-    log_dir: LogDir
-    dir: str
-    topic_partition: TopicPartition
-    segments: Segments
-    producer_state_manager: ProducerStateManager
-
-
-def rebuild_txn_indexes(log: RepairedLog, start_offset: int) -> None:
+def rebuild_txn_indexes(
+    log_dir: LogDir, segments: Segments, producers: ProducerStateManager, start_offset: int
+) -> None:
     """Rebuild the damaged indexes of the segments from an offset on, from their batches.
 
     KAFKA_STORAGE_ERROR if the batches cannot be read either: readers of committed records must
     not get an aborted transaction.
     """
-    for segment in log.segments.since(start_offset):
+    for segment in segments.since(start_offset):
         try:
             segment.txn_index.entries()
         except CorruptIndexError as error:
             logger.warning("Rebuilding %s: %s", segment.txn_index.path, error)
             try:
-                _rebuild(log, segment)
+                _rebuild(log_dir, segments, producers, segment)
             except CorruptRecordError as damage:
                 raise KafkaError.of(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{error}; {damage.message}"
                 ) from damage
             except OSError as failure:
-                raise log.log_dir.failed(failure, f"read of {log.topic_partition}") from failure
+                raise log_dir.failed(failure, f"read of {producers.topic_partition}") from failure
 
 
-def _rebuild(log: RepairedLog, segment: LogSegment) -> None:
+def _rebuild(
+    log_dir: LogDir, segments: Segments, known: ProducerStateManager, segment: LogSegment
+) -> None:
     """Replay the segment, beginning with the transactions that are open where it begins."""
-    known = log.producer_state_manager
     manager = ProducerStateManager(
-        log.log_dir.disk, log.topic_partition, log.dir, known.expiration_ms
+        log_dir.disk, known.topic_partition, known.directory, known.expiration_ms
     )
     manager.find_snapshots(
         [path.rpartition("/")[2] for path in map(known.snapshot_path, known.snapshot_offsets)]
     )
-    restore_producers(manager, log.segments, segment.base_offset)
+    restore_producers(manager, segments, segment.base_offset)
     found = []
     for position, header in segment.headers_from(segment.base_offset):
         batch = read_batch(segment.file, position, header) if header.is_control else header

@@ -26,8 +26,10 @@ from ottla.controller.controller import Controller
 from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ConfigError
+from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log_dir import validate_topic_name
 from ottla.log.log_manager import LogManager
+from ottla.log.moves.replica_moves import ReplicaMoves
 from ottla.network.processor import Processor
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
@@ -104,6 +106,9 @@ class Broker:
         failures = self.log_dir_failures
         check_adoption(runtime.disk, config, self._adopts_log_dirs)
         self.log_manager = LogManager(runtime, config, self._topic_config, failures.on_failure)
+        cleaner = LogCleaner(self.log_manager) if config.log_cleaner_enable else None
+        self.replica_moves = ReplicaMoves(self.log_manager, cleaner)
+        self.log_manager.attach(*filter(None, (cleaner, self.replica_moves)))
         owner = self.log_manager.acquire()
         failures.check_registry_dir(self.log_manager)
         await self.registry.start()
@@ -217,11 +222,8 @@ class Broker:
 
     def _on_broker_settings(self) -> None:
         """Logs, replication and connections follow what has changed."""
-        config, log_manager = self.dynamic_config.broker_config, self.log_manager
-        log_manager.update_all_configs(config)
-        log_manager.moves.update_rate(config)
-        if log_manager.cleaner is not None:
-            log_manager.cleaner.update_config(config)
+        config = self.dynamic_config.broker_config
+        self.log_manager.update_all_configs(config)
         self.replica_manager.update_config(config)
         self._network_config = replace(self._network_config, **connection_limits(config))
         self.processor.update_config(self._network_config)
@@ -275,7 +277,7 @@ class Broker:
             ReassignmentsHandler(controller),
             TopicsHandler(runtime, controller, replica_manager, self.dynamic_config),
             ConfigsHandler(self.dynamic_config, cache),
-            LogDirsHandler(self.log_manager, replica_manager),
+            LogDirsHandler(self.log_manager, self.replica_moves, replica_manager),
             *self.coordinators.families(
                 create_topic,
                 RegistryOffsets(self.registry, self.config.offset_metadata_max_bytes),

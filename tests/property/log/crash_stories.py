@@ -55,7 +55,7 @@ class CompactionStory(OneLogStory):
         self.note()
         self.world.clean()
         self.note()
-        self.world.manager.checkpoint_recovery_points()
+        self.world.manager.checkpoints.write_recovery_points()
         self.world.runtime.advance(6000)
         self.note()
 

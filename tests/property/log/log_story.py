@@ -116,9 +116,9 @@ class LogStory:
             log.roller.roll()
 
     def checkpoint(self) -> None:
-        self.world.manager.checkpoint_recovery_points()
-        self.world.manager.checkpoint_log_start_offsets()
-        self.world.manager.checkpoint_high_watermarks()
+        self.world.manager.checkpoints.write_recovery_points()
+        self.world.manager.checkpoints.write_log_start_offsets()
+        self.world.manager.checkpoints.write_high_watermarks()
 
     def shorten(self) -> None:
         """Records are deleted, and retention takes the segments."""

@@ -28,7 +28,7 @@ class MoveStory(OneLogStory):
             for turn, target in enumerate((B, A, B)):
                 self.append(8)
                 self.world.log().flush()
-                self.world.manager.moves.alter(PARTITION, target)
+                self.world.moves.alter(PARTITION, target)
                 self.world.runtime.scheduler.run(self.move(turn, target))
                 self.world.runtime.advance(3000)
                 self.note()
@@ -52,7 +52,7 @@ class MoveStory(OneLogStory):
     async def move(self, turn: int, target: str) -> None:
         """Step by step, with appends all the way, flushes now and then, and in turn 1 a cut."""
         step = 0
-        while self.world.manager.moves._tasks:
+        while self.world.moves._tasks:
             step += 1
             self.append(step % 3 == 0)
             if step % 7 == 0:
@@ -83,7 +83,7 @@ class MoveStory(OneLogStory):
         assert found == [str(PARTITION)]
         world.append(b"new")
         end_offset = log.log_end_offset
-        world.manager.moves.alter(PARTITION, B if log.log_dir.path == A else A)
+        world.moves.alter(PARTITION, B if log.log_dir.path == A else A)
         world.runtime.advance(100_000)
         world.stop()
         world.start()

@@ -141,7 +141,7 @@ class CompactionMachine(RuleBasedStateMachine):
         assert self._producers() == producers
 
     def _lose_power(self, seed: int) -> None:
-        self.world.manager.checkpoint_recovery_points()
+        self.world.manager.checkpoints.write_recovery_points()
         self.world.runtime.scheduler.run_ready()
         self.world.disk.crash(random.Random(seed))
         log = self.world.restart()

@@ -125,7 +125,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 1000))
     def lose_power(self, seed: int) -> None:
         """What was flushed is there; behind it the log may end anywhere."""
-        self.world.manager.checkpoint_recovery_points()
+        self.world.manager.checkpoints.write_recovery_points()
         self.world.runtime.scheduler.run_ready()
         self.world.disk.crash(random.Random(seed))
         log = self.world.restart()

@@ -45,7 +45,7 @@ class TransactionStory(OneLogStory):
         self.note()
         if turn % 2:
             self.world.clean()
-        self.world.manager.checkpoint_recovery_points()
+        self.world.manager.checkpoints.write_recovery_points()
         self.world.runtime.advance(6000)
         self.note()
 

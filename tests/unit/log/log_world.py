@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
+from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log import Log, LogAppendInfo
 from ottla.log.log_manager import LogManager
+from ottla.log.moves.replica_moves import ReplicaMoves
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import Record, batches
 from ottla.structs import NO_UUID, TopicPartition
@@ -40,6 +42,9 @@ class LogWorld:
     def start(self) -> None:
         self.config = BrokerConfig.parse(self.broker_settings)
         self.manager = LogManager(self.runtime, self.config, lambda _: self.topic_config())
+        self.cleaner = LogCleaner(self.manager) if self.config.log_cleaner_enable else None
+        self.moves = ReplicaMoves(self.manager, self.cleaner)
+        self.manager.attach(*filter(None, (self.cleaner, self.moves)))
         self.manager.acquire()
         self.runtime.scheduler.run(self.manager.startup())
 

@@ -21,12 +21,12 @@ def live(world: LogWorld, progress: list[int]) -> None:
         if number % 10 == 9:
             world.log().flush()
             world.runtime.scheduler.run_ready()
-            world.manager.checkpoint_recovery_points()
+            world.manager.checkpoints.write_recovery_points()
             world.runtime.scheduler.run_ready()
             progress[1] = world.log().recovery_point
     world.log().maybe_increment_log_start_offset(15)
     world.manager.delete_old_segments()
-    world.manager.checkpoint_log_start_offsets()
+    world.manager.checkpoints.write_log_start_offsets()
     world.runtime.advance(2000)
     world.stop()
 
@@ -74,7 +74,7 @@ def test_truncation_that_is_cut_short_leaves_no_hole(operation, flushed):
         if flushed:
             world.log().flush()
             world.runtime.scheduler.run_ready()
-            world.manager.checkpoint_recovery_points()
+            world.manager.checkpoints.write_recovery_points()
             world.runtime.scheduler.run_ready()
         fault = world.disk.fail(operation, times=1000, skip=skip)
         try:

@@ -70,7 +70,7 @@ def test_everything_before_the_recovery_point_survives_a_power_loss(world: LogWo
     world.append_many(37, epoch=3)
     world.log().flush()
     world.runtime.scheduler.run_ready()
-    world.manager.checkpoint_recovery_points()
+    world.manager.checkpoints.write_recovery_points()
     world.runtime.scheduler.run_ready()
     world.append_many(5, epoch=4)
     world.disk.crash()

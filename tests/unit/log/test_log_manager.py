@@ -209,7 +209,7 @@ def test_directories_know_how_many_logs_they_have():
     world = LogWorld(**{"log.dirs": "/data/a,/data/b"})
     for partition in range(7):
         world.log(partition)
-    world.manager.moves.alter(TopicPartition("topic", 0), "/data/b")
+    world.moves.alter(TopicPartition("topic", 0), "/data/b")
     world.runtime.scheduler.run_ready()
     world.manager.delete_log(TopicPartition("topic", 4))
     before = [log_dir.log_count for log_dir in world.manager.dirs]
@@ -286,7 +286,7 @@ def test_new_log_is_not_cut_by_what_is_written_down_of_a_deleted_one(world: LogW
     world.append_many(60)
     world.log().maybe_increment_log_start_offset(40)
     world.runtime.advance(61_000)
-    world.manager.checkpoint_all = lambda: None
+    world.manager.checkpoints.write_all = lambda: None
     world.manager.delete_log(PARTITION)
     world.kill()
     world.start()

@@ -87,7 +87,7 @@ def test_nothing_but_deleted_records_goes_without_a_policy():
     world.log().roller.roll()
     world.runtime.advance(HOUR_MS)
     assert retain(world) == 0
-    world.manager.cleaner.clean_filthiest()
+    world.cleaner.clean_filthiest()
     world.runtime.scheduler.run_ready()
     assert values(read_all(world.log())) == numbers(0, 60)
 

@@ -115,5 +115,5 @@ def test_damaged_transaction_index_is_made_anew_by_the_read_that_finds_it(world:
     torn.txn_index.release()
     torn.file.pwrite(b"\xff" * 40, 0)
     with pytest.raises(KafkaError, match="no whole entries") as caught:
-        rebuild_txn_indexes(log, 0)
+        rebuild_txn_indexes(log.log_dir, log.segments, log.producer_state_manager, 0)
     assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR

@@ -123,7 +123,7 @@ def test_flushed_segments_are_never_cut(written: LogWorld, clean):
     position = first.position_of(5) + 65
     log.flush()
     written.runtime.scheduler.run_ready()
-    written.manager.checkpoint_recovery_points()
+    written.manager.checkpoints.write_recovery_points()
     written.runtime.scheduler.run_ready()
     written.stop() if clean else written.kill()
     written.disk.open(first.path).pwrite(b"\xff", position)
@@ -250,7 +250,7 @@ def test_damaged_recovery_checkpoint_means_that_all_is_scanned(written: LogWorld
 def test_only_segments_behind_the_recovery_point_are_scanned(written: LogWorld, caplog):
     """The line says how much that was."""
     written.runtime.scheduler.run_ready()
-    written.manager.checkpoint_recovery_points()
+    written.manager.checkpoints.write_recovery_points()
     written.runtime.scheduler.run_ready()
     active = written.log().segments.active
     written.restart()
@@ -278,7 +278,7 @@ def test_log_start_survives_with_its_checkpoint(written: LogWorld):
 def test_log_that_lost_all_behind_its_start_begins_there_anew(written: LogWorld):
     """Offsets that were given once are not given again."""
     written.log().maybe_increment_log_start_offset(58)
-    written.manager.checkpoint_log_start_offsets()
+    written.manager.checkpoints.write_log_start_offsets()
     written.runtime.scheduler.run_ready()
     paths = [segment.path for segment in written.log().segments]
     written.kill()

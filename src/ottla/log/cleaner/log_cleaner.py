@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import LONG_MAX
 from ottla.log.cleaner.cleaning import Cleaning, CleaningPlan, LastRecord, SourceSegment, Steps
 from ottla.log.cleaner.segment_swap import CleaningAbortedError, SegmentSwap
 from ottla.log.log import FlushJob, FsyncError, Log
+from ottla.log.log_manager import DirContents, LogAttachment, LogManager
 from ottla.log.log_segment import LogSegment
 from ottla.log.throttler import Pace
 from ottla.record.plain_compaction import SECRET_BYTES
-from ottla.runtime import Runtime, Timer
+from ottla.runtime import Timer
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -158,25 +158,10 @@ def candidates(
     ]
 
 
-class CleanedLogs(Protocol):
-    """The logs of the broker, as its LogManager has them."""
-
-    runtime: Runtime
-    config: BrokerConfig
-
-    def all_logs(self) -> Iterable[Log]: ...
-
-    def checkpoint_cleaned_offsets(self) -> None: ...
-
-    def checkpoint_recovery_points(self) -> None: ...
-
-    async def checkpoints_written(self) -> None: ...
-
-
-class LogCleaner:
+class LogCleaner(LogAttachment):
     """The rounds of compaction that are under way, and those to come."""
 
-    def __init__(self, logs: CleanedLogs) -> None:
+    def __init__(self, logs: LogManager) -> None:
         self._logs = logs
         self._runtime = logs.runtime
         self._config = logs.config
@@ -188,8 +173,11 @@ class LogCleaner:
         self._paused: set[TopicPartition] = set()
         self.uncleanable: dict[Log, str] = {}
 
-    def startup(self) -> None:
+    def on_loaded(self, contents: Sequence[DirContents]) -> None:
         """Look for logs to compact, from now on every log.cleaner.backoff.ms."""
+        self._start_timer()
+
+    def _start_timer(self) -> None:
         self._timer = self._runtime.scheduler.call_every(
             self._config.log_cleaner_backoff_ms, self.clean_filthiest
         )
@@ -202,7 +190,7 @@ class LogCleaner:
             self._pace.change(rate)
         if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and self._timer:
             self._timer.cancel()
-            self.startup()
+            self._start_timer()
         if config.log_cleaner_threads > before.log_cleaner_threads:
             self.clean_filthiest()
 
@@ -315,7 +303,7 @@ class LogCleaner:
             await self._leave(steps, swap)
             raise
         self._horizons[log] = cleaning.stats.next_horizon_ms
-        self._logs.checkpoint_cleaned_offsets()
+        self._logs.checkpoints.write_cleaned_offsets()
         _report(log, cleaning, runtime.clock.monotonic_ms() - began_ms)
 
     async def _flush(self, log: Log) -> None:
@@ -339,8 +327,8 @@ class LogCleaner:
         recovery_points = log.log_dir.recovery_points
         if recovery_points.written(log.topic_partition) >= end_offset:
             return
-        self._logs.checkpoint_recovery_points()
-        await self._logs.checkpoints_written()
+        self._logs.checkpoints.write_recovery_points()
+        await self._logs.checkpoints.written()
         if recovery_points.written(log.topic_partition) < end_offset:
             raise CleaningAbortedError(f"{recovery_points.path} could not be written")
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.log.cleaner.log_cleaner import LogCleaner
@@ -41,9 +41,10 @@ from ottla.log.log_dir import (
     segment_path,
     write_topic_id,
 )
+from ottla.log.log_manager import LogManager
 from ottla.log.log_segment import LogSegment, delete_directory
 from ottla.log.throttler import Pace
-from ottla.runtime import File, Runtime
+from ottla.runtime import File
 from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -207,36 +208,21 @@ class MoveGivenUpError(Exception):
     """The partition was deleted or moves elsewhere, a directory failed, or the broker stops."""
 
 
-class MovedLogs(Protocol):
-    """What a move needs of the LogManager."""
-
-    runtime: Runtime
-    dirs: list[LogDir]
-    cleaner: LogCleaner | None
-    is_stopping: bool
-
-    @property
-    def live_dirs(self) -> list[LogDir]: ...
-
-    def unique_name(self) -> str: ...
-
-    def checkpoint_all(self) -> None: ...
-
-    async def checkpoints_written(self) -> None: ...
-
-
 class ReplicaMove:
     """The move of one log into another directory.
 
     Invariant: until `has_swapped` the log is where it was, and what was copied can be thrown away.
     """
 
-    def __init__(self, logs: MovedLogs, log: Log, target: LogDir, pace: Pace) -> None:
+    def __init__(
+        self, logs: LogManager, cleaner: LogCleaner | None, log: Log, target: LogDir, pace: Pace
+    ) -> None:
         self.log = log
         self.target = target
         self.source = log.log_dir
         self.has_swapped = False
         self._logs = logs
+        self._cleaner = cleaner
         self._runtime = logs.runtime
         self._pace = pace
         self._is_given_up = False
@@ -300,17 +286,17 @@ class ReplicaMove:
     async def _copy_all(self) -> None:
         self._check()
         self._original = self.log.dir
-        logs, cleaner = self._logs, self._logs.cleaner
-        if cleaner is not None:
-            await cleaner.pause(self.topic_partition)
+        logs = self._logs
+        if self._cleaner is not None:
+            await self._cleaner.pause(self.topic_partition)
         await self._in_background(self._prepare)
         await self._catch_up(PIECE_BYTES)
         while not self._is_synced:
             self._is_synced = True
             self._synced_offset = self.end_offset
             await self._sync_copies()
-            logs.checkpoint_all()
-            await logs.checkpoints_written()
+            logs.checkpoints.write_all()
+            await logs.checkpoints.written()
             await self._catch_up(LAST_PIECE_BYTES)
 
     def _prepare(self) -> None:
@@ -459,8 +445,8 @@ class ReplicaMove:
         logs, directory = self._logs, self._original
         name = deleted_dir_name(self.topic_partition, logs.unique_name())
         # Without a recovery point, gaps that compaction has left would count as lost records.
-        logs.checkpoint_all()
-        await logs.checkpoints_written()
+        logs.checkpoints.write_all()
+        await logs.checkpoints.written()
 
         def close() -> None:
             for file in files:
@@ -472,8 +458,8 @@ class ReplicaMove:
             await self._runtime.background.run(
                 partial(self.source.disk.fsync_dir, self.source.path)
             )
-        logs.checkpoint_all()
-        await logs.checkpoints_written()
+        logs.checkpoints.write_all()
+        await logs.checkpoints.written()
         if len(logs.live_dirs) == len(logs.dirs) and self.log.is_available:
             with blaming(self.target, f"unmarking {self.log.dir}"):
                 self.target.disk.unlink(f"{self.log.dir}/{MOVE_MARK}")

@@ -11,43 +11,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
-from ottla.log.moves.replica_move import MovedLogs, ReplicaMove
+from ottla.log.log_manager import DirContents, LogAttachment, LogManager
+from ottla.log.moves.replica_move import ReplicaMove
 from ottla.log.throttler import Pace
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
-class BrokerLogs(MovedLogs, Protocol):
-    """The logs of the broker, as its LogManager has them."""
-
-    config: BrokerConfig
-
-    def get_log(self, topic_partition: TopicPartition) -> Log | None: ...
-
-    def remove_later(self, path: str) -> None: ...
-
-
-class ReplicaMoves:
+class ReplicaMoves(LogAttachment):
     """The moves between the directories of one broker, as many at a time as it has directories."""
 
-    def __init__(self, logs: BrokerLogs) -> None:
+    def __init__(self, logs: LogManager, cleaner: LogCleaner | None) -> None:
         self._logs = logs
+        self._cleaner = cleaner
         self._moves: dict[TopicPartition, ReplicaMove] = {}
         self._tasks: dict[ReplicaMove, asyncio.Task[None]] = {}
         self._wanted: dict[TopicPartition, LogDir] = {}
         self._turns = asyncio.Semaphore(max(1, len(logs.config.log_dirs)))
         self._pace = Pace(logs.runtime, logs.config.replica_alter_log_dirs_io_max_bytes_per_second)
 
-    def update_rate(self, config: BrokerConfig) -> None:
+    def update_config(self, config: BrokerConfig) -> None:
         """Follow a changed limit."""
         bytes_per_second = config.replica_alter_log_dirs_io_max_bytes_per_second
         if bytes_per_second != self._pace.throttler.bytes_per_second:
@@ -70,7 +62,7 @@ class ReplicaMoves:
         move = self._moves.get(topic_partition)
         if move is not None and move.target is target:
             return
-        self.give_up(topic_partition)
+        self.on_removal(topic_partition)
         if log.log_dir is not target:
             self._begin(log, target)
 
@@ -104,14 +96,14 @@ class ReplicaMoves:
     def logs_into(self, log_dir: LogDir) -> list[Log]:
         return [move.log for move in self.into(log_dir)]
 
-    def give_up(self, topic_partition: TopicPartition) -> None:
+    def on_removal(self, topic_partition: TopicPartition) -> None:
         """Give up the move of a replica; one that has swapped already is brought to its end."""
         move = self._moves.pop(topic_partition, None)
         if move is not None:
             move.give_up()
 
     def _begin(self, log: Log, target: LogDir) -> None:
-        move = ReplicaMove(self._logs, log, target, self._pace)
+        move = ReplicaMove(self._logs, self._cleaner, log, target, self._pace)
         before = [
             task
             for each, task in self._tasks.items()
@@ -138,16 +130,19 @@ class ReplicaMoves:
         topic_partition = move.topic_partition
         if self._moves.get(topic_partition) is move:
             del self._moves[topic_partition]
-        cleaner = self._logs.cleaner
-        if cleaner is not None and topic_partition not in self._moves:
-            cleaner.resume(topic_partition)
+        if self._cleaner is not None and topic_partition not in self._moves:
+            self._cleaner.resume(topic_partition)
         if not self._logs.is_stopping:
-            self._logs.checkpoint_all()  # those of the target may know the log
+            self._logs.checkpoints.write_all()  # those of the target may know the log
 
     # -- the broker's life
 
-    def resume(self, log_dir: LogDir, futures: Mapping[str, TopicPartition]) -> None:
+    def on_loaded(self, contents: Sequence[DirContents]) -> None:
         """Restart the moves that a stop or a crash has ended, and remove what they left."""
+        for each in contents:
+            self._resume(each.log_dir, each.futures)
+
+    def _resume(self, log_dir: LogDir, futures: Mapping[str, TopicPartition]) -> None:
         logs = self._logs
         for path, topic_partition in futures.items():
             log = logs.get_log(topic_partition)

@@ -17,6 +17,7 @@ from ottla.log.log import Log
 from ottla.log.log_dir import LogDir, validate_topic_name
 from ottla.log.log_manager import LogManager
 from ottla.log.moves.replica_move import ReplicaMove
+from ottla.log.moves.replica_moves import ReplicaMoves
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.log_dirs import (
@@ -40,8 +41,11 @@ logger = logging.getLogger(__name__)
 class LogDirsHandler:
     """Answers from the logs as they are in memory; only the volume is asked of the disk."""
 
-    def __init__(self, log_manager: LogManager, replica_manager: ReplicaManager) -> None:
+    def __init__(
+        self, log_manager: LogManager, moves: ReplicaMoves, replica_manager: ReplicaManager
+    ) -> None:
         self.log_manager = log_manager
+        self.moves = moves
         self.replica_manager = replica_manager
 
     def apis(self) -> Mapping[ApiKey, Handler | tuple[Handler, int, int]]:
@@ -84,7 +88,7 @@ class LogDirsHandler:
         if log_dir.is_offline:
             result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
             return result
-        moves = [m for m in self.log_manager.moves.into(log_dir) if is_wanted(m.topic_partition)]
+        moves = [m for m in self.moves.into(log_dir) if is_wanted(m.topic_partition)]
         described = [_described(log) for log in logs] + [_described_future(move) for move in moves]
         for (topic, _), partition in sorted(described, key=lambda each: each[0]):
             if not result.topics or result.topics[-1].name != topic:
@@ -116,7 +120,7 @@ class LogDirsHandler:
             validate_topic_name(topic_partition.topic)
             if topic_partition in self.replica_manager.offline_partitions:
                 return ErrorCode.KAFKA_STORAGE_ERROR
-            self.log_manager.moves.alter(topic_partition, path)
+            self.moves.alter(topic_partition, path)
         except KafkaError as error:
             logger.info("%s is not moved to %s: %s", topic_partition, path, error)
             return error.error

@@ -33,10 +33,6 @@ class CleanerWorld(LogWorld):
         )
         self.configure(**{name.replace(".", "_"): value for name, value in COMPACTED.items()})
 
-    @property
-    def cleaner(self):
-        return self.manager.cleaner
-
     def put(self, *records: tuple, **header) -> int:
         """Append one batch of (key, value) or (key, value, timestamp); returns its first offset."""
         now_ms = self.runtime.clock.now_ms()

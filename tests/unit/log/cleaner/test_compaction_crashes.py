@@ -41,7 +41,7 @@ def live(world: CleanerWorld, history: History) -> None:
         world.roll()
         history.flushed = world.log().recovery_point
         world.clean()
-        world.manager.checkpoint_recovery_points()
+        world.manager.checkpoints.write_recovery_points()
         world.runtime.advance(6000)
 
 

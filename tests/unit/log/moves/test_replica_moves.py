@@ -31,7 +31,7 @@ def two_dirs(**settings: str) -> LogWorld:
 
 
 def move(world: LogWorld, path: str) -> None:
-    world.manager.moves.alter(PARTITION, path)
+    world.moves.alter(PARTITION, path)
 
 
 def settle(world: LogWorld) -> None:
@@ -47,7 +47,7 @@ def held(world: LogWorld, *paths: str) -> list[list[str]]:
 
 def refusal(world: LogWorld, path: str, partition: TopicPartition = PARTITION) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
-        world.manager.moves.alter(partition, path)
+        world.moves.alter(partition, path)
     return caught.value.error
 
 
@@ -57,7 +57,7 @@ def start_slowly(count: int = 100) -> LogWorld:
     world.append_many(count)
     move(world, B)
     world.runtime.advance(2000)
-    assert 0 < world.manager.moves.into(world.manager.dirs[1])[0].end_offset < count
+    assert 0 < world.moves.into(world.manager.dirs[1])[0].end_offset < count
     return world
 
 
@@ -161,17 +161,17 @@ def test_log_that_was_dropped_as_a_whole_moves_empty():
 def test_move_is_throttled_and_described():
     """The copy is shown with its size and its end; a higher limit is heeded at once."""
     world = start_slowly()
-    (future,) = world.manager.moves.into(world.manager.dirs[1])
+    (future,) = world.moves.into(world.manager.dirs[1])
     size, end = future.size_in_bytes, future.end_offset
     assert size <= 4000
     world.runtime.advance(1000)
     assert future.size_in_bytes > size
     assert future.end_offset >= end
-    world.manager.moves.update_rate(BrokerConfig.parse({}))
+    world.moves.update_config(BrokerConfig.parse({}))
     settle(world)
 
     assert world.log().dir == f"{B}/topic-0"
-    assert world.manager.moves.into(world.manager.dirs[1]) == []
+    assert world.moves.into(world.manager.dirs[1]) == []
 
 
 def test_flush_that_is_waited_for_is_made_in_the_new_place():
@@ -222,7 +222,7 @@ def test_move_to_a_third_directory_takes_the_place_of_the_first():
 
     assert held(world, A, B, C) == [[], [], ["topic-0"]]
     move(world, C)
-    assert world.manager.moves.into(world.manager.dirs[2]) == []
+    assert world.moves.into(world.manager.dirs[2]) == []
 
 
 def test_deleted_partition_does_not_arrive():
@@ -233,7 +233,7 @@ def test_deleted_partition_does_not_arrive():
 
     assert held(world, A, B) == [[], []]
     world.log()
-    assert world.manager.moves.into(world.manager.dirs[1]) == []
+    assert world.moves.into(world.manager.dirs[1]) == []
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -369,7 +369,7 @@ def test_moving_log_is_not_compacted_meanwhile():
     settle(world)
     move(world, B)
     settle(world)
-    world.manager.cleaner.clean_filthiest()
+    world.cleaner.clean_filthiest()
     world.runtime.advance(3000)
     assert world.log().cleaned_offset == 0
     world.runtime.advance(100_000)
