@@ -14,8 +14,8 @@ from kazoo.protocol.states import ZnodeStat
 
 from ottla.cli.command_error import CommandError
 from ottla.errors import KafkaError
-from ottla.registry.embedded import Node, NodeTree, read_tree
-from ottla.registry.tree import NoNodeError
+from ottla.registry.embedded import read_tree
+from ottla.registry.tree import Node, NodeTree, NoNodeError
 from ottla.runtime.local_disk import LocalDisk
 
 REGISTRY = "registry"

@@ -11,258 +11,23 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.tree import (
-    ANY_VERSION,
-    BadVersionError,
-    CallbackWatch,
-    Create,
-    Delete,
-    EphemeralParentError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    Operation,
-    RegistryError,
+    Done,
+    Node,
+    NodeTree,
     RegistryFailedError,
-    SessionState,
-    Set,
-    Stat,
-    Watch,
+    SessionTree,
+    TreeRegistry,
+    Write,
+    WriteKind,
 )
 from ottla.runtime import Disk, DiskLock, File, Runtime
 
 logger = logging.getLogger(__name__)
-
-
-# The tree in memory: nodes by path, and the writes that change them.
-#
-# A `Write` that has been checked always applies; the same writes in the same order make the same
-# tree. That is what lets a journal of writes stand for the tree.
-
-
-class WriteKind(IntEnum):
-    """What a write does; the numbers are those of the journal."""
-
-    OPEN = 0
-    CREATE = 1
-    SET = 2
-    DELETE = 3
-
-
-class Write(NamedTuple):
-    """One change of the tree. `id` numbers the writes in their order."""
-
-    kind: WriteKind
-    id: int
-    time_ms: int
-    path: str
-    data: bytes = b""
-
-
-class Node:
-    """A node and its children by name."""
-
-    __slots__ = (
-        "children",
-        "children_version",
-        "created_id",
-        "created_ms",
-        "data",
-        "is_ephemeral",
-        "modified_id",
-        "modified_ms",
-        "version",
-    )
-
-    def __init__(self, write: Write, is_ephemeral: bool = False) -> None:
-        self.data = write.data
-        self.version = 0
-        self.children_version = 0
-        self.created_id = self.modified_id = write.id
-        self.created_ms = self.modified_ms = write.time_ms
-        self.is_ephemeral = is_ephemeral
-        self.children: dict[str, Node] = {}
-
-    def stat(self) -> Stat:
-        return Stat(
-            self.version,
-            self.children_version,
-            self.created_id,
-            self.modified_id,
-            self.created_ms,
-            self.modified_ms,
-            self.is_ephemeral,
-            len(self.data),
-            len(self.children),
-            is_own=self.is_ephemeral,
-        )
-
-
-def split_path(path: str) -> tuple[str, str]:
-    """Parent and name; RegistryError for what is not a path below the root."""
-    parent, slash, name = path.rpartition("/")
-    names = path.split("/")
-    if not slash or names[0] or "\0" in path or any(part in ("", ".", "..") for part in names[1:]):
-        raise RegistryError(f"{path!r} is not a path: it must be as /brokers/ids/0")
-    return parent or "/", name
-
-
-class NodeTree:
-    """All nodes, reached from the root."""
-
-    def __init__(self) -> None:
-        self.root = Node(Write(WriteKind.OPEN, 0, 0, "/"))
-
-    def find(self, path: str) -> Node:
-        """The node, or NoNodeError."""
-        if path == "/":
-            return self.root
-        split_path(path)
-        node: Node | None = self.root
-        for name in path.split("/")[1:]:
-            node = node.children.get(name) if node is not None else None
-        if node is None:
-            raise NoNodeError(f"there is no node {path}")
-        return node
-
-    def numbered(self, path: str) -> str:
-        """The path with ten digits after it: as ZooKeeper, the parent's count of changes."""
-        parent_path, name = split_path(path)
-        parent = self.find(parent_path)
-        number = parent.children_version
-        while f"{name}{number:010d}" in parent.children:  # ephemeral changes were not journalled
-            number += 1
-        return f"{path}{number:010d}"
-
-    def check_create(self, path: str) -> None:
-        parent_path, name = split_path(path)
-        parent = self.find(parent_path)
-        if name in parent.children:
-            raise NodeExistsError(f"there is a node {path} already")
-        if parent.is_ephemeral:
-            raise EphemeralParentError(f"{parent_path} is ephemeral and cannot have children")
-
-    def check_write(self, path: str, version: int) -> Node:
-        node = self.find(path)
-        if version not in (ANY_VERSION, node.version):
-            raise BadVersionError(f"{path} has version {node.version}, not {version}")
-        return node
-
-    def check_delete(self, path: str, version: int) -> Node:
-        split_path(path)
-        node = self.check_write(path, version)
-        if node.children:
-            raise NotEmptyError(f"{path} has {len(node.children)} children")
-        return node
-
-    def apply(self, write: Write, is_ephemeral: bool = False) -> None:
-        """Change the tree; the write has been checked, or comes from the journal."""
-        if write.kind is WriteKind.SET:
-            node = self.find(write.path)
-            node.data = write.data
-            node.version += 1
-            node.modified_id, node.modified_ms = write.id, write.time_ms
-        elif write.kind is not WriteKind.OPEN:
-            parent_path, name = split_path(write.path)
-            parent = self.find(parent_path)
-            parent.children_version += 1
-            if write.kind is WriteKind.CREATE:
-                parent.children[name] = Node(write, is_ephemeral)
-            else:
-                del parent.children[name]
-
-    def apply_undoably(self, write: Write, is_ephemeral: bool = False) -> Callable[[], None]:
-        """As `apply`; the result puts everything back, if nothing was changed since."""
-        node = self.find(write.path) if write.kind is not WriteKind.CREATE else None
-        parent_path, name = split_path(write.path)
-        parent = self.find(parent_path)
-        children_version = parent.children_version
-        before = (
-            None if node is None else (node.data, node.version, node.modified_id, node.modified_ms)
-        )
-        self.apply(write, is_ephemeral)
-
-        def undo() -> None:
-            parent.children_version = children_version
-            if node is None or before is None:
-                del parent.children[name]
-            else:
-                (node.data, node.version, node.modified_id, node.modified_ms) = before
-                parent.children[name] = node
-
-        return undo
-
-    def apply_all(
-        self, operations: Sequence[Operation], next_write: Callable[[WriteKind, str, bytes], Write]
-    ) -> tuple[list[tuple[Write, bool]], list[Stat | None]]:
-        """Do all of it or nothing, as `Registry.multi`; the error is of the first refused part.
-
-        Returns the writes, each with whether its node is ephemeral, and the answers of the parts.
-        """
-        done: list[tuple[Write, bool]] = []
-        undo: list[Callable[[], None]] = []
-        stats: list[Stat | None] = []
-        try:
-            for operation in operations:
-                is_ephemeral, kind = self._check(operation)
-                if kind is not None:
-                    write = next_write(kind, operation.path, getattr(operation, "data", b""))
-                    undo.append(self.apply_undoably(write, is_ephemeral))
-                    done.append((write, is_ephemeral))
-                is_set = isinstance(operation, Set)
-                stats.append(self.find(operation.path).stat() if is_set else None)
-        except RegistryError:
-            for put_back in reversed(undo):
-                put_back()
-            raise
-        return done, stats
-
-    def _check(self, operation: Operation) -> tuple[bool, WriteKind | None]:
-        """Check that the part is allowed; whether the node is ephemeral, and what to write."""
-        if isinstance(operation, Create):
-            self.check_create(operation.path)
-            return operation.ephemeral, WriteKind.CREATE
-        if isinstance(operation, Set):
-            node = self.check_write(operation.path, operation.version)
-            return node.is_ephemeral, WriteKind.SET
-        if isinstance(operation, Delete):
-            node = self.check_delete(operation.path, operation.version)
-            return node.is_ephemeral, WriteKind.DELETE
-        self.check_write(operation.path, operation.version)
-        return False, None
-
-    def walk(self) -> Iterator[tuple[str, Node]]:
-        """Every node that is not ephemeral, each after its parent; the root is the first."""
-        pending = [("/", self.root)]
-        while pending:
-            path, node = pending.pop()
-            yield path, node
-            prefix = "" if path == "/" else path
-            pending += [
-                (f"{prefix}/{name}", child)
-                for name, child in node.children.items()
-                if not child.is_ephemeral
-            ]
-
-    def ephemeral(self) -> Iterator[tuple[str, Node]]:
-        """Every ephemeral node; they have no children."""
-        for path, node in self.walk():
-            for name, child in node.children.items():
-                if child.is_ephemeral:
-                    yield f"{path.rstrip('/')}/{name}", child
-
-    def restore(self, path: str, node: Node) -> None:
-        """Put a node of a snapshot in its place."""
-        if path == "/":
-            self.root = node
-            return
-        parent_path, name = split_path(path)
-        self.find(parent_path).children[name] = node
 
 
 # The journal of the embedded registry: every write on disk before it is acknowledged.
@@ -573,24 +338,21 @@ ROUND_BITS: Final = 32
 """Ids are (round << 32) + count; each start is a new round, so that no id is given out twice."""
 
 
-class EmbeddedRegistry:
+class EmbeddedRegistry(TreeRegistry):
     """The tree in memory and its journal: a write is seen at once, acknowledged when durable."""
 
     def __init__(self, runtime: Runtime, directory: str) -> None:
+        super().__init__(runtime.scheduler, SessionTree(runtime.clock))
         self.runtime = runtime
         self.directory = directory
-        self._tree = NodeTree()
-        self._last_id = 0
         self._lock: DiskLock | None = None
         self._journal = Journal(runtime, directory, self._encode_snapshot)
         self._session_path = f"{directory}/session"
         self._is_session_stale = self._is_showing = False
-        self._data_watches: dict[str, list[CallbackWatch]] = {}
-        self._children_watches: dict[str, list[CallbackWatch]] = {}
 
     async def start(self) -> None:
         """Load what was acknowledged; KafkaError where another process has it, or it is damaged."""
-        disk = self.runtime.disk
+        disk, clock = self.runtime.disk, self.runtime.clock
         _make_dirs_durably(disk, self.directory)
         try:
             self._lock = disk.lock(f"{self.directory}/.lock")
@@ -600,111 +362,36 @@ class EmbeddedRegistry:
                 f"{self.directory} is in use by another process: {error}",
             ) from error
         try:
-            self._tree, last_id = self._journal.load()
-            self._last_id = ((last_id >> ROUND_BITS) + 1) << ROUND_BITS
-            await self._journal.append(
-                Write(WriteKind.OPEN, self._last_id, self.runtime.clock.now_ms(), "/")
-            )
+            nodes, last_id = self._journal.load()
+            first_id = ((last_id >> ROUND_BITS) + 1) << ROUND_BITS
+            self.tree = SessionTree(clock, nodes, first_id)
+            await self._journal.append(Write(WriteKind.OPEN, first_id, clock.now_ms(), "/"))
         except BaseException:
             self._lock.release()
             self._lock = None
             raise
+        await super().start()
 
     async def close(self) -> None:
         """Wait for writes under way and give the directory up; ephemeral nodes are gone."""
         await self._journal.close()
+        self.end_session()
         if self._lock is not None:
             if self.runtime.disk.exists(self._session_path):
                 self.runtime.disk.unlink(self._session_path)
             self._lock.release()
             self._lock = None
 
-    async def create(
-        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        self._require_open()
-        if sequential:
-            path = self._tree.numbered(path)
-        self._tree.check_create(path)
-        await _settle(self._apply(WriteKind.CREATE, path, data, ephemeral))
-        return path
-
-    async def get(self, path: str) -> tuple[bytes, Stat]:
-        self._require_open()
-        node = self._tree.find(path)
-        return node.data, node.stat()
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        self._require_open()
-        node = self._tree.check_write(path, version)
-        durable = self._apply(WriteKind.SET, path, data, node.is_ephemeral)
-        stat = node.stat()
-        await _settle(durable)
-        return stat
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        self._require_open()
-        node = self._tree.check_delete(path, version)
-        await _settle(self._apply(WriteKind.DELETE, path, b"", node.is_ephemeral))
-
-    async def exists(self, path: str) -> Stat | None:
-        self._require_open()
-        try:
-            return self._tree.find(path).stat()
-        except NoNodeError:
-            return None
-
-    async def children(self, path: str) -> list[str]:
-        self._require_open()
-        return sorted(self._tree.find(path).children)
-
-    async def multi(self, operations: Sequence[Operation]) -> list[Stat | None]:
-        self._require_open()
-        done, stats = self._tree.apply_all(operations, self._next_write)
+    async def keep(self, done: Sequence[Done]) -> None:
         lasting = [write for write, is_ephemeral in done if not is_ephemeral]
-        durable = self._journal.append(*lasting) if lasting else None
-        for write, is_ephemeral in done:
-            self._tell_of(write, is_ephemeral)
-        await _settle(durable)
-        return stats
-
-    def watch_session(self, callback: Callable[[SessionState], object]) -> Watch:
-        return CallbackWatch([], callback)  # never called: the session is the life of the process
-
-    def watch_data(self, path: str, callback: Callable[[], object]) -> Watch:
-        return CallbackWatch(self._data_watches.setdefault(path, []), callback)
-
-    def watch_children(self, path: str, callback: Callable[[], object]) -> Watch:
-        return CallbackWatch(self._children_watches.setdefault(path, []), callback)
-
-    def _apply(
-        self, kind: WriteKind, path: str, data: bytes, is_ephemeral: bool
-    ) -> asyncio.Future[None] | None:
-        """Change the tree now; the future is done when the change is durable.
-
-        Ephemeral nodes never are: there is nothing to wait for.
-        """
-        write = self._next_write(kind, path, data)
-        self._tree.apply(write, is_ephemeral)
-        durable = None if is_ephemeral else self._journal.append(write)
-        self._tell_of(write, is_ephemeral)
-        return durable
-
-    def _next_write(self, kind: WriteKind, path: str, data: bytes) -> Write:
-        self._last_id += 1
-        return Write(kind, self._last_id, self.runtime.clock.now_ms(), path, data)
-
-    def _tell_of(self, write: Write, is_ephemeral: bool) -> None:
-        if is_ephemeral and not self._is_session_stale:
+        if len(lasting) < len(done) and not self._is_session_stale:
             self._is_session_stale = True
             self.runtime.scheduler.call_soon(self._show_session)
-        self._notify(self._data_watches, write.path)
-        if write.kind is not WriteKind.SET:
-            self._notify(self._children_watches, split_path(write.path)[0])
+        if lasting:
+            await self._journal.append(*lasting)
 
-    def _notify(self, watches: dict[str, list[CallbackWatch]], path: str) -> None:
-        for watch in watches.get(path, ()):
-            self.runtime.scheduler.call_soon(watch.callback)
+    def why_closed(self) -> str:
+        return f"the registry in {self.directory} is not open"
 
     def _show_session(self) -> None:
         """Write the ephemeral nodes down for tools, one copy after the other; nothing reads them
@@ -715,7 +402,7 @@ class EmbeddedRegistry:
         self._is_session_stale = False
         self._is_showing = True
         path, disk = self._session_path, self.runtime.disk
-        data = encode_session(self._tree.ephemeral())
+        data = encode_session(self.tree.nodes.ephemeral())
         self.runtime.background.submit(
             lambda: disk.replace(path, data), lambda _: self._on_shown(), self._on_not_shown
         )
@@ -729,12 +416,8 @@ class EmbeddedRegistry:
         logger.warning("%s is out of date: %s", self._session_path, error)
         self._is_showing = False
 
-    def _require_open(self) -> None:
-        if self._lock is None:
-            raise RegistryFailedError(f"the registry in {self.directory} is not open")
-
     def _encode_snapshot(self) -> bytes:
-        return encode_snapshot(self._tree, self._last_id)
+        return encode_snapshot(self.tree.nodes, self.tree.last_id)
 
 
 def _make_dirs_durably(disk: Disk, path: str) -> None:
@@ -746,8 +429,3 @@ def _make_dirs_durably(disk: Disk, path: str) -> None:
         _make_dirs_durably(disk, parent)
     disk.make_dirs(path)
     disk.fsync_dir(parent)
-
-
-async def _settle(durable: asyncio.Future[None] | None) -> None:
-    if durable is not None:
-        await durable

@@ -12,7 +12,6 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol.states import ZnodeStat
 
-from ottla.registry.embedded import split_path
 from ottla.registry.tree import (
     ANY_VERSION,
     BadVersionError,
@@ -30,13 +29,14 @@ from ottla.registry.tree import (
     Set,
     Stat,
     Watch,
+    WatchKind,
+    split_path,
 )
 from ottla.registry.zookeeper_session import (
     Landed,
     NodeWatches,
     PartRefusedError,
     Send,
-    WatchKind,
     ZooKeeperSession,
     ZooKeeperSettings,
 )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from enum import Enum
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +30,12 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import Password
 from ottla.config.zookeeper_config import parse_connect
 from ottla.errors import ErrorCode, KafkaError
-from ottla.registry.tree import RegistryFailedError, SessionEndedError, SessionState
+from ottla.registry.tree import (
+    RegistryFailedError,
+    SessionEndedError,
+    SessionState,
+    WatchKind,
+)
 from ottla.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -332,13 +336,6 @@ def _session_ended() -> SessionEndedError:
 
 
 # Watches that last: ZooKeeper's own tell of one change and are gone.
-
-
-class WatchKind(Enum):
-    """What is watched of a node."""
-
-    DATA = "data"
-    CHILDREN = "children"
 
 
 class NodeWatch:

@@ -16,8 +16,7 @@ from ottla.controller.broker_registration import ensure_persistent_paths, regist
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
-from ottla.registry.embedded import WriteKind
-from ottla.registry.tree import SessionState
+from ottla.registry.tree import SessionState, WriteKind
 from ottla.registry.znodes import TopicNode, decode_partition_state
 from ottla.structs import EndPoint, LeaderAndIsr, TopicPartition
 from ottla.testing.simulation.world import SimulatedProcess, World
@@ -43,8 +42,8 @@ class RegistryWitness:
         self.violations: list[str] = []
         self.states: dict[str, LeaderAndIsr] = {}
         self.elections = 0
-        self._tell_of = zookeeper._tell_of
-        zookeeper._tell_of = self.on_write
+        self._announce = zookeeper.shared.announce
+        zookeeper.shared.announce = self.on_write
 
     def on_write(self, write) -> None:
         if write.path.endswith("/state"):
@@ -52,7 +51,7 @@ class RegistryWitness:
                 self.states.pop(write.path, None)
             else:
                 self._check(write.path, write.data)
-        self._tell_of(write)
+        self._announce(write)
 
     def _check(self, path: str, data: bytes) -> None:
         state, controller_epoch = decode_partition_state(path, data, 0)

@@ -8,7 +8,6 @@ from controllers_world import SESSION_MS, ControllersWorld, Member
 from ottla.controller.leader_balance import ElectionType
 from ottla.controller.topic_assignment import MorePartitions, NewTopic
 from ottla.registry import paths
-from ottla.registry.embedded import WriteKind
 from ottla.registry.tree import Create, NodeExistsError
 from ottla.registry.znodes import TopicNode, encode_preferred_elections, encode_reassignments
 from ottla.structs import TopicPartition
@@ -74,14 +73,10 @@ class Nemesis:
 
     def write(self, operation: Create) -> None:
         """Some client of ZooKeeper writes a node."""
-        zookeeper = self.cluster.zookeeper
         try:
-            done, _ = zookeeper.tree.apply_all([operation], zookeeper._next_write)
+            self.cluster.zookeeper.shared.write([operation])
         except NodeExistsError:
-            return
-        for write, _ in done:
-            assert write.kind is WriteKind.CREATE
-            zookeeper._tell_of(write)
+            pass  # that is as good
 
     def add_partitions(self) -> None:
         partition = self.partition()

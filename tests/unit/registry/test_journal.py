@@ -11,9 +11,6 @@ from ottla.registry import embedded as journal_module
 from ottla.registry.embedded import (
     JOURNAL_MAGIC,
     EmbeddedRegistry,
-    NodeTree,
-    Write,
-    WriteKind,
     decode_snapshot,
     decode_writes,
     encode_snapshot,
@@ -21,6 +18,7 @@ from ottla.registry.embedded import (
     frame,
     unframe,
 )
+from ottla.registry.tree import NodeTree, Write, WriteKind
 from ottla.testing import mock_runtime
 
 JOURNAL = "/data/registry/journal"

@@ -1,4 +1,4 @@
-"""What every registry does, whether it is embedded or a real ZooKeeper server."""
+"""What every registry does, whether it is embedded, shared in memory or a real ZooKeeper server."""
 
 from __future__ import annotations
 
@@ -20,24 +20,33 @@ from ottla.registry.tree import (
     Registry,
     RegistryError,
     RegistryFailedError,
+    SessionTree,
     Set,
+    TreeRegistry,
     create_or_set,
     delete_tree,
     ensure_path,
 )
 from ottla.registry.zookeeper import ZooKeeperRegistry
 from ottla.registry.zookeeper_session import ZooKeeperSettings
-from ottla.runtime import real_runtime
+from ottla.runtime import Runtime, real_runtime
 
 Scenario = Callable[[Registry], Awaitable[None]]
 LIMIT_S = 100
 
 
-@pytest.fixture(params=["embedded", "zookeeper"])
+def shared_registry(runtime: Runtime, _: str) -> TreeRegistry:
+    """One of those that share a tree in memory."""
+    return TreeRegistry(runtime.scheduler, SessionTree(runtime.clock))
+
+
+@pytest.fixture(params=["embedded", "shared", "zookeeper"])
 def run(request, tmp_path, unique) -> Callable[[Scenario], None]:
     """Runs a scenario on a loop of its own with an open registry."""
     if request.param == "embedded":
         kind, place = EmbeddedRegistry, str(tmp_path)
+    elif request.param == "shared":
+        kind, place = shared_registry, ""
     else:
         process = request.getfixturevalue("zookeeper")
         kind = ZooKeeperRegistry

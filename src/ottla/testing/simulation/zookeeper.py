@@ -13,21 +13,23 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.registry.embedded import NodeTree, Write, WriteKind, split_path
 from ottla.registry.tree import (
     ANY_VERSION,
     CallbackWatch,
     Create,
     Delete,
-    NoNodeError,
+    NodeTree,
     Operation,
     RegistryError,
     RegistryFailedError,
     SessionEndedError,
     SessionState,
+    SessionTree,
     Set,
     Stat,
+    TreeSession,
     Watch,
+    WatchKind,
 )
 from ottla.runtime.scheduler import Timer
 from ottla.testing.simulation.network import StreamEnd
@@ -43,23 +45,28 @@ PORT: Final = 2181
 RECONNECT_MS: Final = 100
 CLOSE_TIMEOUT_MS: Final = 2_000
 
-DATA = "data"
-CHILDREN = "children"
 EXPIRED: Final = -1
 """The id in the answer to a client whose session is over."""
 
 
-class Session:
+class Session(TreeSession):
     """What the server keeps of a client."""
 
-    def __init__(self, session_id: int, timeout_ms: int, now_ms: int) -> None:
-        self.id = session_id
+    def __init__(self, tree: SessionTree, timeout_ms: int, now_ms: int) -> None:
+        super().__init__(tree, tree.next_session_id())
         self.timeout_ms = timeout_ms
         self.last_heard_ms = now_ms
         self.answers: dict[int, tuple[Any, ...]] = {}
-        self.ephemerals: dict[str, None] = {}
-        self.watches: dict[tuple[str, str], None] = {}
+        self.watches: dict[tuple[WatchKind, str], None] = {}
         self.connection: ServerConnection | None = None
+
+    def tell(self, kind: WatchKind, path: str) -> None:
+        if (kind, path) in self.watches and self.connection is not None:
+            self.connection.send("changed", kind, path)
+
+    def on_end(self) -> None:
+        if self.connection is not None:
+            self.connection.end.close()
 
 
 class ServerConnection:
@@ -86,12 +93,15 @@ class SimulatedZooKeeper:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.tree = NodeTree()
+        self.shared = SessionTree(world.clock)
         self.sessions: dict[int, Session] = {}
-        self._last_id = 0
-        self._last_session = 0
         self.process = SimulatedProcess(world, HOST)
         self.start()
+
+    @property
+    def tree(self) -> NodeTree:
+        """The nodes, as the last write has left them."""
+        return self.shared.nodes
 
     def start(self) -> None:
         """Serve, in a new process if the last one was killed."""
@@ -105,11 +115,8 @@ class SimulatedZooKeeper:
 
     def expire(self, session_id: int) -> None:
         """End a session, as its timeout would."""
-        session = self.sessions.pop(session_id)
-        for path in list(session.ephemerals):
-            self._apply(session, [Delete(path)])
-        if session.connection is not None:
-            session.connection.end.close()
+        del self.sessions[session_id]
+        self.shared.end(session_id)
 
     def _expire(self) -> None:
         now_ms = self.world.now_ms
@@ -141,9 +148,9 @@ class SimulatedZooKeeper:
             connection.send("connected", EXPIRED)
             return
         if not session_id:
-            self._last_session += 1
-            session_id = self._last_session
-            self.sessions[session_id] = Session(session_id, timeout_ms, self.world.now_ms)
+            new = self.shared.open(Session(self.shared, timeout_ms, self.world.now_ms))
+            self.sessions[new.id] = new
+            session_id = new.id
         session = self.sessions[session_id]
         session.last_heard_ms = self.world.now_ms
         session.connection = connection
@@ -163,46 +170,12 @@ class SimulatedZooKeeper:
         connection.send("answer", request_id, *session.answers[request_id])
 
     def _perform(self, session: Session, kind: str, arguments: list[Any]) -> Any:
-        if kind == "get":
-            node = self.tree.find(arguments[0])
-            return node.data, node.stat()._replace(is_own=arguments[0] in session.ephemerals)
-        if kind == "exists":
-            try:
-                stat = self.tree.find(arguments[0]).stat()
-                return stat._replace(is_own=arguments[0] in session.ephemerals)
-            except NoNodeError:
-                return None
-        if kind == "children":
-            return sorted(self.tree.find(arguments[0]).children)
         if kind == "number":
             return self.tree.numbered(arguments[0])
-        return self._apply(session, arguments[0])
-
-    def _apply(self, session: Session, operations: Sequence[Operation]) -> list[Stat | None]:
-        done, stats = self.tree.apply_all(operations, self._next_write)
-        for write, is_ephemeral in done:
-            if is_ephemeral and write.kind is WriteKind.CREATE:
-                session.ephemerals[write.path] = None
-            elif write.kind is WriteKind.DELETE:
-                for each in self.sessions.values():
-                    each.ephemerals.pop(write.path, None)
-                session.ephemerals.pop(write.path, None)
-            self._tell_of(write)
-        return stats
-
-    def _next_write(self, kind: WriteKind, path: str, data: bytes) -> Write:
-        self._last_id += 1
-        return Write(kind, self._last_id, self.world.clock.now_ms(), path, data)
-
-    def _tell_of(self, write: Write) -> None:
-        self._notify(DATA, write.path)
-        if write.kind is not WriteKind.SET:
-            self._notify(CHILDREN, split_path(write.path)[0])
-
-    def _notify(self, kind: str, path: str) -> None:
-        for session in self.sessions.values():
-            if (kind, path) in session.watches and session.connection is not None:
-                session.connection.send("changed", kind, path)
+        if kind == "multi":
+            _, stats = session.write(arguments[0])
+            return stats
+        return getattr(session, kind)(arguments[0])
 
 
 class SimulatedRegistry:
@@ -218,7 +191,7 @@ class SimulatedRegistry:
         self._last_heard_ms = 0
         self._last_request = 0
         self._pending: dict[int, tuple[asyncio.Future[Any], tuple[Any, ...]]] = {}
-        self._watches: dict[tuple[str, str], list[CallbackWatch]] = {}
+        self._watches: dict[tuple[WatchKind, str], list[CallbackWatch]] = {}
         self._session_watches: list[CallbackWatch] = []
         self._opened: asyncio.Future[None] | None = None
         self._heartbeat: Timer | None = None
@@ -276,10 +249,10 @@ class SimulatedRegistry:
         return stats
 
     def watch_data(self, path: str, callback: Callable[[], object]) -> Watch:
-        return self._watch((DATA, path), callback)
+        return self._watch((WatchKind.DATA, path), callback)
 
     def watch_children(self, path: str, callback: Callable[[], object]) -> Watch:
-        return self._watch((CHILDREN, path), callback)
+        return self._watch((WatchKind.CHILDREN, path), callback)
 
     def watch_session(self, callback: Callable[[SessionState], object]) -> Watch:
         return CallbackWatch(self._session_watches, callback)
@@ -380,7 +353,7 @@ class SimulatedRegistry:
         finally:
             self._pending.pop(request_id, None)
 
-    def _watch(self, key: tuple[str, str], callback: Callable[[], object]) -> Watch:
+    def _watch(self, key: tuple[WatchKind, str], callback: Callable[[], object]) -> Watch:
         if key not in self._watches:
             self._watches[key] = []
             if self._is_connected:

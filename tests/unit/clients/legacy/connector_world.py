@@ -105,9 +105,7 @@ class ConnectorWorld:
 
     def write(self, *operations: Operation) -> None:
         """Change the tree as somebody else does, and tell who watches."""
-        done, _ = self.zookeeper.tree.apply_all(list(operations), self.zookeeper._next_write)
-        for write, _ in done:
-            self.zookeeper._tell_of(write)
+        self.zookeeper.shared.write(operations)
 
     def join(self, name: str, subscription: Mapping[str, int]) -> Member:
         member = Member(self, name, subscription)
