@@ -7,13 +7,14 @@ from typing import cast
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, response_error
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline, pause
+from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import (
     KEY_TYPE_GROUP,
     KEY_TYPE_TRANSACTION,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from ottla.runtime.scheduler import pause
 from ottla.structs import Node
 
 FIRST_VERSION_WITH_KEY_TYPE = 1

@@ -10,8 +10,9 @@ from typing import cast
 from ottla.clients.cluster import Cluster, TopicInfo
 from ottla.clients.network_client import NetworkClient
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, UnusableConnectionError
-from ottla.network.timing import Backoff, Deadline, pause, within
+from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.runtime.scheduler import pause, within
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from ottla.clients.topic_offsets import IsolationLevel, ask_leaders
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION
-from ottla.network.timing import Backoff, Deadline, pause
+from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.fetch import (
     FIRST_VERSION_OF_CONSUMERS,
     FIRST_VERSION_WITH_FETCHED_EPOCH,
@@ -38,6 +38,7 @@ from ottla.protocol.offsets import EpochEndOffset
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
+from ottla.runtime.scheduler import pause
 from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)

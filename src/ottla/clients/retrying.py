@@ -8,8 +8,9 @@ from typing import TypeVar
 from ottla.clients.group_coordination import COORDINATOR_MOVED
 from ottla.clients.metadata import Metadata
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline, pause
+from ottla.network.timing import Backoff, Deadline
 from ottla.runtime import Scheduler
+from ottla.runtime.scheduler import pause
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -7,11 +7,19 @@ import ssl
 from collections import deque
 from typing import NamedTuple, cast
 
-from ottla.errors import ErrorCode, KafkaError, NotKafkaError, RemoteProtocolError, TlsError
+from ottla.errors import (
+    ErrorCode,
+    KafkaError,
+    KafkaTimeoutError,
+    NotKafkaError,
+    RemoteProtocolError,
+    TlsError,
+)
 from ottla.protocol.header import SIZE, SIZE_BYTES, decode_response, encode_request
 from ottla.protocol.message import Request, Response
-from ottla.runtime import Network
+from ottla.runtime import Runtime
 from ottla.runtime.network import DEFAULT_OPTIONS, StreamOptions
+from ottla.runtime.scheduler import within
 
 # Bytes from a server on their way to becoming responses; never a socket in sight.
 #
@@ -138,7 +146,7 @@ class Channel(asyncio.BufferedProtocol):
     @classmethod
     async def connect(
         cls,
-        network: Network,
+        runtime: Runtime,
         host: str,
         port: int,
         *,
@@ -151,13 +159,13 @@ class Channel(asyncio.BufferedProtocol):
         TlsError when the two cannot agree, or the peer is not to be trusted.
         """
         peer = f"{host}:{port}"
-        connecting = network.connect(lambda: cls(peer, client_id), host, port, options)
+        connecting = runtime.network.connect(lambda: cls(peer, client_id), host, port, options)
         try:
-            # Not wait_for, which loses a cancellation that comes as the connection is made.
-            async with asyncio.timeout(timeout_ms / 1000):
-                _, channel = await connecting
-        except TimeoutError:
-            raise _network_error(f"no connection to {peer} within {timeout_ms} ms") from None
+            _, channel = await within(
+                runtime.scheduler, timeout_ms, connecting, f"no connection to {peer}"
+            )
+        except KafkaTimeoutError as error:
+            raise _network_error(error.message) from None
         except ssl.SSLError as error:
             raise TlsError(f"cannot connect to {peer}: {_reason(error)}") from error
         except OSError as error:

@@ -12,12 +12,13 @@ from typing import Protocol, TypeVar
 
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError, UnusableConnectionError
 from ottla.network.channel import Channel
-from ottla.network.timing import Backoff, within
+from ottla.network.timing import Backoff
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.message import Request, Response
 from ottla.runtime import Runtime
 from ottla.runtime.network import StreamOptions
+from ottla.runtime.scheduler import within
 from ottla.structs import Node
 from ottla.version import __version__
 
@@ -206,7 +207,7 @@ class NodeConnection:
     async def _open(self) -> None:
         settings = self._settings
         channel = await Channel.connect(
-            self._runtime.network,
+            self._runtime,
             self.node.host,
             self.node.port,
             client_id=settings.client_id,

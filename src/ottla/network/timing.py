@@ -1,15 +1,11 @@
-"""Waiting for an answer: with a deadline or with growing pauses, never indefinitely."""
+"""How long an answer is waited for: up to a deadline, with pauses that grow, never for ever."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
 
 from ottla.errors import KafkaTimeoutError
-from ottla.runtime import Clock, Scheduler
-
-T = TypeVar("T")
+from ottla.runtime import Clock
 
 JITTER = 0.2
 NEVER_MS = 1 << 62
@@ -55,40 +51,3 @@ class Backoff:
         """How long to wait after the first, second, ... failure (counted from 1)."""
         delay = min(self._initial_ms << min(failures - 1, 30), self._max_ms)
         return int(delay * (1 + JITTER * (2 * self._random() - 1)))
-
-
-async def pause(scheduler: Scheduler, delay_ms: int) -> None:
-    """Let others run for that long."""
-    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def end() -> None:
-        if not over.done():
-            over.set_result(None)
-
-    timer = scheduler.call_later(delay_ms, end)
-    try:
-        await over
-    finally:
-        timer.cancel()
-
-
-async def within(scheduler: Scheduler, timeout_ms: int, awaitable: Awaitable[T], what: str) -> T:
-    """What `awaitable` gives, or KafkaTimeoutError and its cancellation after `timeout_ms`."""
-    task = asyncio.ensure_future(awaitable)
-    expired = False
-
-    def expire() -> None:
-        nonlocal expired
-        expired = True
-        task.cancel()
-
-    timer = scheduler.call_later(timeout_ms, expire)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        waiting = asyncio.current_task()
-        if not expired or (waiting is not None and waiting.cancelling()):
-            raise  # whoever waits here is cancelled as well: a timeout would let it go on
-        raise KafkaTimeoutError(f"{what} within {timeout_ms} ms") from None
-    finally:
-        timer.cancel()

@@ -29,7 +29,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_type import Password
 from ottla.config.zookeeper_config import parse_connect
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.registry.tree import (
     RegistryFailedError,
     SessionEndedError,
@@ -37,6 +37,7 @@ from ottla.registry.tree import (
     WatchKind,
 )
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import within
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ of addresses. A server that starts may accept a connection and forget it: with i
 several times there is time for another attempt before the session expires. But the server writes a
 new session to its disk before it answers: where that takes longer than an attempt may, because the
 machine is busy, no attempt ever comes to its end."""
-CLOSE_TIMEOUT_S: Final = 1.5
+CLOSE_TIMEOUT_MS: Final = 1_500
 
 PRIVATE_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token")
 """With ACLs, not every client may read these nodes: they hold secrets."""
@@ -168,11 +169,15 @@ class ZooKeeperSession:
         self._is_open = True
         self._client.start_async()
         try:
-            async with asyncio.timeout(self.settings.connection_timeout_ms / 1000):
-                await self._connected.wait()
+            await within(
+                self.runtime.scheduler,
+                self.settings.connection_timeout_ms,
+                self._connected.wait(),
+                "no connection to ZooKeeper",
+            )
         except BaseException as error:
             await self.close()
-            if not isinstance(error, TimeoutError):
+            if not isinstance(error, KafkaTimeoutError):
                 raise
             servers = ",".join(self.settings.servers)
             raise KafkaError(
@@ -193,9 +198,8 @@ class ZooKeeperSession:
         stopped = self._loop.create_future()
         self._client.handler.spawn(self._stop_thread, stopped)
         try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await stopped
-        except TimeoutError:
+            await within(self.runtime.scheduler, CLOSE_TIMEOUT_MS, stopped, "not stopped")
+        except KafkaTimeoutError:
             logger.warning("ZooKeeper did not confirm the end of the session; it will expire")
 
     async def perform(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar
 
+from ottla.errors import KafkaTimeoutError
 from ottla.runtime.clock import Clock
 from ottla.runtime.timing_wheel import SystemTimer, TimerTask
 
@@ -152,3 +153,47 @@ def log_task_death(task: asyncio.Task[Any]) -> None:
     error = task.exception()
     if error is not None:
         logger.error("The task %s died", task.get_name(), exc_info=error)
+
+
+async def pause(scheduler: Scheduler, delay_ms: int) -> None:
+    """Let others run for that long."""
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    timer = scheduler.call_later(delay_ms, end)
+    try:
+        await over
+    finally:
+        timer.cancel()
+
+
+async def within(scheduler: Scheduler, timeout_ms: int, awaitable: Awaitable[T], what: str) -> T:
+    """What `awaitable` gives, or KafkaTimeoutError and its cancellation after `timeout_ms`.
+
+    It runs in the caller's task: a cancellation of the caller reaches it, and never passes for a
+    timeout. A task that has to go on after the time is given as `asyncio.shield(task)`.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    cancelled_before = task.cancelling()
+    expired = False
+
+    def expire() -> None:
+        nonlocal expired
+        expired = True
+        task.cancel()
+
+    timer = scheduler.call_later(timeout_ms, expire)
+    try:
+        return await awaitable
+    except asyncio.CancelledError:
+        if not expired or task.cancelling() > cancelled_before + 1:
+            raise
+        raise KafkaTimeoutError(f"{what} within {timeout_ms} ms") from None
+    finally:
+        timer.cancel()
+        if expired:
+            task.uncancel()

@@ -12,7 +12,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import broker_end_points
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline, pause, within
+from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.controller_requests import (
     AlterPartitionPartitionData,
     AlterPartitionPartitionResult,
@@ -42,6 +42,7 @@ from ottla.registry.tree import NoNodeError, Registry, Watch
 from ottla.registry.znodes import decode_controller
 from ottla.replication.partition_leader import Cluster, OnIsrChanged
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import pause, within
 from ottla.server.apis import ApiFamily
 from ottla.server.broker_connections import (
     FIRST_BACKOFF_MS,

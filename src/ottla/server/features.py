@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import pause
 from ottla.protocol.api_versions import UpgradeType
 from ottla.registry.tree import (
     REGISTRY_RETRY_MS,
@@ -26,6 +25,7 @@ from ottla.registry.tree import (
 )
 from ottla.registry.znodes import FEATURE, decode_features, encode_features
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import pause
 from ottla.structs import TRANSACTION_VERSION
 
 logger = logging.getLogger(__name__)

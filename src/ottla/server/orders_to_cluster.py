@@ -12,7 +12,7 @@ from uuid import UUID
 from ottla.controller.broker_request_batch import OnAnswer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import NodeConnection
-from ottla.network.timing import Backoff, Deadline, pause
+from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.leader_and_isr import (
     FULL_TYPE,
     SECURITY_PROTOCOLS,
@@ -34,6 +34,7 @@ from ottla.protocol.leader_and_isr import (
 )
 from ottla.protocol.message import Response
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import pause
 from ottla.server.broker_connections import FIRST_BACKOFF_MS, MAX_BACKOFF_MS, BrokerConnections
 from ottla.server.controller_orders import OrdersToOwnBroker
 from ottla.structs import (

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import struct
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from ottla.protocol.header import (
     decode_request_header,
     encode_response,
 )
+from ottla.runtime import real_runtime
 from ottla.testing import MockRuntime, mock_runtime
 
 VERSION = 2
@@ -65,9 +67,7 @@ class ChannelWorld:
         self.server = Server()
         self.runtime.network.serve("broker", 9092, lambda: self.server)
         self.channel = self.run(
-            Channel.connect(
-                self.runtime.network, "broker", 9092, client_id="tester", timeout_ms=1000
-            )
+            Channel.connect(self.runtime, "broker", 9092, client_id="tester", timeout_ms=1000)
         )
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -251,7 +251,7 @@ def test_answer_for_a_caller_that_has_given_up_is_dropped(world: ChannelWorld) -
 
 def test_nobody_at_the_address_is_a_network_error(world: ChannelWorld) -> None:
     """The text names the address."""
-    connecting = Channel.connect(world.runtime.network, "nowhere", 1, timeout_ms=1000)
+    connecting = Channel.connect(world.runtime, "nowhere", 1, timeout_ms=1000)
     with pytest.raises(KafkaError, match="cannot connect to nowhere:1") as failed:
         world.run(connecting)
 
@@ -267,7 +267,7 @@ def test_connecting_ends_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(runtime.network, "connect", connect)
     with pytest.raises(KafkaError, match="no connection to broker:9092 within 1500 ms"):
-        runtime.scheduler.run(Channel.connect(runtime.network, "broker", 9092, timeout_ms=1500))
+        runtime.scheduler.run(Channel.connect(runtime, "broker", 9092, timeout_ms=1500))
 
     assert runtime.clock.monotonic_ms() == 1500
 
@@ -298,7 +298,8 @@ def test_task_that_is_cancelled_as_its_connection_is_made_ends() -> None:
 
     async def test() -> None:
         network = OpensAtOnce()
-        task = asyncio.create_task(Channel.connect(network, "host", 9092))
+        runtime = replace(real_runtime(asyncio.get_running_loop()), network=network)
+        task = asyncio.create_task(Channel.connect(runtime, "host", 9092))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         network.may_open.set()
@@ -306,5 +307,6 @@ def test_task_that_is_cancelled_as_its_connection_is_made_ends() -> None:
         was_cancelled = task.cancel()  # False: there is a connection, and nothing to cancel
         await asyncio.wait([task])
         assert task.cancelled() == was_cancelled
+        await runtime.close()
 
     asyncio.run(test())

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import KafkaTimeoutError
 from ottla.runtime import LoopScheduler, SystemClock, real_runtime
+from ottla.runtime.scheduler import pause, within
+from ottla.testing import MockRuntime, mock_runtime
 
 
 def run(test: Callable[[LoopScheduler], Coroutine[Any, Any, None]]) -> None:
@@ -191,3 +194,89 @@ def test_close_cancels_again_what_goes_on(
     asyncio.run(run())
     assert ended == [True]
     assert "the stubborn task does not end" in caplog.text
+
+
+@pytest.fixture
+def runtime() -> MockRuntime:
+    """Virtual time."""
+    return mock_runtime()
+
+
+def test_within_gives_what_comes_in_time(runtime: MockRuntime) -> None:
+    """The time limit leaves no trace."""
+
+    async def late() -> str:
+        await pause(runtime.scheduler, 99)
+        return "done"
+
+    assert runtime.scheduler.run(within(runtime.scheduler, 100, late(), "nothing came")) == "done"
+
+
+def test_within_cancels_what_does_not(runtime: MockRuntime) -> None:
+    """KafkaTimeoutError says what was waited for; the coroutine ends."""
+    ended = []
+
+    async def too_late() -> None:
+        try:
+            await pause(runtime.scheduler, 101)
+        except asyncio.CancelledError:
+            ended.append(runtime.clock.monotonic_ms())
+            raise
+
+    with pytest.raises(KafkaTimeoutError, match="nothing came within 100 ms"):
+        runtime.scheduler.run(within(runtime.scheduler, 100, too_late(), "nothing came"))
+    assert ended == [100]
+
+
+def test_task_that_is_cancelled_while_its_time_is_over_ends(runtime: MockRuntime) -> None:
+    """A broker could not stop: a task of it took its end for a timeout, and went on."""
+
+    async def ends_slowly() -> None:
+        try:
+            await pause(runtime.scheduler, 10_000)
+        finally:
+            await pause(runtime.scheduler, 50)
+
+    async def asks_for_ever() -> None:
+        while True:
+            try:
+                await within(runtime.scheduler, 100, ends_slowly(), "no answer")
+            except KafkaTimeoutError:
+                pass
+
+    task = runtime.scheduler.spawn(asks_for_ever(), "asks")
+    runtime.advance(120)
+    task.cancel()
+    runtime.advance(50)
+
+    assert task.cancelled()
+
+
+def test_result_is_not_lost_when_the_caller_is_cancelled_as_it_comes(runtime: MockRuntime) -> None:
+    """A connection was lost unclosed when its task was cancelled just as it had been made."""
+
+    async def connects() -> str:
+        await pause(runtime.scheduler, 10)
+        return "connected"
+
+    task = runtime.scheduler.spawn(within(runtime.scheduler, 100, connects(), "late"), "connects")
+    runtime.scheduler.run_ready()
+    runtime.scheduler.call_later(10, lambda: runtime.scheduler.call_soon(task.cancel))
+    runtime.advance(10)
+
+    assert task.result() == "connected"
+
+
+def test_shielded_task_goes_on_after_its_time(runtime: MockRuntime) -> None:
+    """A handler answers in time, and what it was asked for is still done."""
+
+    async def slow() -> str:
+        await pause(runtime.scheduler, 150)
+        return "done"
+
+    task = runtime.scheduler.spawn(slow(), "slow")
+    with pytest.raises(KafkaTimeoutError):
+        runtime.scheduler.run(within(runtime.scheduler, 100, asyncio.shield(task), "not done"))
+    runtime.advance(50)
+
+    assert task.result() == "done"

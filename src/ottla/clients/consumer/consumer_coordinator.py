@@ -23,7 +23,7 @@ from ottla.clients.network_client import NetworkClient
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline, pause
+from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.consumer_protocol import (
     decode_assignment,
     decode_subscription,
@@ -33,6 +33,7 @@ from ottla.protocol.consumer_protocol import (
 )
 from ottla.protocol.group import JoinGroupResponseMember
 from ottla.runtime import Buffer
+from ottla.runtime.scheduler import pause
 from ottla.structs import NO_GENERATION, TopicPartition
 
 logger = logging.getLogger(__name__)

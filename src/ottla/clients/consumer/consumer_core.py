@@ -32,8 +32,9 @@ from ottla.clients.topic_offsets import (
 )
 from ottla.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Backoff, Deadline, within
+from ottla.network.timing import Backoff, Deadline
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import within
 from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, NO_GENERATION, TopicPartition
 
 

@@ -26,7 +26,7 @@ from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, Purpose, connection_id, response_error
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Backoff, Deadline, pause, within
+from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.consumer_group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -35,6 +35,7 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
+from ottla.runtime.scheduler import pause, within
 from ottla.structs import NO_GENERATION, TopicPartition
 
 logger = logging.getLogger(__name__)

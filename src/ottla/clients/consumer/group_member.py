@@ -20,7 +20,7 @@ from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, Purpose, connection_id, response_error
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline, pause
+from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -34,6 +34,7 @@ from ottla.protocol.group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from ottla.runtime.scheduler import pause
 from ottla.structs import CONSUMER_PROTOCOL_TYPE, NO_GENERATION
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ from ottla.clients.network_client import NetworkClient
 from ottla.clients.topic_offsets import IsolationLevel, list_offsets
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline, pause
+from ottla.network.timing import Backoff, Deadline
+from ottla.runtime.scheduler import pause
 
 
 class Positions:

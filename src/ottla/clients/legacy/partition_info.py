@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol
 from ottla.clients.legacy.broker_link import BrokerLink
 from ottla.clients.legacy.group_nodes import leader_of, live_brokers, replicas_of
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
-from ottla.network.timing import pause
 from ottla.registry import paths
 from ottla.registry.tree import Registry, SessionState, Watch
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import pause
 from ottla.structs import NO_LEADER, Node
 
 logger = logging.getLogger(__name__)

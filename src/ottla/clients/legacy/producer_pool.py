@@ -24,10 +24,10 @@ from ottla.clients.legacy.produce import (
 )
 from ottla.config.legacy_config import LegacyProducerConfig
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
-from ottla.network.timing import pause
 from ottla.record.compression import CompressionType
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import IoThread
+from ottla.runtime.scheduler import pause
 from ottla.structs import NO_LEADER, Node, TopicPartition
 
 

@@ -24,11 +24,11 @@ from ottla.clients.legacy.group_nodes import (
     subscribed_topics,
 )
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import within
 from ottla.registry import paths
 from ottla.registry.tree import NodeExistsError, RegistryError, SessionState, Watch
 from ottla.registry.znodes import STATIC, ConsumerRegistration
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import within
 from ottla.structs import Node, TopicPartition
 
 logger = logging.getLogger(__name__)

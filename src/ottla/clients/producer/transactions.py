@@ -21,7 +21,7 @@ from ottla.clients.producer.transaction_manager import (
 from ottla.clients.topic_offsets import OffsetAndMetadata, by_topic
 from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Backoff, Deadline, pause, within
+from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
 from ottla.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -33,6 +33,7 @@ from ottla.protocol.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla.runtime.scheduler import pause, within
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -48,6 +48,7 @@ from ottla.protocol.topics import (
 from ottla.replication.exchange import DeleteRecordsResult
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import within
 from ottla.server.apis import Handler, error_code, error_message
 from ottla.server.dynamic_config import DynamicConfig, topic_entries
 from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition
@@ -208,11 +209,13 @@ class TopicsHandler:
     ) -> dict[str, T | KafkaError]:
         """The outcome for each name; if all fail together, or in time, the same for each."""
         task = self.runtime.scheduler.spawn(_caught(operation), "topics")
-        await asyncio.wait({task}, timeout=max(timeout_ms, 0) / 1000)
-        if not task.done():
+        try:
+            outcome = await within(
+                self.runtime.scheduler, max(timeout_ms, 0), asyncio.shield(task), "not done"
+            )
+        except KafkaTimeoutError:
             late = KafkaTimeoutError(f"it was not done within {timeout_ms} ms, but goes on")
             return dict.fromkeys(names, late)
-        outcome = task.result()
         return dict.fromkeys(names, outcome) if isinstance(outcome, KafkaError) else outcome
 
 

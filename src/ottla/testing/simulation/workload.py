@@ -18,8 +18,9 @@ from ottla.config.client_config import AdminConfig
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Deadline, pause
+from ottla.network.timing import Deadline
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
+from ottla.runtime.scheduler import pause
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.world import SimulatedProcess
 
