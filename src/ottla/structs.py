@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 # The numbers that stand for "none", in requests and in files alike.
 NO_LEADER: Final = -1
@@ -73,6 +76,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """What belongs to each topic, in order: of partitions, which are pairs, their numbers."""
+    topics: dict[K, list[V]] = {}
+    for topic, value in pairs:
+        topics.setdefault(topic, []).append(value)
+    return topics
 
 
 class Node(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from ottla.clients.network_client import NetworkClient, response_error
-from ottla.clients.topic_offsets import OffsetAndMetadata, by_topic
+from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.protocol.offsets import (
     OffsetCommitRequest,
@@ -23,7 +23,7 @@ from ottla.protocol.offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from ottla.structs import NO_OFFSET, TopicPartition
+from ottla.structs import NO_OFFSET, TopicPartition, by_topic
 
 FIRST_COMMIT_VERSION = 2
 FIRST_COMMIT_WITH_INSTANCE_ID = 7

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 from ottla.clients.network_client import NetworkClient, response_error
-from ottla.clients.topic_offsets import by_topic
 from ottla.errors import KafkaError
 from ottla.protocol.fetch import EpochEndOffset as FetchEnd
 from ottla.protocol.offsets import (
@@ -21,7 +20,7 @@ from ottla.protocol.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, NO_OFFSET, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, NO_OFFSET, TopicPartition, by_topic
 
 # Brokers allow this request to readers from this version on; before it only to other brokers.
 FIRST_VERSION_FOR_READERS = 3

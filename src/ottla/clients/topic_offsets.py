@@ -17,7 +17,7 @@ from ottla.protocol.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, TopicPartition, by_topic
 
 V = TypeVar("V")
 
@@ -59,14 +59,6 @@ class ListOffsetsResult(NamedTuple):
     offset: int
     timestamp_ms: int
     leader_epoch: int = NO_EPOCH
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The partition numbers of each topic, as requests need them."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return topics
 
 
 async def list_offsets(

@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.protocol.message import Message, Struct, decode_versioned, encode_versioned
 from ottla.protocol.types import Array, Buffer, Bytes, Int32, String, field
-from ottla.structs import TopicPartition
+from ottla.structs import TopicPartition, by_topic
 
 SUBSCRIPTION_VERSION: Final = 2
 ASSIGNMENT_VERSION: Final = 1
@@ -92,7 +92,7 @@ def partitions_of(topics: Iterable[ConsumerProtocolTopicPartition]) -> list[Topi
 
 
 def _topics_of(partitions: Iterable[TopicPartition]) -> list[ConsumerProtocolTopicPartition]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return [ConsumerProtocolTopicPartition(topic=t, partitions=p) for t, p in topics.items()]
+    return [
+        ConsumerProtocolTopicPartition(topic=topic, partitions=numbers)
+        for topic, numbers in by_topic(partitions).items()
+    ]

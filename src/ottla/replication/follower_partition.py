@@ -51,6 +51,7 @@ from ottla.structs import (
     NO_OFFSET,
     NO_UUID,
     TopicPartition,
+    by_topic,
 )
 
 logger = logging.getLogger(__name__)
@@ -494,7 +495,4 @@ class LeaderQuestions:
 
 
 def _by_topic(followers: Iterable[FollowerPartition]) -> dict[str, list[FollowerPartition]]:
-    topics: dict[str, list[FollowerPartition]] = {}
-    for follower in followers:
-        topics.setdefault(follower.topic_partition.topic, []).append(follower)
-    return topics
+    return by_topic((follower.topic_partition.topic, follower) for follower in followers)

@@ -49,6 +49,7 @@ from ottla.structs import (
     PartitionState,
     StopReplicaPartition,
     TopicPartition,
+    by_topic,
 )
 
 logger = logging.getLogger(__name__)
@@ -59,12 +60,9 @@ logger = logging.getLogger(__name__)
 # Requests are written in the newest version only, and read in every version.
 
 
-def by_topic(states: Iterable[PartitionState]) -> dict[tuple[str, UUID], list[PartitionState]]:
+def _by_topic(states: Iterable[PartitionState]) -> dict[tuple[str, UUID], list[PartitionState]]:
     """The states of each topic, which has a name and an id."""
-    topics: dict[tuple[str, UUID], list[PartitionState]] = {}
-    for state in states:
-        topics.setdefault((state.topic_partition.topic, state.topic_id), []).append(state)
-    return topics
+    return by_topic(((state.topic_partition.topic, state.topic_id), state) for state in states)
 
 
 # -- LeaderAndIsr
@@ -82,7 +80,7 @@ def leader_and_isr_request(
                 topic_id=topic_id,
                 partition_states=[_written_state(state) for state in of_topic],
             )
-            for (name, topic_id), of_topic in by_topic(states).items()
+            for (name, topic_id), of_topic in _by_topic(states).items()
         ],
         live_leaders=[
             LeaderAndIsrLiveLeader(broker_id=node.id, host_name=node.host, port=node.port)
@@ -219,7 +217,7 @@ def update_metadata_request(update: MetadataUpdate) -> UpdateMetadataRequest:
             topic_id=topic_id,
             partition_states=[_written_metadata(state) for state in of_topic],
         )
-        for (name, topic_id), of_topic in by_topic(update.states).items()
+        for (name, topic_id), of_topic in _by_topic(update.states).items()
     ]
     for name in update.deleted_topics:
         gone = UpdateMetadataPartitionState(leader=LEADER_DURING_DELETE, leader_epoch=NO_EPOCH)

@@ -31,7 +31,7 @@ from ottla.runtime import Runtime
 from ottla.server.broker_connections import BrokerConnections, Purpose
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.own_transactions import AskOwnCoordinator, MarkersToOwnBroker
-from ottla.structs import NO_LEADER, TRANSACTIONS_TOPIC, TopicPartition
+from ottla.structs import NO_LEADER, TRANSACTIONS_TOPIC, TopicPartition, by_topic
 
 logger = logging.getLogger(__name__)
 
@@ -228,14 +228,6 @@ class AskCoordinatorOnCluster:
             logger.info("verification of %s at broker %d: %s", producer, leader, error)
             errors = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         on_answer(errors)
-
-
-def by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
-    """The indexes of each topic's partitions."""
-    topics: dict[str, list[int]] = {}
-    for name, index in partitions:
-        topics.setdefault(name, []).append(index)
-    return topics
 
 
 def writable(marker: TxnMarker, partitions: Collection[TopicPartition]) -> WritableTxnMarker:

@@ -16,6 +16,7 @@ from ottla.spark.data_loss import DataLossError
 from ottla.spark.lookup import OffsetLookup
 from ottla.spark.offsets import limited, to_json_object
 from ottla.spark.options import SourceOptions
+from ottla.structs import by_topic
 from ottla.warehouse.data_files import write_files
 from ottla.warehouse.loads import Layout, Load, Snapshot, Table
 from ottla.warehouse.places import WarehouseError
@@ -54,9 +55,7 @@ class LoadOptions:
     def reading(self, load: Load) -> dict[str, str]:
         """The options that read the records of one load."""
         wanted = sorted(each for each, end in load.ends.items() if end > load.starts[each])
-        topics: dict[str, list[int]] = {}
-        for topic, partition in wanted:
-            topics.setdefault(topic, []).append(partition)
+        topics = by_topic(wanted)
         kept = {
             key: value
             for key, value in self._committed().items()

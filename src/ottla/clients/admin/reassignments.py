@@ -8,7 +8,6 @@ from typing import NamedTuple, cast
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.network_client import response_error
-from ottla.clients.topic_offsets import by_topic
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.reassignments import (
@@ -23,7 +22,7 @@ from ottla.protocol.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from ottla.structs import TopicPartition
+from ottla.structs import TopicPartition, by_topic
 
 FIRST_VERSION_WITH_TYPES = 1
 
@@ -85,12 +84,10 @@ class ReassignmentAdmin:
         self, targets: Mapping[TopicPartition, Iterable[int] | None]
     ) -> Outcomes:
         async def attempt(deadline: Deadline) -> Outcomes:
-            topics: dict[str, list[ReassignablePartition]] = {}
-            for (topic, index), replicas in targets.items():
-                wanted = None if replicas is None else list(replicas)
-                topics.setdefault(topic, []).append(
-                    ReassignablePartition(partition_index=index, replicas=wanted)
-                )
+            topics = by_topic(
+                (topic, _reassignable(index, replicas))
+                for (topic, index), replicas in targets.items()
+            )
             request = AlterPartitionReassignmentsRequest(
                 timeout_ms=self._admin.request_timeout_ms(deadline),
                 topics=[
@@ -139,6 +136,11 @@ class ReassignmentAdmin:
             }
 
         return await self._admin.until_done(attempt)
+
+
+def _reassignable(index: int, replicas: Iterable[int] | None) -> ReassignablePartition:
+    wanted = None if replicas is None else list(replicas)
+    return ReassignablePartition(partition_index=index, replicas=wanted)
 
 
 def _check(code: int, what: str, message: str | None = None) -> None:

@@ -8,7 +8,6 @@ from typing import cast
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import NewTopic, TopicDescription, TopicPartitionInfo
 from ottla.clients.network_client import response_error
-from ottla.clients.topic_offsets import by_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.metadata import (
@@ -36,7 +35,7 @@ from ottla.protocol.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from ottla.structs import BROKER_DEFAULT, NO_UUID, TopicPartition
+from ottla.structs import BROKER_DEFAULT, NO_UUID, TopicPartition, by_topic
 
 FIRST_VERSION_WITH_OPERATIONS = 8
 FIRST_VERSION_WITHOUT_AUTO_CREATE = 4

@@ -8,7 +8,6 @@ from typing import NamedTuple, cast
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.network_client import response_error
-from ottla.clients.topic_offsets import by_topic
 from ottla.errors import KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.group import KEY_TYPE_TRANSACTION
@@ -29,7 +28,7 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.structs import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from ottla.structs import NO_OFFSET, NO_TIMESTAMP, TopicPartition, by_topic
 
 FIRST_LIST_WITH_DURATION = 1
 FIRST_LIST_WITH_PATTERN = 2

@@ -36,7 +36,7 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatResponse,
 )
 from ottla.runtime.scheduler import pause, within
-from ottla.structs import NO_GENERATION, TopicPartition
+from ottla.structs import NO_GENERATION, TopicPartition, by_topic
 
 logger = logging.getLogger(__name__)
 
@@ -286,12 +286,9 @@ def wire_partitions(
     partitions: Partitions,
 ) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
     """The partitions in the form of a heartbeat."""
-    topics: dict[UUID, list[int]] = {}
-    for topic_id, partition in sorted(partitions):
-        topics.setdefault(topic_id, []).append(partition)
     return [
         ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=topic_id, partitions=numbers)
-        for topic_id, numbers in topics.items()
+        for topic_id, numbers in by_topic(sorted(partitions)).items()
     ]
 
 

@@ -18,7 +18,7 @@ from ottla.clients.producer.transaction_manager import (
     TransactionManager,
     TransactionState,
 )
-from ottla.clients.topic_offsets import OffsetAndMetadata, by_topic
+from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline
@@ -34,7 +34,7 @@ from ottla.protocol.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.runtime.scheduler import pause, within
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION, TopicPartition
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION, TopicPartition, by_topic
 
 logger = logging.getLogger(__name__)
 
@@ -282,18 +282,22 @@ class TransactionRequests:
 def _offsets_by_topic(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> list[TxnOffsetCommitRequestTopic]:
-    topics: dict[str, TxnOffsetCommitRequestTopic] = {}
-    for (topic, number), offset in offsets.items():
-        entry = topics.setdefault(topic, TxnOffsetCommitRequestTopic(name=topic))
-        entry.partitions.append(
+    topics = by_topic(
+        (
+            topic,
             TxnOffsetCommitRequestPartition(
                 partition_index=number,
                 committed_offset=offset.offset,
                 committed_leader_epoch=offset.leader_epoch,
                 committed_metadata=offset.metadata,
-            )
+            ),
         )
-    return list(topics.values())
+        for (topic, number), offset in offsets.items()
+    )
+    return [
+        TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)
+        for topic, partitions in topics.items()
+    ]
 
 
 # The coordinator has forgotten the producer, which may become a new one after the abort (KIP-360).

@@ -30,7 +30,7 @@ from ottla.protocol.offsets_topic import (
     TransactionLogValue,
 )
 from ottla.record.batch_builder import build_batch
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition, by_topic
 
 # One below the largest int16: the last raise is left to the coordinator, which needs it to fence.
 LAST_EPOCH: Final = 2**15 - 2
@@ -351,9 +351,6 @@ def read_transaction(value: bytes) -> Transaction:
 
 
 def _stored(transaction: Transaction) -> TransactionLogValue:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(transaction.partitions):
-        topics.setdefault(topic, []).append(partition)
     # Kafka has null where no transaction can be open.
     is_empty = transaction.state is TransactionState.EMPTY
     return TransactionLogValue(
@@ -368,7 +365,7 @@ def _stored(transaction: Transaction) -> TransactionLogValue:
         if is_empty
         else [
             PartitionsSchema(topic=topic, partition_ids=partitions)
-            for topic, partitions in topics.items()
+            for topic, partitions in by_topic(sorted(transaction.partitions)).items()
         ],
         transaction_last_update_timestamp_ms=transaction.updated_ms,
         transaction_start_timestamp_ms=transaction.start_ms,

@@ -64,6 +64,7 @@ from ottla.structs import (
     NO_EPOCH,
     NO_OFFSET,
     TopicPartition,
+    by_topic,
 )
 
 REGISTRY_VERSION: Final = 0
@@ -275,10 +276,8 @@ def _partitions(
 
 
 def _by_topic(fetched: Fetched) -> dict[str, Fetched]:
-    topics: dict[str, dict[TopicPartition, OffsetAndMetadata | None]] = {}
-    for partition, value in fetched.items():
-        topics.setdefault(partition.topic, {})[partition] = value
-    return dict(topics)
+    rows = by_topic((partition.topic, (partition, value)) for partition, value in fetched.items())
+    return {topic: dict(of_topic) for topic, of_topic in rows.items()}
 
 
 def _fetched(

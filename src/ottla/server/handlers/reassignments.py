@@ -31,7 +31,7 @@ from ottla.protocol.reassignments import (
     ReassignableTopicResponse,
 )
 from ottla.server.apis import Handler, error_code, error_message
-from ottla.structs import TopicPartition
+from ottla.structs import TopicPartition, by_topic
 
 FIRST_VERSION_WITH_TOP_LEVEL_ERROR: Final = 1
 
@@ -66,15 +66,17 @@ class ReassignmentsHandler:
             if context.api_version >= FIRST_VERSION_WITH_TOP_LEVEL_ERROR:
                 raise
             outcomes = dict.fromkeys(wanted or (), error)
-        topics: dict[str, list[ElectLeadersPartitionResult]] = {}
-        for (name, index), outcome in outcomes.items():
-            topics.setdefault(name, []).append(
+        topics = by_topic(
+            (
+                name,
                 ElectLeadersPartitionResult(
                     partition_id=index,
                     error_code=error_code(outcome),
                     error_message=error_message(outcome),
-                )
+                ),
             )
+            for (name, index), outcome in outcomes.items()
+        )
         return ElectLeadersResponse(
             replica_election_results=[
                 ElectLeadersReplicaElectionResult(topic=name, partition_result=results)
@@ -98,16 +100,17 @@ class ReassignmentsHandler:
         outcomes = refused | await self.controller.alter_partition_reassignments(
             {tp: replicas for tp, replicas in wishes.items() if tp not in refused}
         )
-        topics: dict[str, list[ReassignablePartitionResponse]] = {}
-        for topic_partition in wishes:
-            outcome = outcomes.get(topic_partition)
-            topics.setdefault(topic_partition.topic, []).append(
+        topics = by_topic(
+            (
+                partition.topic,
                 ReassignablePartitionResponse(
-                    partition_index=topic_partition.partition,
-                    error_code=error_code(outcome),
-                    error_message=error_message(outcome),
-                )
+                    partition_index=partition.partition,
+                    error_code=error_code(outcomes.get(partition)),
+                    error_message=error_message(outcomes.get(partition)),
+                ),
             )
+            for partition in wishes
+        )
         return AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=body.allow_replication_factor_change,
             error_message=None,

@@ -51,7 +51,7 @@ from ottla.runtime import Runtime
 from ottla.runtime.scheduler import within
 from ottla.server.apis import Handler, error_code, error_message
 from ottla.server.dynamic_config import DynamicConfig, topic_entries
-from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition
+from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition, by_topic
 
 FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3
 FIRST_DELETE_VERSION_WITH_IDS = 6
@@ -281,15 +281,17 @@ def _why_not_delete_records(topic: str) -> ErrorCode | None:
 def _delete_records_response(
     results: Mapping[TopicPartition, DeleteRecordsResult],
 ) -> DeleteRecordsResponse:
-    topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
-    for (topic, partition), result in results.items():
-        topics.setdefault(topic, []).append(
+    topics = by_topic(
+        (
+            topic,
             DeleteRecordsPartitionResult(
                 partition_index=partition,
                 low_watermark=result.low_watermark,
                 error_code=int(result.error),
-            )
+            ),
         )
+        for (topic, partition), result in results.items()
+    )
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(name=name, partitions=partitions)

@@ -74,7 +74,7 @@ from ottla.protocol.transactions import (
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Clock
 from ottla.server.apis import Handler
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, OFFSETS_TOPIC, TopicPartition
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, OFFSETS_TOPIC, TopicPartition, by_topic
 
 # InitProducerId (22), v0-5: an id for a producer that writes without duplicates.
 #
@@ -230,9 +230,7 @@ class TransactionViewHandlers:
                 transactional_id=transactional_id,
             )
         transaction = metadata.current
-        topics: dict[str, list[int]] = {}
-        for topic, partition in sorted(transaction.partitions):
-            topics.setdefault(topic, []).append(partition)
+        topics = by_topic(sorted(transaction.partitions))
         return DescribeTransactionsTransactionState(
             transactional_id=transactional_id,
             transaction_state=transaction.state.title,

@@ -23,7 +23,6 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     CurrentAssignment,
     MemberDetails,
     TopicIdPartition,
-    by_topic,
 )
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer, compile_regex
 from ottla.coordinator.group.consumer.group_migration import GroupMigration
@@ -44,6 +43,7 @@ from ottla.protocol.consumer_group import (
     DescribedConsumerGroupMember,
     DescribedTopicPartitions,
 )
+from ottla.structs import by_topic
 
 logger = logging.getLogger(__name__)
 
@@ -338,7 +338,7 @@ def described_assignment(partitions: Assignment, topics: ClusterTopics) -> Descr
     return DescribedAssignment(
         topic_partitions=[
             DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
-            for topic_id, numbers in by_topic(partitions).items()
+            for topic_id, numbers in by_topic(sorted(partitions)).items()
             if (name := topics.topic_name(topic_id)) is not None
         ]
     )
@@ -424,6 +424,6 @@ def response_assignment(assigned: Assignment) -> ConsumerGroupHeartbeatResponseA
     return ConsumerGroupHeartbeatResponseAssignment(
         topic_partitions=[
             ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=numbers)
-            for topic_id, numbers in by_topic(assigned).items()
+            for topic_id, numbers in by_topic(sorted(assigned)).items()
         ]
     )

@@ -42,6 +42,7 @@ from ottla.protocol.offsets_topic import (
     StoredTopicPartitions,
 )
 from ottla.runtime import Timer
+from ottla.structs import by_topic
 
 # The topics of the cluster, as subscriptions are resolved against them.
 
@@ -104,14 +105,6 @@ NO_PARTITIONS: Final[Assignment] = frozenset()
 
 AssignmentEpochs = Mapping[TopicIdPartition, int]
 NO_EPOCHS: Final[AssignmentEpochs] = MappingProxyType({})
-
-
-def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
-    """The partition numbers of each topic, in order."""
-    topics: dict[UUID, list[int]] = {}
-    for topic_id, partition in sorted(partitions):
-        topics.setdefault(topic_id, []).append(partition)
-    return topics
 
 
 class MemberState(IntEnum):
@@ -414,7 +407,7 @@ def read_partitions(
 def _stored_partitions(partitions: Assignment) -> list[StoredTopicPartitions]:
     return [
         StoredTopicPartitions(topic_id=topic_id, partitions=numbers)
-        for topic_id, numbers in by_topic(partitions).items()
+        for topic_id, numbers in by_topic(sorted(partitions)).items()
     ]
 
 
@@ -427,7 +420,7 @@ def _owned_partitions(
             partitions=numbers,
             assignment_epochs=_known_epochs(current, topic_id, numbers),
         )
-        for topic_id, numbers in by_topic(partitions).items()
+        for topic_id, numbers in by_topic(sorted(partitions)).items()
     ]
 
 
