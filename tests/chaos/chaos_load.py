@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from broker_requests import STRANGER
-from cluster_load import LASTING, QUIET, until
+from cluster_load import LASTING, QUIET
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from ottla.testing import wait_until
 
 RATE = 1500
 TICK_S = 0.01
@@ -125,10 +127,11 @@ class ChaosLoad:
     def until_more(self, count: int = 100, limit_s: float = LIMIT_S) -> None:
         """Wait until each partition has acknowledged so many more."""
         before = {index: len(numbers) for index, numbers in self.acked.items()}
-        until(
+        wait_until(
             lambda: all(len(self.acked[p]) >= before[p] + count for p in self.acked),
-            f"{count} more records in each partition ({self.problems[-1:]})",
+            f"{count} more records in each partition",
             limit_s,
+            seen=lambda: self.problems[-1:],
         )
 
     def end(self) -> None:
@@ -209,7 +212,7 @@ class ConstantReader:
 
     def until_at(self, ends: dict[int, int], limit_s: float = LIMIT_S) -> None:
         """Wait until it has seen all that is before these offsets."""
-        until(
+        wait_until(
             lambda: all(len(self.seen[p]) >= ends[p] for p in ends) or self.problems,
             f"the constant reader is at {ends}",
             limit_s,

@@ -13,11 +13,12 @@ from types import TracebackType
 from broker_requests import BrokerConnection, partition_answer, produce_request
 from chaos_load import LIMIT_S, PARTITIONS, ChaosLoad, ConstantReader, History
 from chaos_world import BROKERS, SESSION_S, ChaosWorld
-from cluster_load import read_places, until
+from cluster_load import read_places
 from registry_history import RegistryHistory
 
 from ottla import Admin, NewTopic
 from ottla.errors import ErrorCode
+from ottla.testing import wait_until
 
 FAILOVER_S = SESSION_S + 3
 HUNG_S = SESSION_S + 5
@@ -141,14 +142,14 @@ class Story:
 
     def until(self, condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
         """Wait for a condition; the limit is for what hangs, not for what is slow."""
-        until(condition, what, limit_s)
+        wait_until(condition, what, limit_s)
 
     def until_leader_is_not(self, *brokers: int) -> None:
         self.until(lambda: self.leader not in (-1, *brokers), f"a leader other than {brokers}")
 
     def until_in_sync(self) -> None:
         """Wait until each partition's in-sync replicas are all replicas."""
-        until(
+        wait_until(
             lambda: all(self.in_sync(p) == self.brokers for p in range(PARTITIONS)),
             "all replicas are in sync",
             ISR_LIMIT_S if self.timed else LIMIT_S,

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from broker_requests import check_answers
-from cluster_load import until
 from cut_network import CutNetwork
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 
 from ottla.runtime.free_port import free_port
+from ottla.testing import wait_until
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.cluster_process import ClusterProcess
 from ottla.testing.zookeeper_process import ZooKeeperProcess
@@ -83,7 +83,7 @@ class ChaosWorld(ClusterProcess):
     def _launch(self, broker_id: int) -> BrokerProcess:
         """Another server of this machine may have taken a port while the broker was dead."""
         for port in (self.own_ports[broker_id], self.ports[broker_id]):
-            until(lambda port=port: is_free(port), f"port {port} is free again", LIMIT_S)
+            wait_until(lambda port=port: is_free(port), f"port {port} is free again", LIMIT_S)
         return super()._launch(broker_id)
 
     def zookeeper_connect(self, broker_id: int) -> str:
@@ -145,7 +145,9 @@ class ChaosWorld(ClusterProcess):
         return 0 if stat is None else int(stat.czxid)
 
     def until_registered(self) -> None:
-        until(lambda: all(map(self.registration, self.live_brokers)), "all are registered", LIMIT_S)
+        wait_until(
+            lambda: all(map(self.registration, self.live_brokers)), "all are registered", LIMIT_S
+        )
 
     def expire(self, broker_id: int) -> None:
         """End a broker's session from beside: another client takes it over and closes it."""
@@ -160,7 +162,7 @@ class ChaosWorld(ClusterProcess):
             self._close_session(session)
             return False
 
-        until(has_ended, f"session {session:#x} has ended", LIMIT_S)
+        wait_until(has_ended, f"session {session:#x} has ended", LIMIT_S)
 
     def _close_session(self, session: int) -> None:
         """It may fail: the broker takes its session back as soon as it can."""

@@ -194,7 +194,9 @@ class CutNetwork:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
                 if road := self._roads.get((source, target)):
-                    await asyncio.sleep(road.seconds(len(data)))
+                    passed = asyncio.Event()
+                    self._loop.call_later(road.seconds(len(data)), passed.set)
+                    await passed.wait()
                 while (source, target) in self._cuts:
                     await self._healed.wait()
                 writer.write(data)

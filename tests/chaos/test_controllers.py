@@ -11,11 +11,11 @@ from broker_requests import order_errors
 from chaos_load import LIMIT_S
 from chaos_story import HUNG_S
 from chaos_world import BROKERS, ChaosWorld
-from cluster_load import until
 
 from ottla import Admin, KafkaError, NewTopic
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition
+from ottla.testing import wait_until
 
 COUNT = 30
 
@@ -40,7 +40,9 @@ def kill_controller(world: ChaosWorld) -> None:
     """The controller dies; returns when there is another one."""
     controller = world.controller
     world.kill_broker(controller)
-    until(lambda: world.controller not in (controller, -1), "there is another controller", LIMIT_S)
+    wait_until(
+        lambda: world.controller not in (controller, -1), "there is another controller", LIMIT_S
+    )
 
 
 def exists(admin: Admin, topic: NewTopic) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from cluster_load import LIMIT_S, ClusterView, SteadyLoad, read_numbers, until
+from cluster_load import LIMIT_S, ClusterView, SteadyLoad, read_numbers
 from confluent_kafka import KafkaException
 from coordinator_places import OFFSETS, coordinator
 from live_group import LiveGroup, all_read, wait_for_another
 from one_transaction import OneTransaction
 
 from ottla import Admin
+from ottla.testing import wait_until
 from ottla.testing.cluster_process import ClusterProcess
 
 COMMITTED = {"isolation.level": "read_committed"}
@@ -37,7 +38,7 @@ def test_successor_aborts_what_takes_too_long(cluster, view, unique):
     timeout = {"transaction.timeout.ms": 2_000}
     transaction = OneTransaction(cluster, view, unique("silent"), **timeout)
     transaction.kill_coordinator()
-    until(lambda: transaction.stable_offset == 2, "the transaction is aborted")
+    wait_until(lambda: transaction.stable_offset == 2, "the transaction is aborted")
 
     with pytest.raises(KafkaException):
         transaction.producer.commit_transaction(LIMIT_S)
@@ -60,7 +61,9 @@ def test_rebalance_goes_on_with_another_coordinator(cluster, view, unique, proto
         second = members.join()
         # The first one's library joins by itself, but only when it is polled.
         with Admin(cluster.bootstrap_servers) as admin:
-            until(lambda: second.poll() or is_rebalancing(admin, group), "the rebalance has begun")
+            wait_until(
+                lambda: second.poll() or is_rebalancing(admin, group), "the rebalance has begun"
+            )
         dead = coordinator(view, OFFSETS, group)
         cluster.kill_broker(dead)
         wait_for_another(view, group, dead)

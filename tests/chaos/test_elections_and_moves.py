@@ -12,12 +12,13 @@ from functools import partial
 
 from chaos_load import LIMIT_S, PARTITIONS
 from chaos_world import BROKERS, SESSION_S
-from cluster_load import QUIET, ClusterView, until
+from cluster_load import QUIET, ClusterView
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 
 from ottla import Admin, NewTopic, Producer
 from ottla.structs import TopicPartition
+from ottla.testing import wait_until
 
 MEGABYTE = 1_000_000
 GONE = (KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
@@ -52,7 +53,7 @@ def until_stopped(reader: Consumer, *expected: int) -> None:
         errors = [message.error() for message in reader.consume(5000, 0.2)]
         return any(error is not None and error.code() in expected for error in errors)
 
-    until(has_come, f"errors {expected}", LIMIT_S)
+    wait_until(has_come, f"errors {expected}", LIMIT_S)
 
 
 def leave_one_in_sync(told, world) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 from ottla import Admin, Consumer, NewTopic, Producer, RebalanceListener, TopicPartition
+from ottla.testing import wait_until
 
 LIMIT_SECONDS = 100
 PARTITIONS = 3
@@ -37,22 +36,31 @@ def partitions_of(topic, *numbers) -> list[TopicPartition]:
 def read(consumers, count) -> list:
     """Poll the consumers in turn until so many records have come."""
     consumers = consumers if isinstance(consumers, list) else [consumers]
-    deadline = time.monotonic() + LIMIT_SECONDS
     records = []
-    while len(records) < count:
-        assert time.monotonic() < deadline, f"{len(records)} of {count} records came"
+
+    def poll() -> None:
         for consumer in consumers:
-            records += consumer.poll(50)
+            records.extend(consumer.poll(50))
+
+    wait_until(
+        lambda: len(records) >= count,
+        f"{count} records",
+        LIMIT_SECONDS,
+        seen=lambda: len(records),
+        meanwhile=poll,
+    )
     return records
 
 
-def poll_until(consumers, condition) -> None:
+def poll_until(consumers, condition, what="another assignment") -> None:
     """Poll the consumers in turn until the condition holds."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was never met"
-        for consumer in consumers:
-            consumer.poll(50)
+    wait_until(
+        condition,
+        what,
+        LIMIT_SECONDS,
+        seen=lambda: [sorted(map(str, consumer.assignment())) for consumer in consumers],
+        meanwhile=lambda: [consumer.poll(50) for consumer in consumers],
+    )
 
 
 class Journal(RebalanceListener):

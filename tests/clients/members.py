@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
+
+from ottla.testing import wait_until
 
 LIMIT_SECONDS = 100
 
 
-def poll_until(members, condition) -> None:
+def poll_until(members, condition, what="the partitions are shared out") -> None:
     """Poll the members in turn until the condition holds; no partition has two holders."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, [sorted(member.held) for member in members]
+
+    def poll() -> None:
         for member in members:
             member.poll()
             held = Counter(place for other in members for place in other.held)
             assert not held or max(held.values()) == 1
+
+    wait_until(
+        condition,
+        what,
+        LIMIT_SECONDS,
+        seen=lambda: [sorted(member.held) for member in members],
+        meanwhile=poll,
+    )
 
 
 def shares(members) -> list[int]:

@@ -11,6 +11,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError
 from records import CODECS, COUNT, PARTITIONS, Sent, assert_same, records, shared_out
 
+from ottla.testing import wait_until_async
+
 LIMIT_SECONDS = 100
 
 
@@ -41,11 +43,20 @@ def member(broker, group, topic):
 async def read(consumers, count):
     """Poll the members in turn until so many records have come."""
     received = []
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while len(received) < count:
-            for consumer in consumers:
-                received += await polled(consumer)
+    await poll_until(lambda: len(received) >= count, f"{count} records", consumers, received)
     return received
+
+
+async def poll_until(condition, what, consumers, received):
+    """Poll the members in turn, and keep what comes, until the condition holds."""
+
+    async def poll():
+        for consumer in consumers:
+            received.extend(await polled(consumer))
+
+    await wait_until_async(
+        condition, what, LIMIT_SECONDS, seen=lambda: len(received), meanwhile=poll
+    )
 
 
 async def polled(consumer):
@@ -61,10 +72,12 @@ async def polled(consumer):
 async def wait_for_both(consumers):
     """Poll until the members share the partitions; returns what came meanwhile."""
     received = []
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not shared_out([consumer.assignment() for consumer in consumers]):
-            for consumer in consumers:
-                received += await polled(consumer)
+    await poll_until(
+        lambda: shared_out([consumer.assignment() for consumer in consumers]),
+        "the group shares its partitions",
+        consumers,
+        received,
+    )
     return received
 
 

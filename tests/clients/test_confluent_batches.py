@@ -24,7 +24,7 @@ SENT = [
 def stored_batches(broker, topic, codec):
     """Produce the records in one batch; the batches of the segment file, and its bytes."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -36,7 +36,7 @@ def stored_batches(broker, topic, codec):
         producer.produce(
             topic, value, key, partition=0, timestamp=timestamp_ms, headers=list(headers)
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     path = Path(broker.data_dir) / f"{topic}-0" / f"{0:020d}.log"
     data = path.read_bytes()
     return list(batches(data)), data

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from confluent_kafka import (
     Consumer,
@@ -23,6 +21,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from records import CODECS, COUNT, PARTITIONS, Sent, assert_same, records, shared_out
+
+from ottla.testing import wait_until
 
 LIMIT_SECONDS = 100
 
@@ -64,29 +64,35 @@ def member(broker, group, topic, revoked=None, **config):
 def read(consumers, count):
     """Poll the members in turn until so many records have come."""
     received = []
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while len(received) < count:
-        assert time.monotonic() < deadline, f"{len(received)} of {count} records came"
+    poll_until(lambda: len(received) >= count, f"{count} records", consumers, received)
+    return received
+
+
+def poll_until(condition, what, consumers, received):
+    """Poll the members in turn, and keep what comes, until the condition holds."""
+
+    def poll():
         for consumer in consumers:
-            for message in consumer.consume(500, 0.1):
+            for message in consumer.consume(500, 0.05):
                 assert message.error() is None, message.error()
                 headers = tuple(message.headers() or ())
                 received.append(Sent(message.key(), message.value(), headers))
-    return received
+
+    def seen():
+        return len(received), [consumer.assignment() for consumer in consumers]
+
+    wait_until(condition, what, LIMIT_SECONDS, seen=seen, meanwhile=poll)
 
 
 def wait_for_both(consumers):
     """Poll until the members share the partitions; returns what came meanwhile."""
     received = []
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not shared_out([consumer.assignment() for consumer in consumers]):
-        assert time.monotonic() < deadline, "the group did not share its partitions"
-        for consumer in consumers:
-            for message in consumer.consume(500, 0.05):
-                assert message.error() is None, message.error()
-                received.append(
-                    Sent(message.key(), message.value(), tuple(message.headers() or ()))
-                )
+    poll_until(
+        lambda: shared_out([consumer.assignment() for consumer in consumers]),
+        "the group shares its partitions",
+        consumers,
+        received,
+    )
     return received
 
 
@@ -98,7 +104,7 @@ def admin(broker):
 @pytest.fixture
 def topic(admin, unique):
     name = unique("confluent")
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
     return name
 
 
@@ -168,17 +174,17 @@ def test_static_members_come_back_without_a_rebalance(broker, topic):
 def test_admin_creates_describes_and_deletes_topics(broker, admin, unique):
     """Topics with configs, more partitions, a description, deletion: and errors by name."""
     name = unique("admin")
-    admin.create_topics([NewTopic(name, 2, 1, config={"retention.ms": "3600000"})])[name].result(30)
+    admin.create_topics([NewTopic(name, 2, 1, config={"retention.ms": "3600000"})])[name].result(60)
     with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
-        admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
-    admin.create_partitions([NewPartitions(name, 5)])[name].result(30)
+        admin.create_topics([NewTopic(name, 2, 1)])[name].result(60)
+    admin.create_partitions([NewPartitions(name, 5)])[name].result(60)
 
     metadata = admin.list_topics(name, timeout=30)
     assert len(metadata.topics[name].partitions) == 5
-    assert admin.describe_cluster().result(30).cluster_id == metadata.cluster_id
+    assert admin.describe_cluster().result(60).cluster_id == metadata.cluster_id
 
-    admin.delete_topics([name])[name].result(30)
-    assert name not in admin.list_topics(timeout=30).topics
+    admin.delete_topics([name])[name].result(60)
+    assert name not in admin.list_topics(timeout=60).topics
 
 
 def test_admin_reads_and_changes_configs(broker, admin, topic):
@@ -190,15 +196,15 @@ def test_admin_reads_and_changes_configs(broker, admin, topic):
             ConfigEntry("retention.ms", "7200000", incremental_operation=AlterConfigOpType.SET)
         ],
     )
-    next(iter(admin.incremental_alter_configs([resource]).values())).result(30)
+    next(iter(admin.incremental_alter_configs([resource]).values())).result(60)
 
     wanted = ConfigResource(ResourceType.TOPIC, topic)
-    configs = next(iter(admin.describe_configs([wanted]).values())).result(30)
+    configs = next(iter(admin.describe_configs([wanted]).values())).result(60)
     assert configs["retention.ms"].value == "7200000"
     assert not configs["retention.ms"].is_default
     assert configs["cleanup.policy"].is_default
     broker_configs = ConfigResource(ResourceType.BROKER, "0")
-    described = next(iter(admin.describe_configs([broker_configs]).values())).result(30)
+    described = next(iter(admin.describe_configs([broker_configs]).values())).result(60)
     assert described["log.segment.bytes"].value == "1073741824"
 
 
@@ -207,14 +213,14 @@ def test_topic_without_a_cleanup_policy(admin, unique):
     topics = [unique("kept"), unique("taken")]
     created = [NewTopic(topics[0], 1, 1, config={"cleanup.policy": ""}), NewTopic(topics[1], 1, 1)]
     for future in admin.create_topics(created).values():
-        future.result(30)
+        future.result(60)
     less = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SUBTRACT)
     resource = ConfigResource(ResourceType.TOPIC, topics[1], incremental_configs=[less])
-    next(iter(admin.incremental_alter_configs([resource]).values())).result(30)
+    next(iter(admin.incremental_alter_configs([resource]).values())).result(60)
 
     for topic in topics:
         wanted = ConfigResource(ResourceType.TOPIC, topic)
-        configs = next(iter(admin.describe_configs([wanted]).values())).result(30)
+        configs = next(iter(admin.describe_configs([wanted]).values())).result(60)
         assert configs["cleanup.policy"].value == ""
         assert not configs["cleanup.policy"].is_default
 
@@ -226,30 +232,30 @@ def test_admin_lists_describes_and_deletes_groups(broker, admin, topic):
     read([consumer], COUNT)
     consumer.commit(asynchronous=False)
 
-    listed = {group.group_id for group in admin.list_consumer_groups().result(30).valid}
-    described = admin.describe_consumer_groups([topic])[topic].result(30)
+    listed = {group.group_id for group in admin.list_consumer_groups().result(60).valid}
+    described = admin.describe_consumer_groups([topic])[topic].result(60)
     assert topic in listed
     assert [entry.client_id for entry in described.members] == ["watched"]
     consumer.close()
 
     wanted = [ConsumerGroupTopicPartitions(topic)]
-    offsets = admin.list_consumer_group_offsets(wanted)[topic].result(30)
+    offsets = admin.list_consumer_group_offsets(wanted)[topic].result(60)
     assert sum(entry.offset for entry in offsets.topic_partitions) == COUNT
     changed = [ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 1)])]
-    admin.alter_consumer_group_offsets(changed)[topic].result(30)
-    offsets = admin.list_consumer_group_offsets(wanted)[topic].result(30)
+    admin.alter_consumer_group_offsets(changed)[topic].result(60)
+    offsets = admin.list_consumer_group_offsets(wanted)[topic].result(60)
     assert {entry.partition: entry.offset for entry in offsets.topic_partitions}[0] == 1
-    admin.delete_consumer_groups([topic])[topic].result(30)
+    admin.delete_consumer_groups([topic])[topic].result(60)
 
 
 def test_admin_looks_offsets_up_and_deletes_records(broker, admin, topic):
     """Offsets at both ends, and a log start that moves up when records are deleted."""
     produce(broker, topic, records("ends"))
     partition = TopicPartition(topic, 0)
-    end = admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(30).offset
+    end = admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(60).offset
 
     deleted = admin.delete_records([TopicPartition(topic, 0, 10)])
-    assert next(iter(deleted.values())).result(30).low_watermark == 10
-    start = admin.list_offsets({partition: OffsetSpec.earliest()})[partition].result(30).offset
+    assert next(iter(deleted.values())).result(60).low_watermark == 10
+    start = admin.list_offsets({partition: OffsetSpec.earliest()})[partition].result(60).offset
 
     assert (start, end > 10) == (10, True)

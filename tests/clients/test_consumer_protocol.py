@@ -109,12 +109,16 @@ def test_members_share_topics_old_and_new(servers):
     fill(servers, "later-1", partitions=3)
     poll_until(members, lambda: shares(members) == [3, 3, 3])
     count = RECORDS * (PARTITIONS + 3)
-    poll_until(members, lambda: sum(len(member.read) for member in members) >= count)
+    poll_until(members, lambda: sum(len(member.read) for member in members) >= count, "all is read")
 
     assert set(everything_read(members).values()) == {1}
     with Admin(servers) as admin:
         # The broker has yet to hear that the members have taken what they were given.
-        poll_until(members, lambda: admin.describe_groups(["g"])["g"].state == "Stable")
+        poll_until(
+            members,
+            lambda: admin.describe_groups(["g"])["g"].state == "Stable",
+            "the group is stable",
+        )
         group = admin.describe_groups(["g"])["g"]
         (listed,) = admin.list_groups(types=["consumer"])
     assert (listed.group_id, listed.state) == ("g", "Stable")
@@ -128,14 +132,14 @@ def test_classic_group_goes_on_as_a_consumer_group_when_it_is_empty(servers):
     """Nothing is read twice: the committed offsets stay."""
     fill(servers, "t")
     classic = Member(servers, "g", "t", **{"group.protocol": "classic"})
-    poll_until([classic], lambda: len(classic.read) == RECORDS * PARTITIONS)
+    poll_until([classic], lambda: len(classic.read) == RECORDS * PARTITIONS, "all is read")
     classic.consumer.close()
     producer = Producer({"bootstrap.servers": servers})
     producer.produce("t", "new", partition=0)
     producer.flush(LIMIT_SECONDS)
 
     member = Member(servers, "g", "t")
-    poll_until([member], lambda: bool(member.read))
+    poll_until([member], lambda: bool(member.read), "all is read")
 
     assert member.read == [("t", 0, RECORDS)]
     member.consumer.close()

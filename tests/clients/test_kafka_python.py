@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.errors import TopicAlreadyExistsError
 from records import CODECS, COUNT, PARTITIONS, Sent, assert_same, records, shared_out
+
+from ottla.testing import wait_until
 
 LIMIT_SECONDS = 100
 
@@ -44,11 +45,18 @@ def member(broker, group, topic):
 def read(consumers, count):
     """Poll the members in turn until so many records have come."""
     received = []
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while len(received) < count:
-        assert time.monotonic() < deadline, f"{len(received)} of {count} records came"
+
+    def poll():
         for consumer in consumers:
-            received += polled(consumer)
+            received.extend(polled(consumer))
+
+    wait_until(
+        lambda: len(received) >= count,
+        f"{count} records",
+        LIMIT_SECONDS,
+        seen=lambda: len(received),
+        meanwhile=poll,
+    )
     return received
 
 
@@ -79,14 +87,6 @@ class Member(threading.Thread):
         self.consumer.close()
 
 
-def wait_until(condition, what):
-    """Wait for the members' threads to bring something about."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def admin(broker):
     client = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
@@ -111,7 +111,7 @@ def test_records_come_back_through_a_group_of_two(broker, topic, codec):
     )
 
     produce(broker, topic, records(codec), compression_type=None if codec == "none" else codec)
-    wait_until(lambda: len(received) >= COUNT, "the members did not read everything")
+    wait_until(lambda: len(received) >= COUNT, "the members have read everything")
     for thread in members:
         thread.done.set()
     for thread in members:

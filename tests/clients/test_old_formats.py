@@ -24,6 +24,7 @@ from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
 from ottla.record.record_batch import batches
 from ottla.structs import TopicPartition as OttlaPartition
+from ottla.testing import wait_until
 
 NOW = 1_700_000_000_000
 LIMIT_SECONDS = 100
@@ -302,6 +303,17 @@ def test_mixed_log_reads_right_for_every_version(start_broker, tmp_path, clean):
 # -- clients that are told to talk to an old broker
 
 
+def until_found(found, count, poll):
+    """Poll until so many records have been found."""
+    wait_until(
+        lambda: len(found) >= count,
+        f"{count} records",
+        LIMIT_SECONDS,
+        seen=lambda: len(found),
+        meanwhile=poll,
+    )
+
+
 def read_with_confluent(broker, topic, count, **config):
     """Timestamp and value of every record, as librdkafka reads them."""
     consumer = Consumer(
@@ -309,12 +321,13 @@ def read_with_confluent(broker, topic, count, **config):
     )
     consumer.assign([ConfluentPartition(topic, 0, 0)])
     found = []
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
+
+    def poll():
         for message in consumer.consume(count, 0.2):
             assert message.error() is None, message.error()
             found.append((message.timestamp()[1], message.value()))
+
+    until_found(found, count, poll)
     consumer.close()
     return found
 
@@ -323,12 +336,9 @@ def read_with_ottla(broker, topic, count):
     """The value of every record, as our own consumer reads them."""
     settings = {"bootstrap.servers": broker.bootstrap_servers, "auto.offset.reset": "earliest"}
     found = []
-    deadline = time.monotonic() + LIMIT_SECONDS
     with OttlaConsumer(settings) as consumer:
         consumer.assign([OttlaPartition(topic, 0)])
-        while len(found) < count:
-            assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
-            found += [record.value for record in consumer.poll(200)]
+        until_found(found, count, lambda: found.extend(r.value for r in consumer.poll(200)))
     return found
 
 
@@ -391,10 +401,12 @@ def test_kafka_python_of_old_brokers(broker, new_topic, version, codec):
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek(TopicPartition(topic, 0), 0)
         found = []
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while len(found) < 300:
-            assert time.monotonic() < deadline, f"{len(found)} of 300 records came"
-            found += [r for batch in consumer.poll(200).values() for r in batch]
+
+        def poll(consumer=consumer, found=found):
+            for batch in consumer.poll(200).values():
+                found.extend(batch)
+
+        until_found(found, 300, poll)
         consumer.close()
         assert [r.value for r in found] == [b"value %d" % n for n in range(300)]
         if version >= (0, 10):

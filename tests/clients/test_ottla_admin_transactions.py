@@ -30,7 +30,7 @@ def producer(broker, partition):
     with Producer(broker.bootstrap_servers, transactional_id=f"id-{partition.topic}") as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(partition.topic, b"v", partition=0).result(30)
+        producer.send(partition.topic, b"v", partition=0).result(60)
         yield producer
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import islice
 
 import pytest
 from consumers import (
@@ -64,7 +65,8 @@ def test_iteration_gives_records_one_by_one(broker, topic):
             if record.offset == 9:
                 break
         assert consumer.position(TopicPartition(topic, 0)) == 10
-        assert len(list(consumer.records(idle_timeout_ms=300))) == 90
+        assert len(list(islice(consumer.records(), 90))) == 90
+        assert list(consumer.records(idle_timeout_ms=100)) == []
 
 
 def test_consumer_knows_how_far_it_is_behind(broker, topic):
@@ -126,11 +128,11 @@ def test_paused_partition_returns_nothing(broker, topic):
         consumer.poll(1000)
         consumer.pause([quiet])
         position = consumer.position(quiet)
-        poll_until([consumer], lambda: consumer.position(loud) == 100)
+        poll_until([consumer], lambda: consumer.position(loud) == 100, "the end")
         assert consumer.position(quiet) == position
         assert consumer.paused() == {quiet}
         consumer.resume([quiet])
-        poll_until([consumer], lambda: consumer.position(quiet) == 100)
+        poll_until([consumer], lambda: consumer.position(quiet) == 100, "the end")
 
 
 def test_offsets_belong_to_times(broker, topic):

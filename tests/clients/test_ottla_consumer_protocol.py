@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 
 import pytest
@@ -11,6 +10,7 @@ from members import LIMIT_SECONDS, poll_until, shares
 
 from ottla import Admin, AlterConfigOp, ConfigResource, Consumer, NewTopic, Producer, TopicPartition
 from ottla.errors import ConfigError, KafkaError
+from ottla.testing import wait_until
 
 PARTITIONS = 6
 
@@ -76,10 +76,10 @@ def test_members_share_come_and_go(servers):
         admin.create_topics([NewTopic("t", PARTITIONS, 1)])
     fill(servers, 10)
     a, b = Member(servers), Member(servers)
-    poll_until([a], lambda: len(a.read) > 0)
+    poll_until([a], lambda: len(a.read) > 0, "all is read")
     poll_until([a, b], lambda: shares([a, b]) == [3, 3])
     fill(servers, 10)
-    poll_until([a, b], lambda: sum(reads([a, b]).values()) == 20 * PARTITIONS)
+    poll_until([a, b], lambda: sum(reads([a, b]).values()) == 20 * PARTITIONS, "all is read")
 
     b.consumer.commit()
     b.consumer.close()
@@ -104,12 +104,14 @@ def test_classic_and_consumer_members_of_this_library_share_a_group(servers):
     poll_until([old], lambda: shares([old]) == [6])
     poll_until([old, new], lambda: shares([old, new]) == [3, 3])
     fill(servers, 10)
-    poll_until([old, new], lambda: sum(reads([old, new]).values()) == 20 * PARTITIONS)
+    poll_until(
+        [old, new], lambda: sum(reads([old, new]).values()) == 20 * PARTITIONS, "all is read"
+    )
     new.consumer.commit()
     new.consumer.close()
     poll_until([old], lambda: shares([old]) == [6])
     fill(servers, 10)
-    poll_until([old], lambda: sum(reads([old, new]).values()) == 30 * PARTITIONS)
+    poll_until([old], lambda: sum(reads([old, new]).values()) == 30 * PARTITIONS, "all is read")
     assert set(reads([old, new]).values()) == {1}
     old.consumer.close()
 
@@ -129,7 +131,7 @@ def test_static_member_keeps_its_partitions_over_a_restart(servers):
     b.consumer.close()
     fill(servers, 5)
     c = Member(servers, group_instance_id="ib")
-    poll_until([a, c], lambda: sum(reads([a, b, c]).values()) == 60)
+    poll_until([a, c], lambda: sum(reads([a, b, c]).values()) == 60, "all is read")
 
     assert c.held == held
     assert set(reads([a, b, c]).values()) == {1}
@@ -144,14 +146,17 @@ def test_member_that_polls_too_rarely_loses_its_partitions(servers):
     a, b = Member(servers, max_poll_interval_ms=3000), Member(servers)
     poll_until([a, b], lambda: shares([a, b]) == [3, 3])
     lost_before = len(a.lost)
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while len(b.held) < PARTITIONS:
-        assert time.monotonic() < deadline
-        b.poll()
+    wait_until(
+        lambda: len(b.held) == PARTITIONS,
+        "all partitions for the member that polls",
+        LIMIT_SECONDS,
+        seen=lambda: b.held,
+        meanwhile=b.poll,
+    )
     with pytest.raises(KafkaError):
         a.consumer.commit({TopicPartition("t", 0): 0})
 
-    poll_until([a], lambda: len(a.lost) == lost_before + 3)
+    poll_until([a], lambda: len(a.lost) == lost_before + 3, "the partitions are lost")
     poll_until([a, b], lambda: shares([a, b]) == [3, 3])
     for member in (a, b):
         member.consumer.close()

@@ -92,7 +92,9 @@ def test_automatic_commit_happens_in_poll(broker, topic, group):
         Admin(broker.bootstrap_servers) as admin,
     ):
         read(consumer, 300)
-        poll_until([consumer], lambda: len(admin.list_group_offsets(group)) == PARTITIONS)
+        poll_until(
+            [consumer], lambda: len(admin.list_group_offsets(group)) == PARTITIONS, "commits"
+        )
 
 
 def test_commits_name_their_offsets(broker, topic, group):

@@ -243,7 +243,7 @@ def test_transaction_whose_time_is_over_is_aborted_by_the_broker(start_broker):
         producer.send("late", "nobody commits this").result(LIMIT_SECONDS)
         partition = TopicPartition("late", 0)
         with Consumer(broker.bootstrap_servers, isolation_level="read_committed") as consumer:
-            poll_until([], lambda: consumer.end_offsets([partition])[partition] == 2)
+            poll_until([], lambda: consumer.end_offsets([partition])[partition] == 2, "the marker")
         with pytest.raises(KafkaError) as caught:
             producer.commit_transaction()
 

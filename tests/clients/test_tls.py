@@ -7,7 +7,6 @@ import errno
 import os
 import re
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import pytest
 import ottla
 from ottla.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigResourceType
 from ottla.errors import KafkaError, TlsError
+from ottla.testing import wait_until
 from ottla.testing.broker_process import BrokerProcess
 
 LIMIT_S = 100
@@ -187,10 +187,12 @@ def topics_of(address, **settings):
 
 def wait_for_log(broker, parts):
     """Wait until the broker has logged each of them."""
-    deadline = time.monotonic() + LIMIT_S
-    while not all(part in broker.log for part in parts):
-        assert time.monotonic() < deadline, broker.log
-        time.sleep(0.05)
+    wait_until(
+        lambda: all(part in broker.log for part in parts),
+        f"{parts} in the broker's log",
+        LIMIT_S,
+        seen=lambda: broker.log,
+    )
 
 
 def test_certificate_of_another_host_is_refused(tls_broker, certificates):
@@ -217,12 +219,15 @@ def test_certificate_of_an_unknown_authority_is_refused(tls_broker, certificates
             "error_cb": errors.append,
         }
     )
-    deadline = time.monotonic() + LIMIT_S
     # Its code depends on when the handshake fails: _SSL, or _TRANSPORT while it still connects; and
     # another address of localhost, where nobody listens, may be the first to be complained of.
-    while not any("certificate verify failed" in error.str() for error in errors):
-        assert time.monotonic() < deadline, errors
-        producer.poll(0.1)
+    wait_until(
+        lambda: any("certificate verify failed" in error.str() for error in errors),
+        "the error of the certificate",
+        LIMIT_S,
+        seen=lambda: errors,
+        meanwhile=lambda: producer.poll(0.1),
+    )
 
 
 def test_client_must_show_a_certificate_where_that_is_required(tls_broker, certificates):
@@ -271,10 +276,12 @@ def shows(broker, certificates, known_host):
 
 def wait_until_shown(broker, certificates, known_host):
     """Wait until new connections see that certificate."""
-    deadline = time.monotonic() + LIMIT_S
-    while not shows(broker, certificates, known_host):
-        assert time.monotonic() < deadline, broker.log
-        time.sleep(0.05)
+    wait_until(
+        lambda: shows(broker, certificates, known_host),
+        "new connections with the other certificate",
+        LIMIT_S,
+        seen=lambda: broker.log,
+    )
 
 
 def test_certificates_are_changed_while_the_broker_runs(certificates, tmp_path):

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from ottla import Admin
+from ottla.testing import wait_until
 from ottla.testing.broker_process import BrokerProcess
 
 LIMIT_SECONDS = 100
@@ -97,12 +97,6 @@ def committed(broker, group, topic):
     (found,) = consumer.committed([TopicPartition(topic, 0)], LIMIT_SECONDS)
     consumer.close()
     return found.offset
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
 
 
 def run_with_confluent_kafka(broker, topic):
@@ -264,12 +258,12 @@ def test_member_of_an_older_generation_cannot_commit_in_a_transaction(broker, un
     config = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group}
     consumer = Consumer({**config, "session.timeout.ms": 6000})
     consumer.subscribe([topic])
-    wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment())
+    wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "an assignment")
     metadata = consumer.consumer_group_metadata()
     consumer.close()
     successor = Consumer({**config, "session.timeout.ms": 6000})
     successor.subscribe([topic])
-    wait_until(lambda: successor.poll(0.1) is None and successor.assignment())
+    wait_until(lambda: successor.poll(0.1) is None and successor.assignment(), "an assignment")
     producer = new_producer(broker, group)
     producer.begin_transaction()
     with pytest.raises(KafkaException) as caught:
@@ -310,7 +304,7 @@ def test_transaction_is_aborted_when_its_time_is_over(start_broker):
     producer = new_producer(broker, "late", **{"transaction.timeout.ms": 3000})
     producer.begin_transaction()
     send(producer, "late", "nobody commits this")
-    wait_until(lambda: end_offset(broker, "late", IsolationLevel.READ_COMMITTED) == 2)
+    wait_until(lambda: end_offset(broker, "late", IsolationLevel.READ_COMMITTED) == 2, "the marker")
     with pytest.raises(KafkaException):
         producer.commit_transaction(LIMIT_SECONDS)
 
@@ -345,7 +339,9 @@ def test_decided_transaction_is_finished_after_a_crash(start_broker, commit):
     decide = [sys.executable, str(COPIER.with_name("decide.py")), str(broker.data_dir)]
     subprocess.run([*decide, "commit" if commit else "abort"], check=True)
     broker.start()
-    wait_until(lambda: end_offset(broker, "decided", IsolationLevel.READ_COMMITTED) == 2)
+    wait_until(
+        lambda: end_offset(broker, "decided", IsolationLevel.READ_COMMITTED) == 2, "the marker"
+    )
 
     assert read_all(broker, "decided") == (["value"] if commit else [])
 

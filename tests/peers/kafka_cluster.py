@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from benchmarks.peers.kafka_broker import SHUTDOWN_SECONDS, STARTUP_SECONDS, ans
 from benchmarks.peers.kafka_tools import KafkaTools
 
 from ottla.runtime.free_port import free_port
+from ottla.testing import wait_until
 from ottla.testing.cluster_process import SETTINGS
 from ottla.testing.zookeeper_process import ZooKeeperProcess
 
@@ -105,11 +105,15 @@ class KafkaCluster:
         return self.data_dir / f"broker-{broker_id}.log"
 
     def _wait_until_ready(self, broker_id: int) -> None:
-        deadline = time.monotonic() + STARTUP_SECONDS
-        while not answers(self.ports[broker_id]):
-            said = self._log_path(broker_id).read_text(errors="replace")
-            assert self.processes[broker_id].poll() is None, f"broker {broker_id} ended:\n{said}"
-            assert time.monotonic() < deadline, f"broker {broker_id} is not ready:\n{said}"
+        def said() -> str:
+            return self._log_path(broker_id).read_text(errors="replace")
+
+        def is_ready() -> bool:
+            ended = self.processes[broker_id].poll() is not None
+            assert not ended, f"broker {broker_id} ended:\n{said()}"
+            return answers(self.ports[broker_id])
+
+        wait_until(is_ready, f"broker {broker_id} to be ready", STARTUP_SECONDS, seen=said)
 
     def stop_broker(self, broker_id: int) -> None:
         """A clean stop: others lead before it goes."""

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +16,7 @@ from benchmarks.peers.kafka_tools import TOOL_SECONDS, KafkaTools
 from kafka_cluster import KafkaCluster
 from peer_cluster import PeerCluster
 
-SETTLED_SECONDS = 60
-PAUSE_SECONDS = 0.2
+from ottla.testing import wait_until
 
 BESIDE_THE_RESULT = re.compile(r"(log4j:|SLF4J|\[20).*\n|\tat .*\n")
 """What logging libraries say, and stack traces."""
@@ -56,13 +54,14 @@ class Pair:
 
     def same(self, line: str) -> list[str]:
         """The lines that both print, with the same status, once both clusters have settled."""
-        deadline = time.monotonic() + SETTLED_SECONDS
-        while True:
-            kafka, ottla = self.run(line)
-            if kafka == ottla:
-                return ottla.lines
-            assert time.monotonic() < deadline, f"{line}\nKafka: {kafka}\nOttla: {ottla}"
-            time.sleep(PAUSE_SECONDS)
+        said: list[Said] = []
+
+        def is_same() -> bool:
+            said[:] = self.run(line)
+            return said[0] == said[1]
+
+        wait_until(is_same, f"the same of Kafka and Ottla: {line}", seen=lambda: said)
+        return said[1].lines
 
     def same_at_once(self, line: str) -> list[str]:
         """The lines that both print to what cannot be said twice."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
-from cluster_load import SteadyLoad, until
+from cluster_load import SteadyLoad
 from member_process import MemberProcess
+
+from ottla.testing import wait_until
 
 PARTITIONS = 6
 FRANZ, JAVA, OLD_JAVA = "franz-go", "java-4.1", "java-3.9"
@@ -29,7 +31,7 @@ class PeerGroup:
             assert len(held) == len(self.members), "a member has ended"
             return all(held) and sorted(n for each in held for n in each) == list(range(PARTITIONS))
 
-        until(is_shared, "the partitions are shared")
+        wait_until(is_shared, "the partitions are shared")
 
     def until_more(self, count: int = 50) -> None:
         """Each member reads so many records more."""
@@ -38,7 +40,11 @@ class PeerGroup:
         def has_more() -> bool:
             return all(len(m.read) >= n for m, n in zip(self.members, wanted, strict=True))
 
-        until(has_more, f"each member reads on: {[m.said[-3:] for m in self.members]}")
+        wait_until(
+            has_more,
+            "each member reads on",
+            seen=lambda: [member.said[-3:] for member in self.members],
+        )
 
     def until_all_read(self, load: SteadyLoad) -> None:
         def all_read() -> bool:
@@ -47,7 +53,7 @@ class PeerGroup:
                 for partition, numbers in load.acknowledged.items()
             )
 
-        until(all_read, "all is read")
+        wait_until(all_read, "all is read")
 
 
 @pytest.fixture

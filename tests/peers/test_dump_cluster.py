@@ -6,14 +6,15 @@ import json
 import re
 
 import pytest
-from cluster_load import ClusterView, until
+from cluster_load import ClusterView
 from confluent_kafka import Consumer, Producer
 from dump_log import assert_sane, dump, logs
 from peer_cluster import PeerCluster
 
 from ottla import Admin
+from ottla.testing import wait_until
 
-LIMIT_S = 30
+LIMIT_S = 60
 BROKERS = [1, 2, 3]
 COUNT = 40
 TOPIC = "led"
@@ -63,7 +64,9 @@ def lead_in_turn(cluster, view):
         if round_ < 2:
             leader = view.leaders(TOPIC)[0]
             cluster.kill_broker(leader)
-            until(lambda dead=leader: view.leaders(TOPIC).get(0, -1) not in (dead, -1), "a leader")
+            wait_until(
+                lambda dead=leader: view.leaders(TOPIC).get(0, -1) not in (dead, -1), "a leader"
+            )
             cluster.start_broker(leader)
             view.until_all_in_sync(TOPIC, BROKERS)
 
@@ -73,7 +76,7 @@ def share(servers):
     with_group = {"bootstrap.servers": servers, "auto.offset.reset": "earliest"}
     classic = Consumer({**with_group, "group.id": "mixed", "session.timeout.ms": 6000})
     classic.subscribe([TOPIC])
-    until(lambda: read(classic), "the classic member reads")
+    wait_until(lambda: read(classic), "the classic member reads")
     classic.commit(asynchronous=False)
     modern = Consumer({**with_group, "group.id": "mixed", "group.protocol": "consumer"})
     modern.subscribe([TOPIC, "^another.*"])
@@ -85,9 +88,9 @@ def share(servers):
             members = admin.describe_groups(["mixed"])["mixed"].members
             return len(members) == 2 and bool(classic.assignment() or modern.assignment())
 
-        until(is_mixed, "both are members")
+        wait_until(is_mixed, "both are members")
     classic.close()
-    until(lambda: read(modern) or modern.assignment(), "the other member has it")
+    wait_until(lambda: read(modern) or modern.assignment(), "the other member has it")
     modern.close()
 
 
@@ -110,7 +113,7 @@ def transact(servers, transactional_id):
             (described,) = admin.describe_transactions([transactional_id]).values()
             return described.state == "CompleteAbort"
 
-        until(is_complete, "the last marker is written")
+        wait_until(is_complete, "the last marker is written")
 
 
 def batch_lines(shown):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from dump_log import assert_sane, dump, logs
+
+from ottla.testing import wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ROUNDS = 80
@@ -50,33 +51,36 @@ def produce(process, topic, codec):
         key, value = f"key-{number % 7}", f"{codec} {number:06d} " + "x" * (number % 50)
         producer.produce(topic, value, key, headers=[("number", str(number))])
         if number % PER_ROUND == PER_ROUND - 1:
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
 
 
 def transact(process):
     """One transaction that is committed, and one that is aborted."""
     settings = {"bootstrap.servers": process.bootstrap_servers, "transactional.id": GROUP}
     producer = Producer(settings)
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for end in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()
         for number in range(PER_ROUND):
             producer.produce("transactions", f"{end.__name__} {number:06d}")
-        assert producer.flush(30) == 0
-        end(30)
+        assert producer.flush(60) == 0
+        end(60)
 
 
 def compact(process):
     """A topic of which the cleaner has left hardly more than a record for each key."""
     admin = AdminClient({"bootstrap.servers": process.bootstrap_servers})
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
-    admin.create_topics([NewTopic("compacted", 1, 1, config=settings)])["compacted"].result(30)
+    admin.create_topics([NewTopic("compacted", 1, 1, config=settings)])["compacted"].result(60)
     produce(process, "compacted", "gzip")
     full = sum(path.stat().st_size for path in process.data_dir.glob("codec-gzip-0/*.log"))
-    deadline = time.monotonic() + COMPACTION_SECONDS
-    while sum(path.stat().st_size for path in logs(process.data_dir / "compacted-0")) > full / 2:
-        assert time.monotonic() < deadline, "the cleaner did not come"
-        time.sleep(0.1)
+    wait_until(
+        lambda: (
+            sum(path.stat().st_size for path in logs(process.data_dir / "compacted-0")) <= full / 2
+        ),
+        "the cleaner",
+        COMPACTION_SECONDS,
+    )
 
 
 @pytest.mark.parametrize("codec", CODECS)

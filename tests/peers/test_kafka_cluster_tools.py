@@ -6,7 +6,10 @@ import json
 import re
 
 import pytest
-from cluster_load import SteadyLoad, until
+from benchmarks.peers.kafka_tools import TOOL_SECONDS
+from cluster_load import SteadyLoad
+
+from ottla.testing import wait_until
 
 COUNT = 60
 
@@ -80,7 +83,7 @@ def test_topic_outlives_its_leader(kafka, cluster, view, topic):
     sent = produce(kafka, topic)
     whole = described(kafka, topic)
     cluster.kill_broker(1)
-    until(lambda: view.leaders(topic)[0] == 2, "the next replica leads")
+    wait_until(lambda: view.leaders(topic)[0] == 2, "the next replica leads")
     without = described(kafka, topic)
     filters = ("under-replicated-partitions", "under-min-isr-partitions", "at-min-isr-partitions")
     counts = [len(described(kafka, topic, f"--{name}")) for name in filters]
@@ -186,11 +189,16 @@ def test_settings_of_brokers_and_topics(kafka, topic):
 
 def until_complete(kafka, path, partitions):
     """What --verify prints when all is done."""
-    for _ in range(30):
-        printed = kafka("reassign-partitions", "--reassignment-json-file", path, "--verify")
-        if printed.count("is completed.") == partitions:
-            return printed
-    raise AssertionError(printed)
+    printed = [""]
+
+    def is_complete():
+        printed[0] = kafka("reassign-partitions", "--reassignment-json-file", path, "--verify")
+        return printed[0].count("is completed.") == partitions
+
+    wait_until(
+        is_complete, "the reassignment is complete", 2 * TOOL_SECONDS, seen=lambda: printed[0]
+    )
+    return printed[0]
 
 
 def test_partitions_move_as_generated(kafka, cluster, tmp_path, topic, view):
@@ -260,7 +268,9 @@ def test_replica_moves_to_another_disk(kafka, cluster, topic, tmp_path):
     path.write_text(json.dumps({"version": 1, "partitions": [row]}))
     words = ("reassign-partitions", "--reassignment-json-file", path)
     executed = kafka(*words, "--execute", "--replica-alter-log-dirs-throttle", 10_000_000)
-    until(lambda: all((goal / f"{topic}-0").exists() for goal in goals), "the replicas have moved")
+    wait_until(
+        lambda: all((goal / f"{topic}-0").exists() for goal in goals), "the replicas have moved"
+    )
     verified = kafka(*words, "--verify")
     dirs = log_dirs(kafka, topic)
 
@@ -335,7 +345,7 @@ def test_unclean_leader_is_elected(kafka, cluster, view, topic):
     cluster.stop_broker(2)
     produce(kafka, topic)
     cluster.kill_broker(1)
-    until(lambda: view.leaders(topic).get(0) == -1, "nobody leads")
+    wait_until(lambda: view.leaders(topic).get(0) == -1, "nobody leads")
     cluster.start_broker(2)
     unclean = ("leader-election", "--election-type", "unclean", "--topic", topic, "--partition", 0)
     offline = described(kafka, topic)

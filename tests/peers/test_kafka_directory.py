@@ -46,21 +46,21 @@ def ask(servers: str) -> Facts:
     """Everything that a client can see of the topics, and the group's commits."""
     admin, reader = AdminClient({"bootstrap.servers": servers}), consumer(servers)
     latest = admin.list_offsets({tp: OffsetSpec.latest() for tp in everywhere()})
-    ends = {(tp.topic, tp.partition): done.result(30).offset for tp, done in latest.items()}
+    ends = {(tp.topic, tp.partition): done.result(60).offset for tp, done in latest.items()}
     moments = [TopicPartition(tp.topic, tp.partition, FIRST_MS + 500) for tp in everywhere()]
     found = reader.offsets_for_times(moments, 30)
     first = [TopicPartition("k-none", index) for index in range(PARTITIONS)]
     committed = {tp.partition: tp.offset for tp in reader.committed(first, 30)}
     records = read_everything(reader, sum(ends.values()))
     reader.close()
-    metadata = admin.list_topics(timeout=30)
+    metadata = admin.list_topics(timeout=60)
     shown = admin.describe_topics(TopicCollection([f"k-{codec}" for codec in CODECS]))
     return Facts(
         ends,
         {(tp.topic, tp.partition): tp.offset for tp in found},
         records,
         committed,
-        {name: str(done.result(30).topic_id) for name, done in shown.items()},
+        {name: str(done.result(60).topic_id) for name, done in shown.items()},
         metadata.cluster_id,
     )
 
@@ -85,7 +85,7 @@ def fill(servers: str) -> None:
     settings = {"retention.ms": "-1", "segment.bytes": "65536", "max.message.bytes": "900000"}
     topics = [NewTopic(f"k-{codec}", PARTITIONS, 1, config=settings) for codec in CODECS]
     for done in admin.create_topics(topics).values():
-        done.result(30)
+        done.result(60)
     for codec in CODECS:
         base = {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 1}
         producer = Producer({**base, "compression.type": codec})
@@ -93,7 +93,7 @@ def fill(servers: str) -> None:
             key, value = f"key-{number % 17}", f"{codec} {number:06d} " + "x" * (number % 50)
             producer.produce(f"k-{codec}", value, key, timestamp=FIRST_MS + number)
             if number % 100 == 99:
-                assert producer.flush(30) == 0
+                assert producer.flush(60) == 0
     reader = consumer(servers)
     marks = [TopicPartition("k-none", index, 11 + index) for index in range(PARTITIONS)]
     reader.commit(offsets=marks, asynchronous=False)
@@ -159,7 +159,7 @@ def test_settings_of_topics_are_kept(ottla):
     """They come from the metadata log; the offsets topic is compacted."""
     admin = AdminClient({"bootstrap.servers": ottla.bootstrap_servers})
     topics = [ConfigResource(ResourceType.TOPIC, name) for name in ("k-lz4", "__consumer_offsets")]
-    lz4, offsets = [done.result(30) for done in admin.describe_configs(topics).values()]
+    lz4, offsets = [done.result(60) for done in admin.describe_configs(topics).values()]
 
     assert lz4["retention.ms"].value == "-1"
     assert lz4["max.message.bytes"].value == "900000"
@@ -185,7 +185,7 @@ def test_producers_go_on_where_the_logs_end(kafka_data, ottla):
                     message.partition(), []
                 ).append(-1 if error else message.offset()),
             )
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     for index in range(PARTITIONS):
         end = ends["k-none", index]

@@ -189,10 +189,10 @@ def test_transactions_are_listed_and_described(kafka, topic, broker):
     transactional_id = f"{topic}-id"
     settings = {"bootstrap.servers": broker.bootstrap_servers}
     producer = Producer({**settings, "transactional.id": transactional_id})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     assert re.search(rf"{transactional_id}\s+0\s+\d+\s+Ongoing", kafka("transactions", "list"))
     described = kafka("transactions", "describe", "--transactional-id", transactional_id)
@@ -222,7 +222,7 @@ def test_ottla_prints_transactions_as_kafka_does(kafka, topic, broker, words):
     """Headers, columns and padding, character by character; Kafka's tool does not sort."""
     servers = broker.bootstrap_servers
     producer = Producer({"bootstrap.servers": servers, "transactional.id": f"a long id of {topic}"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"v", partition=0)
     producer.flush()
@@ -230,7 +230,7 @@ def test_ottla_prints_transactions_as_kafka_does(kafka, topic, broker, words):
 
     printed = ottla(broker, "transactions", words, *options).splitlines()
     assert sorted(printed) == sorted(kafka("transactions", words, *options).splitlines())
-    producer.abort_transaction(30)
+    producer.abort_transaction(60)
 
 
 def test_features_are_changed_by_either_tool(kafka, broker):

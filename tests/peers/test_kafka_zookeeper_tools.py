@@ -8,7 +8,8 @@ import re
 import pytest
 from benchmarks.peers.downloads import kafka_jars
 from benchmarks.peers.kafka_tools import KafkaTools
-from cluster_load import until
+
+from ottla.testing import wait_until
 
 COUNT = 40
 
@@ -63,18 +64,18 @@ def test_topics_are_made_described_altered_and_deleted(kafka, cluster, view, top
     made = kafka(
         "topics", "--create", *named, "--replica-assignment", "1:2:3,2:3:1", *settings
     )  # fmt: skip
-    until(lambda: view.leaders(topic) == {0: 1, 1: 2}, "the new topic is led")
+    wait_until(lambda: view.leaders(topic) == {0: 1, 1: 2}, "the new topic is led")
     whole = described(kafka, topic)
     head = kafka("topics", "--describe", *named).splitlines()[0]
     kafka("topics", "--alter", *named, "--partitions", 4)
-    until(lambda: len(view.leaders(topic)) == 4, "the topic has grown")
+    wait_until(lambda: len(view.leaders(topic)) == 4, "the topic has grown")
     cluster.kill_broker(1)
-    until(lambda: view.leaders(topic)[0] == 2, "another leads")
+    wait_until(lambda: view.leaders(topic)[0] == 2, "another leads")
     lacking = described(kafka, topic, "--under-replicated-partitions")
     cluster.start_broker(1)
     listed = kafka("topics", "--list")
     deleted = kafka("topics", "--delete", *named)
-    until(lambda: topic not in kafka("topics", "--list").split(), "the topic is gone")
+    wait_until(lambda: topic not in kafka("topics", "--list").split(), "the topic is gone")
 
     assert f"Created topic {topic}." in made
     assert head == (
@@ -98,7 +99,7 @@ def test_settings_are_altered(kafka, cluster, view, topic):
     def follows() -> bool:
         return "max.message.bytes=300" in client.run("configs", *servers, *entity, "--describe")
 
-    until(follows, "the brokers have the setting")
+    wait_until(follows, "the brokers have the setting")
     kafka("configs", *entity, "--alter", "--delete-config", "max.message.bytes")
 
     assert f"Completed Updating config for entity: topic '{topic}'." in altered
@@ -122,7 +123,7 @@ def test_partitions_move_with_a_throttle(kafka, cluster, view, topic, write):
         verified.append(kafka(*words, "--verify"))
         return "completed successfully" in verified[-1]
 
-    until(is_done, "the partition has moved")
+    wait_until(is_done, "the partition has moved")
 
     assert json.loads(generated[1])["partitions"][0]["topic"] == topic
     assert len(json.loads(generated[4])["partitions"][0]["replicas"]) == 3
@@ -142,7 +143,7 @@ def test_preferred_leaders_are_elected(kafka, cluster, view, topic, write):
     view.until_all_in_sync(topic, [1, 2, 3])
     path = write({"partitions": [{"topic": topic, "partition": each} for each in range(3)]})
     printed = kafka("preferred-replica-election", "--path-to-json-file", path)
-    until(lambda: view.leaders(topic) == preferred, "the preferred replicas lead")
+    wait_until(lambda: view.leaders(topic) == preferred, "the preferred replicas lead")
 
     assert "Successfully started preferred replica election for partitions" in printed
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 
 import pytest
 from benchmarks.peers.downloads import kafka_jars
@@ -13,6 +12,7 @@ from kazoo.exceptions import NoNodeError
 
 from ottla import Producer
 from ottla.clients.legacy import Consumer, StringDecoder
+from ottla.testing import wait_until
 
 LIMIT_S = 60
 PARTITIONS = 4
@@ -37,13 +37,6 @@ class Znodes:
     def close(self) -> None:
         self.client.stop()
         self.client.close()
-
-
-def until(condition) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -80,19 +73,27 @@ def test_kafkas_old_consumer_and_ours_share_a_group(zookeeper, start_broker, kaf
         reader = threading.Thread(target=lambda: read.extend(m.message for m in stream))
         reader.start()
         other = kafka_consumer(address)
-        until(lambda: len(set(znodes.below("/consumers/g/owners/pages").values())) == 2)
-        until(lambda: len(znodes.below("/consumers/g/owners/pages")) == PARTITIONS)
+        wait_until(
+            lambda: len(set(znodes.below("/consumers/g/owners/pages").values())) == 2,
+            "both own partitions",
+        )
+        wait_until(
+            lambda: len(znodes.below("/consumers/g/owners/pages")) == PARTITIONS,
+            "each partition has an owner",
+        )
 
         with Producer(broker.bootstrap_servers) as producer:
             for number in range(COUNT):
                 producer.send("pages", b"v%d" % number, partition=number % PARTITIONS)
         end = COUNT // PARTITIONS
         expected = {str(p): str(end + (p == 0)) for p in range(PARTITIONS)}
-        until(lambda: znodes.below("/consumers/g/offsets/pages") == expected)
+        wait_until(
+            lambda: znodes.below("/consumers/g/offsets/pages") == expected, "all is committed"
+        )
         other.terminate()
         theirs = other.communicate(timeout=LIMIT_S)[0].split()
         mine = f"{connector.consumer_id}-0"
-        until(
+        wait_until(
             lambda: list(znodes.below("/consumers/g/owners/pages").values()) == [mine] * PARTITIONS
         )
     reader.join(LIMIT_S)

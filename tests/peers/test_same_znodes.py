@@ -14,7 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 from same_words import zookeeper_of
 
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 60.0
 
 TOPICS_OF_OTHERS = re.compile(r"/(brokers|config)/topics/(?!zn)|/admin/delete_topics/.")
 """What the other tests have left, who share the clusters."""

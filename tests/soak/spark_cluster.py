@@ -51,7 +51,7 @@ class Daemon:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(60)
         self.drain.join()
         self.process.stderr.close()
         self.log.close()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from kazoo.client import KazooClient
 
 from ottla import Admin, Consumer, NewTopic, Producer, TopicPartition
+from ottla.testing import wait_until
 from ottla.testing.cluster_process import ClusterProcess
 
 LIMIT_S = 120
@@ -106,13 +105,17 @@ def committed(cluster: Cluster) -> list[int]:
 def values(cluster: Cluster, topic: str) -> list[int]:
     """All that can be read, in the order of the numbers."""
     found: list[int] = []
-    deadline = time.monotonic() + LIMIT_S
     with Consumer(cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign(
             [TopicPartition(topic, p.partition) for p in consumer.partitions_for(topic)]
         )
-        while len(found) < RECORDS and time.monotonic() < deadline:
-            found += [int(record.value) for record in consumer.poll(timeout_ms=1000)]
+        wait_until(
+            lambda: len(found) >= RECORDS,
+            f"{RECORDS} records of {topic}",
+            LIMIT_S,
+            seen=lambda: len(found),
+            meanwhile=lambda: found.extend(int(r.value) for r in consumer.poll(timeout_ms=1000)),
+        )
     return sorted(found)
 
 

@@ -134,7 +134,7 @@ def test_four_clients_read_what_was_taken(start_broker):
     broker = start_broker(log_retention_ms=-1)
     servers = broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(60)
     count = produce(broker, filter(has_readable_headers, fuzzer.taken))
 
     expected = read_with_ottla(servers, count)

@@ -130,7 +130,7 @@ def test_a_load_survives_random_kills(tmp_path, soak_seconds):
     """Whatever was acknowledged is there once and in order, and the group reads on where it was."""
     process = BrokerProcess(tmp_path / "data", **SETTINGS).start()
     admin = AdminClient({"bootstrap.servers": process.bootstrap_servers, **CLIENT})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
     load = Load(process)
     kills, stops = 0, 0
     end, pause = time.monotonic() + soak_seconds, threading.Event()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.record.batch_builder import with_records
 from ottla.record.record_batch import batches
 from ottla.structs import NO_TIMESTAMP
+from ottla.testing import wait_until
 
 LIMIT_SECONDS = 60
 TOPIC = "compacted"
@@ -23,16 +21,6 @@ EAGER = {
     "offsets_topic_num_partitions": 1,
     "offsets_topic_segment_bytes": 4096,
 }
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Poll for what the broker does on its own."""
-    pause = threading.Event()
-    for _ in range(LIMIT_SECONDS * 20):
-        if condition():
-            return
-        pause.wait(0.05)
-    pytest.fail(f"it did not come to this: {what}")
 
 
 def size_of(process, partition: str) -> int:
@@ -106,7 +94,7 @@ def leave_empty_batches(paths: list[Path]) -> None:
 
 def create_topic(process, partitions: int, config: dict[str, str]) -> None:
     admin = AdminClient({"bootstrap.servers": process.bootstrap_servers})
-    admin.create_topics([NewTopic(TOPIC, partitions, 1, config=config)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, partitions, 1, config=config)])[TOPIC].result(60)
 
 
 def test_topic_is_compacted_while_it_is_written_to_and_survives_a_kill(start_broker):

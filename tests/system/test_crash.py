@@ -18,7 +18,7 @@ IN_THE_AIR = 500
 
 def create(process, partitions=1, **config):
     admin = AdminClient({"bootstrap.servers": process.bootstrap_servers})
-    admin.create_topics([NewTopic(TOPIC, partitions, 1, config=config)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, partitions, 1, config=config)])[TOPIC].result(60)
 
 
 def produce(process, values):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +18,7 @@ from ottla.protocol.fetch import (
     ForgottenTopic,
 )
 from ottla.protocol.header import decode_response, encode_request
+from ottla.testing import wait_until
 
 LIMIT_S = 60
 LONG_WAIT_MS = 600_000
@@ -97,13 +97,13 @@ def delete(admin, broker, topic, topic_id):
     """Delete a topic; the broker does not know its id any more."""
     admin.delete_topics([topic])
     gone = [(topic_id, [ErrorCode.UNKNOWN_TOPIC_ID])]
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
+
+    def is_gone():
         session = Session(broker.port)
         with session.socket:
-            if said(session.ask(named=[topic_id])) == gone:
-                return
-    raise AssertionError(f"topic {topic} is still there")
+            return said(session.ask(named=[topic_id])) == gone
+
+    wait_until(is_gone, f"topic {topic} to be gone", LIMIT_S)
 
 
 def test_partition_of_a_deleted_topic_leaves_the_session_when_it_is_forgotten(

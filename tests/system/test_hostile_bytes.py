@@ -6,7 +6,6 @@ import gzip
 import os
 import socket
 import struct
-import time
 import zlib
 from pathlib import Path
 
@@ -40,6 +39,7 @@ from ottla.protocol.produce import (
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
 from ottla.record.batch_builder import BatchBuilder
 from ottla.record.compression import CompressionType
+from ottla.testing import wait_until
 
 LIMIT_SECONDS = 60
 TOPIC = "hostile"
@@ -55,7 +55,7 @@ def victim(tmp_path_factory):
     admin = AdminClient({"bootstrap.servers": process.bootstrap_servers})
     admin.create_topics(
         [NewTopic(TOPIC, 1, 1), NewTopic("compacted", 1, 1, config={"cleanup.policy": "compact"})]
-    )[TOPIC].result(30)
+    )[TOPIC].result(60)
     yield process
     assert process.stop() == 0
 
@@ -382,11 +382,11 @@ def test_requests_whose_clients_are_gone_keep_no_descriptors(victim, waiting, ah
     for client in clients:
         client.sendall(ahead * request)
     assert_alive(victim)
-    await_that(lambda: open_descriptors(victim) >= 200)
+    wait_until(lambda: open_descriptors(victim) >= 200, "all are connected")
     for client in clients:
         client.close()
 
-    await_that(lambda: open_descriptors(victim) < 100)
+    wait_until(lambda: open_descriptors(victim) < 100, "all are closed")
     assert_alive(victim)
 
 
@@ -426,13 +426,6 @@ def create_empty_topic(victim):
     topic = CreatableTopic(name="empty", num_partitions=1, replication_factor=1)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
     answer_to(victim, encode_request(5, 1, "test", request))
-
-
-def await_that(condition):
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from ottla import Admin
 from ottla.clients.admin.configs import TopicPartitionReplica as Replica
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition as Partition
+from ottla.testing import wait_until
 
 LIMIT_SECONDS = 60
 SHORT_SECONDS = 3
@@ -87,12 +87,6 @@ def destroy(process, folder):
     produce(process, TOPIC, partitions, SHORT_SECONDS)
 
 
-def until(condition):
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-
-
 def leaders(process):
     """The leader of each partition of the topic, as Metadata tells it."""
     admin = AdminClient({"bootstrap.servers": process.bootstrap_servers})
@@ -114,7 +108,11 @@ def test_the_partitions_of_a_failed_directory_are_offline_and_the_others_live(br
     assert (len(lost), len(kept)) == (2, 2)
 
     destroy(broker, dirs[1])
-    until(lambda: leaders(broker) == dict.fromkeys(lost, -1) | dict.fromkeys(kept, 0))
+    wait_until(
+        lambda: leaders(broker) == dict.fromkeys(lost, -1) | dict.fromkeys(kept, 0),
+        "the partitions of the directory have no leader",
+        seen=lambda: leaders(broker),
+    )
 
     assert [first_value(broker, index) for index in kept] == [b"%d" % index for index in kept]
     assert set(produce(broker, TOPIC, kept).values()) == {None}
@@ -135,7 +133,11 @@ def test_a_repaired_directory_serves_its_partitions_after_the_next_start(broker,
     broker.start()
 
     assert f"{dirs[1]} is offline" in broker.log
-    until(lambda: [index for index, leader in leaders(broker).items() if leader == -1] == lost)
+    wait_until(
+        lambda: [index for index, leader in leaders(broker).items() if leader == -1] == lost,
+        "the partitions of the directory have no leader",
+        seen=lambda: leaders(broker),
+    )
     assert not set(held(dirs[0])) & set(lost)
     broker.stop()
     dirs[1].unlink()
@@ -152,7 +154,11 @@ def test_an_idle_directory_that_disappears_is_noticed(broker, dirs):
     lost = held(dirs[1])
     replace_by_a_file(dirs[1])
 
-    until(lambda: [index for index, leader in leaders(broker).items() if leader == -1] == lost)
+    wait_until(
+        lambda: [index for index, leader in leaders(broker).items() if leader == -1] == lost,
+        "the partitions of the directory have no leader",
+        seen=lambda: leaders(broker),
+    )
 
 
 def test_a_broker_without_log_directories_stops(start_broker, tmp_path):
@@ -184,7 +190,7 @@ def test_the_directories_are_described(broker, dirs):
         assert (row["offsetLag"], row["isFuture"]) == (0, False)
 
     destroy(broker, dirs[1])
-    until(lambda: -1 in leaders(broker).values())
+    wait_until(lambda: -1 in leaders(broker).values(), "a partition has no leader")
 
     assert describe()[1] == {
         "logDir": str(dirs[1]),
@@ -233,7 +239,7 @@ def test_replica_moves_by_the_admin_of_kafka_python_while_it_is_written(broker, 
         count += 1
         return 0 in held(target) and 0 not in held(home)
 
-    until(has_moved)
+    wait_until(has_moved, "it has moved")
     producer.flush(LIMIT_SECONDS)
     broker.kill()
     broker.start()
@@ -272,7 +278,10 @@ def test_replica_moves_by_the_tool_with_a_throttle(broker, dirs, reassign):
     assert "log directory moves" in reassign(
         target, "--execute", "--replica-alter-log-dirs-throttle", "1000000000"
     )
-    until(lambda: "replica" in (done := reassign(target, "--verify")) and "Throttle" in done)
+    wait_until(
+        lambda: "replica" in (done := reassign(target, "--verify")) and "Throttle" in done,
+        "the move is complete",
+    )
     assert 0 in held(target)
     assert 0 not in held(home)
 

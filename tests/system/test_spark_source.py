@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 
 import ottla
 from ottla.pipelines.patient_query import PatientQuery
+from ottla.testing import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -277,10 +278,16 @@ def test_running_stream_finds_new_topics_and_partitions(spark, broker, unique, t
             arrived.put(tuple(row))
 
     def next_rows(count):
-        deadline = time.monotonic() + LIMIT_S
-        while arrived.qsize() < count:
+        def go_on():
             assert not query.wait(1)
-            assert time.monotonic() < deadline, f"{arrived.qsize()} of {count} rows came"
+
+        wait_until(
+            lambda: arrived.qsize() >= count,
+            f"{count} rows",
+            LIMIT_S,
+            seen=arrived.qsize,
+            meanwhile=go_on,
+        )
         return sorted(arrived.get() for _ in range(count))
 
     group = {"kafka.group.id": stem}

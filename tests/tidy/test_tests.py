@@ -7,6 +7,10 @@ import tomllib
 
 from sources import ROOT, sources
 
+CLOCKS = {"time.time", "time.monotonic", "time.perf_counter"}
+RUNS_FOR_A_TIME = {"tests/soak/test_random_kills.py"}
+"""A load that lasts as long as it is told to."""
+
 
 def every_test():
     """Every test function with its source."""
@@ -37,11 +41,23 @@ def test_each_test_has_its_sentence():
     ]
 
 
-def test_no_test_sleeps():
-    """Waiting is done on a condition with a limit, never by sleeping and hoping."""
-    assert not [
-        f"{source.name}:{node.lineno} {node.name}" for source, node in every_test() if sleeps(node)
-    ]
+def test_nothing_sleeps():
+    """Tests and what they share wait on conditions, by `ottla.testing.wait_until`."""
+    assert not [source.name for source in sources("tests") if sleeps(source.tree)]
+
+
+def test_nothing_waits_in_a_way_of_its_own():
+    """A loop that looks at the clock is `wait_until`, which says what it has seen."""
+    assert {
+        source.name
+        for source in sources("tests")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.While | ast.Assert)
+        if any(
+            isinstance(call, ast.Call) and ast.unparse(call.func) in CLOCKS
+            for call in ast.walk(node.test)
+        )
+    } <= RUNS_FOR_A_TIME
 
 
 def test_every_skip_names_what_is_missing():

@@ -33,8 +33,8 @@ def wait_until(
 ) -> T:
     """Call `condition` again and again until it returns something true, and return that.
 
-    `what` is the end of a sentence that begins with "waited for": "two members in the group". After
-    `limit` seconds it is a NeverHappenedError, with what `condition` last returned, or what `seen`
+    `what` says what is awaited: "two members in the group", or "the group is stable". After `limit`
+    seconds it is a NeverHappenedError, with what `condition` last returned, or what `seen`
     returns then. Where the test has to do something for the condition to come true, as to poll a
     consumer, that is `meanwhile`: it is called in place of the pauses. What they raise is not
     caught.
@@ -97,4 +97,4 @@ def _pauses(limit: float) -> Iterator[float]:
 
 
 def _never(what: str, limit: float, seen: object) -> NeverHappenedError:
-    return NeverHappenedError(f"waited for {what}: not within {limit:g} s; last seen: {seen!r}")
+    return NeverHappenedError(f"not within {limit:g} s: {what}; last seen: {seen!r}")

@@ -227,7 +227,7 @@ def test_librdkafka_reads_the_dictionary(start_broker):
     process = start_broker(log_cleaner_enable="false")
     admin = AdminClient({"bootstrap.servers": process.bootstrap_servers})
     topic = NewTopic("stories", STORIES, 1, config={"cleanup.policy": "compact"})
-    admin.create_topics([topic])["stories"].result(30)
+    admin.create_topics([topic])["stories"].result(60)
     assert process.stop() == 0
     for partition, story in enumerate(stories):
         put_log(story, process.data_dir / f"stories-{partition}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, PartitionMetadata
+
+from ottla.testing import wait_until
 
 LIMIT_S = 60.0
 """For what hangs: on a busy machine a failover alone may take a quarter of a minute."""
@@ -15,7 +16,7 @@ SHORT_S = 5.0
 TRIES = 3
 SESSION_MS = 4000
 """Of brokers at ZooKeeper: one that lives and waits for a processor must not lose its own."""
-PAUSE_S = 0.02
+PACE_S = 0.005
 IN_THE_AIR = 20_000
 QUIET = {"log_level": 0}
 LASTING = {
@@ -30,14 +31,6 @@ LASTING = {
 """A producer that goes on soon after whatever befalls the brokers."""
 
 
-def until(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
-    """Wait for a condition, with a limit."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {limit_s} s"
-        time.sleep(PAUSE_S)
-
-
 class ClusterView:
     """The cluster as a client's metadata show it."""
 
@@ -48,8 +41,8 @@ class ClusterView:
     def create(self, topic: str, partitions: int = 3, replicas: int = 3, **config: str) -> None:
         settings = {name.replace("_", "."): value for name, value in config.items()}
         new = NewTopic(topic, partitions, replicas, config=settings)
-        until(lambda: self.is_created(new), f"{topic} is created")
-        until(lambda: self.leaders(topic).get(0, -1) >= 0, f"{topic} has leaders")
+        wait_until(lambda: self.is_created(new), f"{topic} is created")
+        wait_until(lambda: self.leaders(topic).get(0, -1) >= 0, f"{topic} has leaders")
 
     def is_created(self, topic: NewTopic) -> bool:
         """Whether the brokers are enough for its replicas.
@@ -101,7 +94,7 @@ class ClusterView:
             found = self.in_sync(topic).values()
             return bool(found) and all(isr == brokers for isr in found)
 
-        until(is_in_sync, f"all replicas of {topic} are in sync")
+        wait_until(is_in_sync, f"all replicas of {topic} are in sync")
 
     def until_others_lead(self, topic: str, broker: int) -> None:
         """Wait until each partition is led by another one than this broker."""
@@ -110,7 +103,7 @@ class ClusterView:
             found = self.leaders(topic).values()
             return bool(found) and not {-1, broker} & set(found)
 
-        until(has_moved, f"others than broker {broker} lead {topic}")
+        wait_until(has_moved, f"others than broker {broker} lead {topic}")
 
     def _partitions(self, topic: str) -> list[PartitionMetadata]:
         metadata = self._metadata()
@@ -176,14 +169,14 @@ class SteadyLoad:
         def has_more() -> bool:
             return all(numbers and numbers[-1] >= wanted for numbers in self.acknowledged.values())
 
-        until(has_more, f"{count} more records in each partition")
+        wait_until(has_more, f"{count} more records in each partition")
 
     def _run(self) -> None:
         while not self._stop.is_set():
             if len(self._producer) < IN_THE_AIR:
                 self._send_some()
             self._producer.poll(0)
-            time.sleep(0.005)
+            self._stop.wait(PACE_S)
 
     def _send_some(self) -> None:
         for _ in range(10):
@@ -245,15 +238,19 @@ def read_places(
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
     read: list[tuple[int, int]] = []
-    deadline = time.monotonic() + limit_s
+
+    def is_at_the_end() -> bool:
+        for message in consumer.consume(1000, 0.2):
+            error = message.error()
+            if error is None:
+                read.append((int(message.value()), message.offset()))
+            elif error.code() == KafkaError._PARTITION_EOF and len(read) >= count:
+                return True
+        return False
+
     try:
-        while time.monotonic() < deadline:
-            for message in consumer.consume(1000, 0.2):
-                error = message.error()
-                if error is None:
-                    read.append((int(message.value()), message.offset()))
-                elif error.code() == KafkaError._PARTITION_EOF and len(read) >= count:
-                    return read
-        raise AssertionError(f"{topic}-{partition}: only {len(read)} of {count} records were read")
+        what = f"the end of {topic}-{partition}, behind {count} records"
+        wait_until(is_at_the_end, what, limit_s, seen=lambda: f"{len(read)} records")
     finally:
         consumer.close()
+    return read

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from cluster_load import SESSION_MS, ClusterView, until
+from cluster_load import SESSION_MS, ClusterView
 
+from ottla.testing import wait_until
 from ottla.testing.cluster_process import ClusterProcess
 from ottla.testing.zookeeper_process import ZooKeeperProcess
 
@@ -36,7 +37,7 @@ def cluster(running_cluster: ClusterProcess) -> Iterator[ClusterProcess]:
     """The cluster, whole; brokers that a test has killed or stopped are started again after it."""
     brokers = list(running_cluster.brokers)
     view = ClusterView(running_cluster.bootstrap_servers)
-    until(lambda: view.is_whole(brokers), "all brokers are there, and all replicas in sync")
+    wait_until(lambda: view.is_whole(brokers), "all brokers are there, and all replicas in sync")
     yield running_cluster
     running_cluster.mend()
 

@@ -11,11 +11,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cluster_load import LIMIT_S, QUIET, ClusterView, until
+from cluster_load import LIMIT_S, QUIET, ClusterView
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
 from ottla import Admin, TopicPartition
+from ottla.testing import wait_until
 
 PROGRAM = Path(__file__).with_name("group_copier.py")
 LATEST = -1
@@ -197,10 +198,7 @@ class CopyJob:
 
     def until(self, condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
         """Wait for something, and for no longer than the copy is right."""
-        try:
-            until(lambda: condition() or self.reader.problems, what, limit_s)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.report()}") from None
+        wait_until(lambda: condition() or self.reader.problems, what, limit_s, seen=self.report)
         assert not self.reader.problems, self.reader.problems[:5]
 
     def until_all_in_sync(self, brokers: list[int]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from itertools import chain
 
-from cluster_load import LIMIT_S, QUIET, ClusterView, SteadyLoad, until
+from cluster_load import LIMIT_S, QUIET, ClusterView, SteadyLoad
 from confluent_kafka import Consumer, KafkaException
 from coordinator_places import OFFSETS, coordinator
+
+from ottla.testing import wait_until
 
 SESSION_MS = 10_000
 
@@ -83,7 +85,7 @@ class LiveGroup:
             self.partitions = sorted(view.leaders(topic))
             return self.partitions
 
-        until(has_partitions, f"the broker that is asked has heard of {topic}")
+        wait_until(has_partitions, f"the broker that is asked has heard of {topic}")
 
     def __enter__(self) -> LiveGroup:
         return self
@@ -104,11 +106,7 @@ class LiveGroup:
                 member.poll()
             return condition()
 
-        try:
-            until(polled, what, limit_s)
-        except AssertionError as error:
-            states = [member.states() for member in self.members]
-            raise AssertionError(f"{error}; the members: {states}") from None
+        wait_until(polled, what, limit_s, seen=lambda: [each.states() for each in self.members])
 
     def until_shared(self) -> None:
         """Each member has partitions, and together they have each partition once."""
@@ -134,7 +132,7 @@ class LiveGroup:
 
 
 def wait_for_another(view: ClusterView, group: str, dead: int) -> None:
-    until(lambda: coordinator(view, OFFSETS, group) not in (dead, -1), "another coordinator")
+    wait_until(lambda: coordinator(view, OFFSETS, group) not in (dead, -1), "another coordinator")
 
 
 def all_read(members: LiveGroup, load: SteadyLoad) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from cluster_load import LIMIT_S, QUIET, ClusterView, until
+from cluster_load import LIMIT_S, QUIET, ClusterView
 from confluent_kafka import Producer
 from coordinator_places import TRANSACTIONS, coordinator
 
 from ottla import Admin, NewTopic, TopicPartition
+from ottla.testing import wait_until
 from ottla.testing.cluster_process import ClusterProcess
 
 LATEST = -1
@@ -55,4 +56,4 @@ class OneTransaction:
         """Returns when another one is there."""
         self.cluster.kill_broker(self.first_coordinator)
         gone = (self.first_coordinator, -1)
-        until(lambda: self.coordinator not in gone, "another coordinator")
+        wait_until(lambda: self.coordinator not in gone, "another coordinator")

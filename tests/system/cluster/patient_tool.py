@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-from cluster_load import until
+from ottla.testing import wait_until
 
 LIMIT_S = 120
 NOT_HEARD = re.compile(r"UNKNOWN_TOPIC_OR_PARTITION|topic\S* .*does not exist", re.IGNORECASE)
@@ -25,5 +25,5 @@ def run_tool(name: str, *words: object) -> subprocess.CompletedProcess[str]:
         outcomes.append(done)
         return done.returncode == 0 or not NOT_HEARD.search(done.stderr)
 
-    until(has_heard, f"the brokers have heard of the topics of {command}")
+    wait_until(has_heard, f"the brokers have heard of the topics of {command}")
     return outcomes[-1]

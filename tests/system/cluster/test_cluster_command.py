@@ -9,12 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from ottla import Admin, Consumer, NewTopic, Producer
+from ottla.testing import wait_until
 
 LIMIT_S = 60
 COMMAND = [sys.executable, "-m", "ottla", "cluster"]
@@ -123,13 +123,10 @@ def test_cluster_starts_stops_in_order_and_goes_on(start_cluster, tmp_path):
 
 def first_value(bootstrap_servers: str, topic: str) -> bytes | None:
     """What a group reads first: its coordinator is made by the brokers that are left."""
-    deadline = time.monotonic() + LIMIT_S
     with Consumer(bootstrap_servers, auto_offset_reset="earliest", group_id="g") as consumer:
         consumer.subscribe([topic])
-        while time.monotonic() < deadline:
-            for record in consumer.poll(timeout_ms=1000):
-                return record.value
-    raise AssertionError(f"nothing came from {topic}")
+        records = wait_until(lambda: consumer.poll(timeout_ms=1000), f"a record of {topic}")
+    return records[0].value
 
 
 def test_taken_port_is_one_line(java, tmp_path):

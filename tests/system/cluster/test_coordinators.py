@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import threading
-import time
 
-from cluster_load import LIMIT_S, QUIET, SteadyLoad, read_numbers, until
+from cluster_load import LIMIT_S, QUIET, SteadyLoad, read_numbers
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from coordinator_places import OFFSETS, TRANSACTIONS, coordinator
+
+from ottla.testing import wait_until
 
 
 def poll_numbers(consumer: Consumer, count: int) -> list[int]:
     """The next numbers of the group, at least so many."""
     numbers: list[int] = []
-    deadline = time.monotonic() + LIMIT_S
-    while len(numbers) < count:
-        assert time.monotonic() < deadline, f"only {len(numbers)} of {count} records"
+
+    def poll() -> None:
         message = consumer.poll(0.1)
         if message is not None and message.error() is None:
             numbers.append(int(message.value()))
+
+    wait_until(
+        lambda: len(numbers) >= count, f"{count} records", seen=lambda: numbers, meanwhile=poll
+    )
     return numbers
 
 
@@ -43,9 +47,9 @@ def test_group_goes_on_with_another_coordinator(cluster, view, unique):
     consumer.commit(asynchronous=False)
     dead = coordinator(view, OFFSETS, group)
     cluster.kill_broker(dead)
-    until(lambda: coordinator(view, OFFSETS, group) not in (dead, -1), "another coordinator")
+    wait_until(lambda: coordinator(view, OFFSETS, group) not in (dead, -1), "another coordinator")
     rest = poll_numbers(consumer, len(load.acknowledged[0]) - len(first))
-    until(lambda: committed(consumer), "the offsets are committed")
+    wait_until(lambda: committed(consumer), "the offsets are committed")
     consumer.close()
 
     assert first + rest == load.acknowledged[0]
@@ -121,7 +125,7 @@ def test_offsets_of_a_transaction_do_not_wait_for_a_dead_coordinator(cluster, vi
     producer.begin_transaction()
     dead = coordinator(view, OFFSETS, group)
     cluster.kill_broker(dead)
-    until(lambda: has_dropped(producer, dead), "the producer's metadata drop the broker")
+    wait_until(lambda: has_dropped(producer, dead), "the producer's metadata drop the broker")
     second = threading.Thread(target=copy_one, args=[2], daemon=True)
     second.start()
     second.join(LIMIT_S)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from cluster_load import LIMIT_S, read_numbers, until
+from cluster_load import LIMIT_S, read_numbers
 from one_transaction import OneTransaction
+
+from ottla.testing import wait_until
 
 COMMITTED = {"isolation.level": "read_committed"}
 
@@ -12,11 +14,11 @@ def test_successor_writes_the_markers_of_what_is_decided(cluster, view, unique):
     """The log that is to have the marker is away, and then so is who decided it (F39)."""
     transaction = OneTransaction(cluster, view, unique("decided"))
     cluster.kill_broker(transaction.leader)
-    until(lambda: view.leaders(transaction.name) == {0: -1}, "the log is away")
+    wait_until(lambda: view.leaders(transaction.name) == {0: -1}, "the log is away")
     transaction.producer.commit_transaction(LIMIT_S)
     transaction.kill_coordinator()
     cluster.start_broker(transaction.leader)
-    until(lambda: transaction.stable_offset == 2, "the marker is written")
+    wait_until(lambda: transaction.stable_offset == 2, "the marker is written")
 
     assert transaction.first_coordinator not in cluster.live_brokers
     assert read_numbers(cluster.bootstrap_servers, transaction.name, 0, 1, **COMMITTED) == [1]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from cluster_load import SteadyLoad, until
+from cluster_load import SteadyLoad
 from confluent_kafka.admin import NewTopic
 
 from ottla.clients.legacy import FetchRequest, SimpleConsumer
 from ottla.errors import ErrorCode
+from ottla.testing import wait_until
 
 BROKERS = [1, 2, 3]
 
@@ -62,7 +63,7 @@ def test_topic_with_a_replica_on_each_broker_needs_them_all(cluster, view, uniqu
     """INVALID_REPLICATION_FACTOR while one is away; it can be made once that is back."""
     topic = unique("wide")
     cluster.stop_broker(3)
-    until(lambda: view.brokers() == [1, 2], "broker 3 is missed")
+    wait_until(lambda: view.brokers() == [1, 2], "broker 3 is missed")
     assert not view.is_created(NewTopic(topic, 1, 3))
     with ThreadPoolExecutor(1) as starting:
         started = starting.submit(cluster.start_broker, 3)
@@ -79,7 +80,7 @@ def test_killed_controller_is_followed_by_another(cluster, view, unique):
     controller = view.controller()
     with SteadyLoad(cluster.bootstrap_servers, topic) as load:
         cluster.kill_broker(controller)
-        until(lambda: view.controller() not in (controller, -1), "another controller")
+        wait_until(lambda: view.controller() not in (controller, -1), "another controller")
         view.create(unique("after"), partitions=1, replicas=2)
         load.until_more()
     load.check()
@@ -113,7 +114,7 @@ def test_leader_that_slept_past_its_session_is_fenced(cluster, view, unique):
             said = cluster.brokers[sleeper].log.removeprefix(said_before)
             return "is registered again" in said
 
-        until(is_back, "registered again")
+        wait_until(is_back, "registered again")
         load.until_more()
     view.until_all_in_sync(topic, BROKERS)
     load.check()

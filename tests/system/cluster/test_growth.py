@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_load import SESSION_MS, ClusterView, SteadyLoad, until
+from cluster_load import SESSION_MS, ClusterView, SteadyLoad
 
 from ottla import Admin, NewTopic
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 from ottla.structs import TopicPartition
+from ottla.testing import wait_until
 from ottla.testing.cluster_process import ClusterProcess
 from ottla.testing.zookeeper_process import ZooKeeperProcess
 
@@ -62,7 +63,7 @@ def grown(cluster: GrowingCluster) -> GrowingCluster:
     cluster.add(4)
     cluster.start_broker(4)
     view = ClusterView(cluster.bootstrap_servers)
-    until(lambda: view.brokers() == [1, 2, 3, 4], "broker 4 is known")
+    wait_until(lambda: view.brokers() == [1, 2, 3, 4], "broker 4 is known")
     view.create("racks", partitions=8)
     return cluster
 
@@ -98,11 +99,11 @@ def test_failed_disk_of_a_leader_moves_its_partitions_only(cluster, view):
         disk.rename(disk.with_suffix(".broken"))
         disk.write_bytes(b"a path that goes through a file is an error, to root as well")
         lost = set(on_disk)
-        until(
+        wait_until(
             lambda: {p for p, isr in view.in_sync("disks").items() if victim not in isr} == lost,
             "replicas on the disk are out of sync, those on the other one are in sync",
         )
-        until(
+        wait_until(
             lambda: leads(view, victim) == set(led) - lost and leads(view, -1) == set(),
             "the broker leads what is on its other disk, and others lead the rest",
         )
@@ -129,14 +130,14 @@ def test_unclean_leader_is_elected_as_soon_as_it_is_allowed(cluster, view, admin
         [NewTopic("unclean", replica_assignment={0: [2, 3]}, configs={"min.insync.replicas": "1"})]
     )
     cluster.stop_broker(3)
-    until(lambda: view.in_sync("unclean") == {0: [2]}, "broker 3 is out of sync")
+    wait_until(lambda: view.in_sync("unclean") == {0: [2]}, "broker 3 is out of sync")
     cluster.kill_broker(2)
     cluster.start_broker(3)
-    until(lambda: view.leaders("unclean") == {0: -1}, "nobody leads")
+    wait_until(lambda: view.leaders("unclean") == {0: -1}, "nobody leads")
     resource = ConfigResource.topic("unclean")
     operation = AlterConfigOp("unclean.leader.election.enable", "true", "SET")
     admin.incremental_alter_configs({resource: [operation]})
-    until(lambda: view.leaders("unclean") == {0: 3}, "the one that was out of sync leads")
+    wait_until(lambda: view.leaders("unclean") == {0: 3}, "the one that was out of sync leads")
     cluster.start_broker(2)
     view.until_all_in_sync("unclean", [2, 3])
 
@@ -148,7 +149,7 @@ def test_new_broker_gets_new_partitions_by_its_rack(grown, admin, tmp_path):
     aware = proposed(grown, topics)
     unaware = proposed(grown, topics, "--disable-rack-aware")
 
-    until(lambda: grown.replicas_on_disk(4), "broker 4 has replicas")
+    wait_until(lambda: grown.replicas_on_disk(4), "broker 4 has replicas")
     assert {name.rpartition("-")[0] for name in grown.replicas_on_disk(4)} == {"racks"}
     for replicas in [*replicas_of(admin, "racks").values(), *aware]:
         assert len(SAME_RACK & set(replicas)) == 1
@@ -177,8 +178,8 @@ def test_broker_is_emptied_and_goes(grown, view, admin):
             if 4 in replicas
         }
         admin.alter_partition_reassignments(plan)
-        until(lambda: not admin.list_partition_reassignments(), "all has moved")
-        until(lambda: grown.replicas_on_disk(4) == [], "nothing is left on its disks")
+        wait_until(lambda: not admin.list_partition_reassignments(), "all has moved")
+        wait_until(lambda: grown.replicas_on_disk(4) == [], "nothing is left on its disks")
         load.until_more()
         assert grown.brokers.pop(4).stop() == 0
         load.until_more()

@@ -7,12 +7,12 @@ import re
 import subprocess
 
 import pytest
-from cluster_load import until
 from patient_tool import run_tool
 
 from ottla import Admin, NewTopic, Producer
 from ottla.clients.admin.descriptions import ConfigResource
 from ottla.structs import TopicPartition
+from ottla.testing import wait_until
 
 
 @pytest.fixture
@@ -71,11 +71,14 @@ def plan(topic: str, **replicas: list[int]) -> dict[str, object]:
 
 def until_complete(ottla, path, partitions: int) -> str:
     """What --verify prints when all is done; it is asked again and again, as its users do."""
-    for _ in range(60):
-        printed = ottla("reassign-partitions", "--reassignment-json-file", path, "--verify")
-        if printed.count("completed successfully") == partitions:
-            return printed
-    raise AssertionError(printed)
+    printed = [""]
+
+    def is_complete() -> bool:
+        printed[0] = ottla("reassign-partitions", "--reassignment-json-file", path, "--verify")
+        return printed[0].count("completed successfully") == partitions
+
+    wait_until(is_complete, "the reassignment is complete", seen=lambda: printed[0])
+    return printed[0]
 
 
 def test_replication_factor_grows_and_partitions_move(cluster, ottla, write):
@@ -88,7 +91,7 @@ def test_replication_factor_grows_and_partitions_move(cluster, ottla, write):
             "--throttle", 50_000_000,
         )  # fmt: skip
         done = until_complete(ottla, path, 2)
-        until(
+        wait_until(
             lambda: replicas(admin, "moved") == [([1, 2, 3], [1, 2, 3]), ([3], [3])],
             "every broker knows where the partitions are now",
         )
@@ -153,7 +156,7 @@ def test_preferred_leader_leads_again(cluster, ottla, write, words, said):
         ottla("reassign-partitions", "--reassignment-json-file", path, "--execute")
         until_complete(ottla, path, 1)
         printed = ottla(*words)
-        until(
+        wait_until(
             lambda: admin.describe_topics(["led"])["led"].partitions[0].leader == 2,
             "broker 2 leads",
         )
@@ -183,7 +186,7 @@ def test_reassignment_is_taken_back(cluster, ottla, write):
         faster = ottla(*words, "--execute", "--throttle", 2000)
         topic, broker = ConfigResource.topic("kept"), ConfigResource.broker(1)
         rate = "leader.replication.throttled.rate"
-        until(
+        wait_until(
             lambda: admin.describe_configs([broker])[broker][rate].value == "2000",
             "the broker has heard of the other throttle",
         )
@@ -193,7 +196,7 @@ def test_reassignment_is_taken_back(cluster, ottla, write):
         other = ottla("reassign-partitions", "--reassignment-json-file", gone, "--verify")
         cancelled = ottla(*words, "--cancel")
         again = ottla(*words, "--cancel")
-        until(lambda: replicas(admin, "kept") == [([1], [1])], "the old replica is left alone")
+        wait_until(lambda: replicas(admin, "kept") == [([1], [1])], "the old replica is left alone")
         under_way = admin.list_partition_reassignments([TopicPartition("kept", 0)])
 
     assert listed == "Current partition reassignments:\nkept-0: replicas: 1,2. adding: 2.\n"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 
 import pytest
-from cluster_load import until
 
 from ottla import Admin, Consumer, LogTruncationError, NewTopic, Producer, TopicPartition
+from ottla.testing import wait_until
 
 SETTINGS = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
 OLD = ["kept 0", "kept 1", "lost 2", "lost 3"]
@@ -38,7 +38,7 @@ def take(consumer: Consumer, count: int) -> list[str]:
         found.extend(record.value.decode() for record in consumer.poll(200))
         return len(found) >= count
 
-    until(has_all, f"{count} records are read")
+    wait_until(has_all, f"{count} records are read")
     return found
 
 
@@ -50,7 +50,7 @@ def write_some_to_lose(cluster, view, topic: str) -> TopicPartition:
     view.until_all_in_sync(topic, [2, 3])
     write(servers, topic, ["kept 0", "kept 1"], acks="all")
     cluster.kill_broker(3)
-    until(lambda: view.in_sync(topic) == {0: [2]}, "the leader is in sync alone")
+    wait_until(lambda: view.in_sync(topic) == {0: [2]}, "the leader is in sync alone")
     write(servers, topic, ["lost 2", "lost 3"])
     return TopicPartition(topic, 0)
 
@@ -59,7 +59,7 @@ def lose_them(cluster, view, topic: str) -> None:
     """Have broker 3 lead, and write six records in the place of those two."""
     cluster.kill_broker(2)
     cluster.start_broker(3)
-    until(lambda: view.leaders(topic) == {0: 3}, "the one that was out of sync leads")
+    wait_until(lambda: view.leaders(topic) == {0: 3}, "the one that was out of sync leads")
     write(cluster.bootstrap_servers, topic, NEW)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
-from cluster_load import until
 
 from ottla import Admin, NewTopic
 from ottla.clients.admin.reassignments import ElectionType
@@ -33,6 +32,7 @@ from ottla.protocol.topics import (
 from ottla.protocol.transactions import DescribeProducersRequest, TopicRequest
 from ottla.record.batch_builder import build_batch
 from ottla.structs import TopicPartition
+from ottla.testing import wait_until
 
 LIMIT_S = 60
 LEADER, FOLLOWER, OTHER = 1, 2, 3
@@ -57,7 +57,7 @@ def topic(cluster, admin, unique):
         errors = [error_of(broker, name, "ListOffsets") for broker in cluster.brokers.values()]
         return errors == [ErrorCode.NONE, *[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2]
 
-    until(is_known, "all brokers know the topic")
+    wait_until(is_known, "all brokers know the topic")
     return name
 
 
@@ -194,7 +194,7 @@ def prefer_the_follower(admin, topic):
         is_over = not admin.list_partition_reassignments()
         return is_over and known.leader_epoch > before and known.replicas[0] == FOLLOWER
 
-    until(is_preferred, f"broker {FOLLOWER} is preferred")
+    wait_until(is_preferred, f"broker {FOLLOWER} is preferred")
 
 
 def elect(admin, topic):
@@ -205,7 +205,7 @@ def elect(admin, topic):
         admin.elect_leaders(ElectionType.PREFERRED, [partition])
         return admin.describe_topics([topic])[topic].partitions[0].leader == FOLLOWER
 
-    until(leads, f"broker {FOLLOWER} leads {partition}")
+    wait_until(leads, f"broker {FOLLOWER} leads {partition}")
 
 
 class ClientLog(logging.Handler):

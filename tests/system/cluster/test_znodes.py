@@ -9,12 +9,12 @@ import json
 from base64 import urlsafe_b64decode
 
 import pytest
-from cluster_load import until
 from kazoo.client import KazooClient
 
 from ottla import Admin, KafkaError, NewTopic, Producer
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 from ottla.errors import ErrorCode
+from ottla.testing import wait_until
 
 LIMIT_S = 60.0
 
@@ -41,7 +41,7 @@ class Nodes:
     def write(self, path, value):
         """Ask as Kafka 2.3's tools do, and wait until it is done: the node goes."""
         self.client.create(path, json.dumps(value).encode())
-        until(lambda: self.client.exists(path) is None, f"{path} is done")
+        wait_until(lambda: self.client.exists(path) is None, f"{path} is done")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_brokers_and_controller(cluster, nodes):
     """Live brokers are ephemeral nodes, and so is the controller."""
     # Whoever takes replicas in sync again notes it there, and the controller takes the note away.
     for empty in ("/isr_change_notification", "/log_dir_event_notification"):
-        until(lambda place=empty: nodes.names(place) == [], f"{empty} is empty")
+        wait_until(lambda place=empty: nodes.names(place) == [], f"{empty} is empty")
     brokers = {
         int(name): nodes.json(f"/brokers/ids/{name}") for name in nodes.names("/brokers/ids")
     }
@@ -115,8 +115,8 @@ def test_topic_from_its_making_to_its_end(nodes, admin, unique):
     admin.incremental_alter_configs({resource: [AlterConfigOp("flush.ms", "8", "SET")]})
     (change,) = set(nodes.names("/config/changes")) - before
     nodes.client.create(f"/admin/delete_topics/{topic}", b"")
-    until(lambda: topic not in nodes.names("/brokers/topics"), f"{topic} is gone")
-    until(lambda: nodes.names("/admin/delete_topics") == [], "its mark is gone")
+    wait_until(lambda: topic not in nodes.names("/brokers/topics"), f"{topic} is gone")
+    wait_until(lambda: nodes.names("/admin/delete_topics") == [], "its mark is gone")
 
     assert len(urlsafe_b64decode(made["topic_id"] + "==")) == 16
     assert made == {
@@ -155,10 +155,10 @@ def test_tools_that_write_nodes_are_heard(nodes, admin, unique):
     path, settings = f"/brokers/topics/{topic}", f"/config/topics/{topic}"
     nodes.client.create(settings, b'{"version":1,"config":{"flush.ms":"5"}}')
     nodes.client.create(path, b'{"version":1,"partitions":{"0":[2,3]}}')
-    until(lambda: leaders(admin, topic) == {0: 2}, "it is led")
+    wait_until(lambda: leaders(admin, topic) == {0: 2}, "it is led")
     nodes.client.set(path, b'{"version":1,"partitions":{"0":[2,3],"1":[3,1]}}')
-    until(lambda: leaders(admin, topic) == {0: 2, 1: 3}, "its second partition is led")
-    until(lambda: "topic_id" in nodes.json(path), "it has an id")
+    wait_until(lambda: leaders(admin, topic) == {0: 2, 1: 3}, "its second partition is led")
+    wait_until(lambda: "topic_id" in nodes.json(path), "it has an id")
     nodes.client.set(settings, b'{"version":1,"config":{"flush.ms":"6"}}')
     change = json.dumps({"version": 2, "entity_path": f"topics/{topic}"}).encode()
     nodes.client.create("/config/changes/config_change_", change, sequence=True)
@@ -167,7 +167,7 @@ def test_tools_that_write_nodes_are_heard(nodes, admin, unique):
     def flush_ms():
         return admin.describe_configs([resource])[resource]["flush.ms"].value
 
-    until(lambda: flush_ms() == "6", "its settings are in force")
+    wait_until(lambda: flush_ms() == "6", "its settings are in force")
 
 
 def leaders(admin, topic):

@@ -6,8 +6,9 @@ import json
 import re
 
 import pytest
-from cluster_load import until
 from patient_tool import run_tool
+
+from ottla.testing import wait_until
 
 
 @pytest.fixture
@@ -61,7 +62,9 @@ def test_topics_and_their_settings(cluster, ottla, unique):
         f"Topic {topic} is marked for deletion.\n"
         "Note: This will have no impact if delete.topic.enable is not set to true.\n"
     )
-    until(lambda: topic not in ottla("topics", "--list").splitlines(), "all know that it is gone")
+    wait_until(
+        lambda: topic not in ottla("topics", "--list").splitlines(), "all know that it is gone"
+    )
 
 
 def test_partition_moves_with_a_throttle_that_is_seen_and_dropped(cluster, ottla, unique, tmp_path):
@@ -87,10 +90,10 @@ def test_partition_moves_with_a_throttle_that_is_seen_and_dropped(cluster, ottla
         verified = ottla(*words, "--verify")
         return "still in progress" not in verified
 
-    until(is_done, "the partition has moved")
+    wait_until(is_done, "the partition has moved")
     elected = ottla("preferred-replica-election")
     led_by_3 = f"\tTopic: {topic}\tPartition: 0\tLeader: 3\tReplicas: 3,2\tIsr: "
-    until(lambda: led_by_3 in ottla("topics", "--describe", "--topic", topic), "3 leads")
+    wait_until(lambda: led_by_3 in ottla("topics", "--describe", "--topic", topic), "3 leads")
 
     assert generated[0] == "Current partition replica assignment"
     assert json.loads(generated[1])["partitions"][0]["replicas"] == [1, 2]

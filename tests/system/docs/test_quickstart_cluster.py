@@ -11,13 +11,13 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from page import LIMIT_S, ROOT, Page, Shell
 
 from ottla.runtime.free_port import free_port
+from ottla.testing import wait_until
 
 REPLICAS = re.compile(r"Replicas: ([\d,]+)")
 ZOOKEEPER_PORT, PORTS = "2181", ["9092", "9093", "9094"]
@@ -53,15 +53,16 @@ class Reader:
 
     def describe(self, command: str, shown: list[str]) -> None:
         """Look until it is as shown; a broker that was killed is not missed at once."""
-        deadline = time.monotonic() + LIMIT_S
-        while True:
-            printed = self.shell.run(command)
+        printed: list[str] = []
+
+        def is_as_shown() -> bool:
+            printed[:] = self.shell.run(command)
             if not self.killed:
                 self._learn(printed[1], shown[1])
             expected = [shown[0], re.sub(r"(?<=[ ,])[012]\b", self._broker, shown[1])]
-            if "\tPartition: " in expected[1] and printed == expected:
-                return
-            assert time.monotonic() < deadline, (printed, expected)
+            return "\tPartition: " in expected[1] and printed == expected
+
+        wait_until(is_as_shown, f"{command} to print {shown}", LIMIT_S, seen=lambda: printed)
 
     def _learn(self, printed: str, shown: str) -> None:
         actual, written = (REPLICAS.search(text)[1].split(",") for text in (printed, shown))

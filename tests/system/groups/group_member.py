@@ -1,7 +1,7 @@
 """A member of a group in a process of its own, of the library that the first argument names.
 
-It reads, says so, commits, says so. SIGUSR1 lets it stall for longer than max.poll.interval.ms
-while it has records in hand; SIGTERM ends it without a word to the coordinator, if it is static
+It reads, says so, commits, says so. SIGUSR1 lets it stall while it has records in hand, until
+SIGUSR2 comes; SIGTERM ends it without a word to the coordinator, if it is static
 and speaks the classic protocol. In the other protocol a static member says that it will be back.
 """
 
@@ -12,9 +12,11 @@ import json
 import os
 import signal
 import sys
-import time
 
-stall_s = 2.2
+from ottla.testing import wait_until
+
+CLIENT_ID = str(os.getpid())
+
 is_to_stall = False
 is_to_end = False
 
@@ -28,18 +30,21 @@ def stall(*_):
     is_to_stall = True
 
 
+def go_on(*_):
+    global is_to_stall
+    is_to_stall = False
+
+
 def end(*_):
     global is_to_end
     is_to_end = True
 
 
 def process(records):
-    """Say which records are in hand, by partition and offset, and take some time for them."""
-    global is_to_stall
+    """Say which records are in hand, by partition and offset; stall with them if that is wanted."""
     say("read", records)
     if is_to_stall:
-        is_to_stall = False
-        time.sleep(stall_s)
+        wait_until(lambda: not is_to_stall, "SIGUSR2")
         say("stalled", len(records))
 
 
@@ -59,8 +64,6 @@ def run_confluent(servers, topic, group, session_ms, instance):
 
 def run_consumer_protocol(servers, topic, group, session_ms, instance):
     """librdkafka does not leave by itself then: it is silent until its session is over as well."""
-    global stall_s
-    stall_s = 3.5
     signal.signal(signal.SIGTERM, end)
     read_with_confluent(servers, topic, group, session_ms, instance, {"group.protocol": "consumer"})
 
@@ -70,6 +73,7 @@ def read_with_confluent(servers, topic, group, session_ms, instance, settings):
 
     settings |= {
         "bootstrap.servers": servers,
+        "client.id": CLIENT_ID,
         "group.id": group,
         "max.poll.interval.ms": session_ms,
         "enable.auto.commit": False,
@@ -103,6 +107,7 @@ def kafka_python_settings(servers, group, session_ms, instance):
     """Those that kafka-python and aiokafka, which comes from it, have in common."""
     return {
         "bootstrap_servers": servers,
+        "client_id": CLIENT_ID,
         "group_id": group,
         "group_instance_id": instance,
         "session_timeout_ms": session_ms,
@@ -178,6 +183,7 @@ async def run_aiokafka(servers, topic, group, session_ms, instance):
 
 def main(library, servers, topic, group, session_ms, instance):
     signal.signal(signal.SIGUSR1, stall)
+    signal.signal(signal.SIGUSR2, go_on)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if library == "confluent":
         run_confluent(servers, topic, group, int(session_ms), instance)

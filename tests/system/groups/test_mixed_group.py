@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -32,9 +31,9 @@ from ottla.protocol.offsets_topic import (
     GroupMetadataValue,
     decode_key,
 )
+from ottla.testing import wait_until
 
 LIMIT_SECONDS = 90
-PAUSE_S = 0.01
 MEMBER = Path(__file__).with_name("group_member.py")
 LIBRARIES = ("confluent", "kafka-python", "aiokafka")
 CONSUMER_PROTOCOL = ("consumer-protocol",) * 3
@@ -102,26 +101,44 @@ class Group:
         self.members.append(Member(library, *words))
         return self.members[-1]
 
-    def write_until(self, condition) -> None:
+    def write_until(self, condition, what) -> None:
         """Go on writing to all partitions until the condition holds."""
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, [member.said[-3:] for member in self.members]
+
+        def written() -> object:
+            if found := condition():
+                return found
             for partition in range(PARTITIONS):
                 self.producer.send(self.topic, b"v", partition=partition)
             self.producer.flush()
             self.sent += 1
-            time.sleep(PAUSE_S)  # the processors are for the members
+            return None  # the pause leaves the processors to the members
 
-    def wait(self, condition) -> None:
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, [member.said[-3:] for member in self.members]
-            time.sleep(PAUSE_S)
+        wait_until(written, what, LIMIT_SECONDS, seen=self.last_words)
+
+    def wait(self, condition, what) -> None:
+        wait_until(condition, what, LIMIT_SECONDS, seen=self.last_words)
+
+    def last_words(self) -> list[list[dict]]:
+        return [member.said[-3:] for member in self.members]
 
     @property
     def everything(self) -> set[tuple[int, int]]:
         return {(p, offset) for p in range(PARTITIONS) for offset in range(self.sent)}
+
+    def stall(self, *members: Member) -> None:
+        """Let members stall until the coordinator has given up on them."""
+        for member in members:
+            member.process.send_signal(signal.SIGUSR1)
+        gone = {str(member.process.pid) for member in members}
+        with Admin(self.broker.bootstrap_servers) as admin:
+            self.write_until(
+                lambda: gone.isdisjoint(
+                    each.client_id for each in admin.describe_groups(["mixed"])["mixed"].members
+                ),
+                "the coordinator gives up on the members that stall",
+            )
+        for member in members:
+            member.process.send_signal(signal.SIGUSR2)
 
     def read(self) -> set[tuple[int, int]]:
         return {record for member in self.members for record in member.records("read")}
@@ -176,23 +193,22 @@ def works(member):
 
 @pytest.mark.parametrize("libraries", [LIBRARIES, CONSUMER_PROTOCOL])
 def test_no_record_is_lost_or_committed_twice_while_members_come_and_go(group, libraries):
-    """Each stalls for longer than max.poll.interval.ms, and one is killed (F43)."""
+    """Each stalls until its group goes on without it, and one is killed (F43)."""
     group.give_sessions(SHORT_SESSION_MS)
     members = [group.join(library) for library in libraries]
     for member in members:
-        group.write_until(works(member))
+        group.write_until(works(member), "the member works")
+    group.stall(*members[:2])
     for member in members[:2]:
-        member.process.send_signal(signal.SIGUSR1)
-    for member in members[:2]:
-        group.write_until(lambda member=member: member.all("refused"))
-        group.write_until(works(member))
+        group.write_until(lambda member=member: member.all("refused"), "a refused commit")
+        group.write_until(works(member), "the member works")
     members[0].end()
-    members[2].process.send_signal(signal.SIGUSR1)
     members.append(group.join(libraries[0]))
-    group.write_until(lambda: members[2].all("refused"))
+    group.stall(members[2])
+    group.write_until(lambda: members[2].all("refused"), "a refused commit")
     for member in members[1:]:
-        group.write_until(works(member))
-    group.wait(lambda: group.read() >= group.everything)
+        group.write_until(works(member), "the member works")
+    group.wait(lambda: group.read() >= group.everything, "all is read")
     committed = group.committed()
 
     assert group.read() == group.everything
@@ -208,14 +224,14 @@ def test_static_members_are_rolled_without_a_rebalance(group, libraries):
     names = [f"static-{number}" for number in range(len(libraries))]
     members = [group.join(*member) for member in zip(libraries, names, strict=True)]
     for member in members:
-        group.write_until(works(member))
-    group.write_until(lambda: [shares(member) for member in members] == [2, 2, 2])
+        group.write_until(works(member), "the member works")
+    group.write_until(lambda: [shares(member) for member in members] == [2, 2, 2], "even shares")
     generation = group.generations[-1]
     for number, member in enumerate(members):
         member.end(signal.SIGTERM)
         members[number] = group.join(libraries[number], names[number])
-        group.write_until(works(members[number]))
-    group.wait(lambda: group.read() >= group.everything)
+        group.write_until(works(members[number]), "the member works")
+    group.wait(lambda: group.read() >= group.everything, "all is read")
 
     assert group.generations[-1] == generation
     assert [shares(member) for member in members] == [2, 2, 2]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from ottla import Admin, AlterConfigOp, ConfigResource, NewTopic
+from ottla.testing import wait_until
 
 LIMIT_SECONDS = 90
 PARTITIONS = 6
@@ -59,10 +59,13 @@ class Member:
         self.held -= {p.partition for p in partitions}
 
     def close(self) -> None:
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while self.held and not self._is_committed():
-            assert time.monotonic() < deadline, sorted(self.held)
-            self.poll()  # it may have to join again first
+        wait_until(
+            lambda: not self.held or self._is_committed(),
+            "its offsets to be committed",
+            LIMIT_SECONDS,
+            seen=lambda: sorted(self.held),
+            meanwhile=self.poll,  # it may have to join again first
+        )
         self.is_closing = True
         self.consumer.close()
 
@@ -97,15 +100,22 @@ class RollingGroup:
         assert self.producer.flush(LIMIT_SECONDS) == 0
         self.sent += ROUND
 
-    def poll_until(self, condition) -> None:
+    def poll_until(self, condition, what) -> None:
         """No partition has two holders meanwhile."""
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, [sorted(m.held) for m in self.members]
+
+        def poll() -> None:
             for member in self.members:
                 member.poll()
             held = Counter(partition for member in self.members for partition in member.held)
             assert not held or max(held.values()) == 1
+
+        wait_until(
+            condition,
+            what,
+            LIMIT_SECONDS,
+            seen=lambda: [sorted(m.held) for m in self.members],
+            meanwhile=poll,
+        )
 
     def settle(self) -> None:
         """All partitions have holders, even shares, and everything has been read."""
@@ -113,7 +123,8 @@ class RollingGroup:
             lambda: (
                 {len(m.held) for m in self.members} == {PARTITIONS // len(self.members)}
                 and sum(self.read.values()) >= self.sent * PARTITIONS
-            )
+            ),
+            "even shares, and everything read",
         )
 
     @property
@@ -171,7 +182,7 @@ def test_rolling_upgrade_and_downgrade_deliver_each_record_once(group, strategy)
     group.roll(CONSUMER)
     assert group.type == "consumer"
     group.roll(classic)
-    group.poll_until(lambda: group.type == "classic")
+    group.poll_until(lambda: group.type == "classic", "the group is a classic one")
     group.write()
     group.settle()
 

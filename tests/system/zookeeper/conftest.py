@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +13,6 @@ from kazoo.exceptions import NoNodeError
 from ottla.testing.zookeeper_process import ZooKeeperProcess
 
 LIMIT_S = 60.0
-PAUSE_S = 0.02
 
 
 class Znodes:
@@ -46,19 +44,6 @@ class Znodes:
     def close(self) -> None:
         self.client.stop()
         self.client.close()
-
-
-@pytest.fixture
-def until() -> Callable[[Callable[[], object]], None]:
-    """Waits for a condition, with a limit."""
-
-    def wait(condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come true"
-            time.sleep(PAUSE_S)
-
-    return wait
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
+from ottla.testing import wait_until
 from ottla.testing.broker_process import BrokerProcess
 
 LIMIT_S = 60
@@ -159,7 +160,7 @@ def test_killed_broker_comes_back_when_its_session_has_expired(start_broker, zno
     assert consume(broker) == [b"1"]
 
 
-def test_broker_waits_for_the_node_of_its_predecessor_to_go(start_broker, znodes, until):
+def test_broker_waits_for_the_node_of_its_predecessor_to_go(start_broker, znodes):
     """However long that lives, within the time of a session: here the test has the node."""
     broker = start_broker(zookeeper_connect=znodes.connect)
     node, _ = znodes.get("/brokers/ids/0")
@@ -167,7 +168,7 @@ def test_broker_waits_for_the_node_of_its_predecessor_to_go(start_broker, znodes
     znodes.client.create(znodes.chroot + "/brokers/ids/0", node, ephemeral=True)
     before = znodes.get("/brokers/ids/0")[1].czxid
     broker.launch()
-    until(lambda: "waiting for up to" in broker.log)
+    wait_until(lambda: "waiting for up to" in broker.log, "the broker waits")
     znodes.client.delete(znodes.chroot + "/brokers/ids/0")
     broker.wait_until_ready()
 
@@ -209,19 +210,19 @@ def test_unreachable_zookeeper_is_one_line(tmp_path):
     )
 
 
-def test_clients_are_served_while_zookeeper_is_away(start_broker, start_zookeeper, until):
+def test_clients_are_served_while_zookeeper_is_away(start_broker, start_zookeeper):
     """kill -9 and a new start: the session lives on, and what was waiting is done."""
     zookeeper = start_zookeeper()
     broker = start_broker(zookeeper_connect=zookeeper.connect, zookeeper_session_timeout_ms=10_000)
     create_topic(broker)
     produce(broker, b"1")
     zookeeper.kill()
-    until(lambda: "is suspended" in broker.log)
+    wait_until(lambda: "is suspended" in broker.log, "the session is suspended")
     produce(broker, b"2")
     assert consume(broker) == [b"1", b"2"]
 
     zookeeper.start()
-    until(lambda: "is resumed" in broker.log)
+    wait_until(lambda: "is resumed" in broker.log, "the session is resumed")
     create_topic(broker, "later")
     view = KazooClient(zookeeper.connect)
     view.start(LIMIT_S)
@@ -242,17 +243,17 @@ def test_broker_stops_in_order_while_zookeeper_hangs(start_broker, start_zookeep
     zookeeper.resume()
 
 
-def test_broker_registers_again_after_its_session_expired(start_broker, znodes, until):
+def test_broker_registers_again_after_its_session_expired(start_broker, znodes):
     """It was paused for too long: new node, new controller epoch, the same records."""
     broker = start_broker(zookeeper_connect=znodes.connect, zookeeper_session_timeout_ms=SESSION_MS)
     create_topic(broker)
     produce(broker, b"1")
     before = znodes.get("/brokers/ids/0")[1].czxid
     os.kill(broker.pid, signal.SIGSTOP)
-    until(lambda: znodes.names("/brokers/ids") == [])
+    wait_until(lambda: znodes.names("/brokers/ids") == [], "no broker is registered")
     os.kill(broker.pid, signal.SIGCONT)
-    until(lambda: "is registered again" in broker.log)
-    until(znodes.is_led)
+    wait_until(lambda: "is registered again" in broker.log, "the broker is back")
+    wait_until(znodes.is_led, "there is a controller")
 
     assert znodes.get("/brokers/ids/0")[1].czxid > before
     assert znodes.json("/controller")["brokerid"] == 0
@@ -263,7 +264,7 @@ def test_broker_registers_again_after_its_session_expired(start_broker, znodes, 
     assert {"later", TOPIC} <= set(znodes.names("/brokers/topics"))
 
 
-def test_settings_are_followed_through_zookeeper(start_broker, znodes, until):
+def test_settings_are_followed_through_zookeeper(start_broker, znodes):
     """An override that the admin client sets is in the tree, and in force."""
     broker = start_broker(zookeeper_connect=znodes.connect)
     create_topic(broker)
@@ -280,7 +281,8 @@ def test_settings_are_followed_through_zookeeper(start_broker, znodes, until):
         producer.flush(LIMIT_S)
         return errors[-1] is not None
 
-    until(is_refused)  # as in Kafka, the broker learns of it a moment after the admin client
+    # As in Kafka, the broker learns of it a moment after the admin client.
+    wait_until(is_refused, "the broker has learned of it")
 
     assert errors[-1].name() == "MSG_SIZE_TOO_LARGE"
     assert znodes.json(f"/config/topics/{TOPIC}")["config"] == {"max.message.bytes": "100"}

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from ottla.testing import wait_until
+
 LIMIT_S = 60
 ZNODE_STAT = [
     r"cZxid = 0x[0-9a-f]+",
@@ -192,7 +194,7 @@ def test_server_ends_in_order(start_zookeeper, number):
         os.kill(process.server_pid, 0)
 
 
-def test_server_does_not_outlive_its_watcher(start_zookeeper, until):
+def test_server_does_not_outlive_its_watcher(start_zookeeper):
     """kill -9 of `ottla zookeeper` takes the server along."""
     process = start_zookeeper()
     process.process.kill()
@@ -200,7 +202,7 @@ def test_server_does_not_outlive_its_watcher(start_zookeeper, until):
     def is_gone() -> bool:
         return ottla("zookeeper-shell", process.connect, "ruok").returncode == 1
 
-    until(is_gone)
+    wait_until(is_gone, "it is gone")
 
 
 def test_taken_port_is_one_line(zookeeper, tmp_path):

@@ -30,6 +30,7 @@ from ottla.clients.legacy import (
 )
 from ottla.errors import ErrorCode
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.testing import wait_until
 from ottla.testing.broker_process import BrokerProcess
 
 PARTITIONS = 6
@@ -151,9 +152,7 @@ def offsets(znodes, group: str, topic: str) -> list[int]:
     return [int(znodes.get(f"/consumers/{group}/offsets/{topic}/{n}")[0]) for n in names]
 
 
-def test_a_group_reads_everything_though_one_of_it_is_killed(
-    cluster, znodes, connect, until, start_child
-):
+def test_a_group_reads_everything_though_one_of_it_is_killed(cluster, znodes, connect, start_child):
     """Two go on with the partitions of the third; offsets and owners are in Kafka's nodes."""
     before, after = [f"before-{n}" for n in range(300)], [f"after-{n}" for n in range(300)]
     send(znodes.connect, "pages", before)
@@ -169,14 +168,17 @@ def test_a_group_reads_everything_though_one_of_it_is_killed(
     assert child.stdout is not None
     assert child.stdout.readline() == "joined\n"
     assert len(znodes.names("/consumers/g/ids")) == 3
-    until(lambda: sorted(Counter(owners(znodes)).values()) == [2, 2, 2])
+    wait_until(lambda: sorted(Counter(owners(znodes)).values()) == [2, 2, 2], "each has two")
     assert "g_child-0" in owners(znodes)
 
     child.kill()
-    until(lambda: znodes.names("/consumers/g/ids") == sorted(c.consumer_id for c in connectors))
+    wait_until(
+        lambda: znodes.names("/consumers/g/ids") == sorted(c.consumer_id for c in connectors),
+        "the others are registered",
+    )
     rest = set(child.stdout.read().splitlines())
     send(znodes.connect, "pages", after)
-    until(lambda: rest.union(*(r.values for r in readers)) >= {*before, *after})
+    wait_until(lambda: rest.union(*(r.values for r in readers)) >= {*before, *after}, "all is read")
     registration = znodes.json(f"/consumers/g/ids/{connectors[0].consumer_id}")
     for connector in connectors:
         connector.shutdown()
@@ -212,7 +214,7 @@ def test_reading_goes_on_where_it_was_committed(shared, connect):
     assert {next(stream).message, next(stream).message} == {"a", "b"}
 
 
-def test_a_filter_reads_topics_that_are_made_later(shared, connect, until):
+def test_a_filter_reads_topics_that_are_made_later(shared, connect):
     """One rebalance after the topic is there; others are passed over."""
     connector = connect(shared.connect, "filters")
     streams = connector.create_message_streams_by_filter(Whitelist("web-.*"), 2, StringDecoder())
@@ -221,7 +223,7 @@ def test_a_filter_reads_topics_that_are_made_later(shared, connect, until):
     send(shared.connect, "mail", ["no"])
     send(shared.connect, "web-a", [f"v{n}" for n in range(12)])
 
-    until(lambda: len(readers[0].values | readers[1].values) == 12)
+    wait_until(lambda: len(readers[0].values | readers[1].values) == 12, "all is read")
     assert {m.topic for reader in readers for m in reader.messages} == {"web-a"}
     assert [len({m.partition for m in reader.messages}) for reader in readers] == [3, 3]
 

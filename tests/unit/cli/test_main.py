@@ -127,7 +127,7 @@ def test_broken_pipe_is_quiet():
     assert process.stdout is not None
     process.stdout.close()
 
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
 
     assert (process.returncode, err) == (128 + signal.SIGPIPE, b"")
 

@@ -7,7 +7,6 @@ import random
 import select
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterable
 
 from ottla.network.acceptor import NetworkConfig
@@ -15,7 +14,7 @@ from ottla.network.connection import Connection
 from ottla.network.processor import Processor
 from ottla.network.transport import Part, Transport
 from ottla.runtime import DelayedOperation, Runtime, SocketNetwork
-from ottla.testing import MemoryDisk, MockBackground, MockClock, MockScheduler
+from ottla.testing import MemoryDisk, MockBackground, MockClock, MockScheduler, wait_until
 
 PATIENCE_S = 100
 
@@ -142,13 +141,19 @@ class NetworkWorld:
         for _ in range(count):
             self.loop.run_until_complete(asyncio.sleep(0))
 
-    def until(self, condition: Callable[[], object]) -> None:
+    def until(self, condition: Callable[[], object], what: str = "what the loop brings") -> None:
         """Turn the loop until something has happened: a busy kernel may deliver later."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen"
+
+        def turn() -> None:
             self.turn(1)
             select.select([client for client in self.clients if client.fileno() >= 0], [], [], 0)
+
+        wait_until(condition, what, PATIENCE_S, seen=lambda: self, meanwhile=turn)
+
+    def __repr__(self) -> str:
+        """What a wait that is given up has seen."""
+        inboxes = [bytes(client.inbox[:100]) for client in self.clients]
+        return f"{self.processor.connections}, requests {self.requests}, inboxes {inboxes}"
 
     def send(self, client: Client, data: bytes) -> None:
         """Send all of the data, while the processor takes it in."""

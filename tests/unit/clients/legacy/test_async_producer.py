@@ -11,7 +11,7 @@ from ottla.clients.legacy import CallbackHandler, QueueClosedError, QueueFullErr
 from ottla.clients.legacy.async_producer import AsyncProducer
 from ottla.config.legacy_config import LegacyProducerConfig
 
-LIMIT_S = 10
+LIMIT_S = 60
 
 
 def item(data: object) -> QueueItem:
