@@ -21,6 +21,7 @@ from ottla.protocol.group import (
     FindCoordinatorRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
+    JoinGroupResponse,
 )
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.message import encode
@@ -354,14 +355,16 @@ def join(group, member_id=""):
 def first_member(victim, group):
     """The id of a member that others wait for, until it joins once more."""
     find = encode_request(0, 1, "test", FindCoordinatorRequest(key=group))
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while time.monotonic() < deadline:
+    joined = JoinGroupResponse()
+
+    def has_joined():
+        nonlocal joined
         answer_to(victim, find)
         _, joined = decode_response(JoinGroupRequest, 2, answer_to(victim, join(group)))
-        if not joined.error_code:
-            return joined.member_id
-        time.sleep(0.05)
-    raise AssertionError(f"the coordinator answers {joined.error_code}")
+        return not joined.error_code
+
+    wait_until(has_joined, "the coordinator takes a member", seen=lambda: joined.error_code)
+    return joined.member_id
 
 
 def open_descriptors(victim):
