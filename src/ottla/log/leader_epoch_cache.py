@@ -75,15 +75,18 @@ class OffsetCheckpoint:
         self._last: bytes | None = None
         self._written: Mapping[TopicPartition, int] = {}
 
-    def read(self) -> dict[TopicPartition, int]:
-        """The offsets; none if the file does not exist. CorruptCheckpointError if it is damaged."""
+    def read(self) -> dict[TopicPartition, int] | None:
+        """The offsets; CorruptCheckpointError if the file is damaged.
+
+        None if it does not exist or is empty: Kafka makes it before it has anything to write.
+        """
         try:
             raw = self._disk.read_bytes(self.path)
         except FileNotFoundError:
-            return {}
+            return None
+        if not raw:
+            return None
         offsets: dict[TopicPartition, int] = {}
-        if not raw:  # Kafka makes the file before it has anything to write
-            return offsets
         for words in parse_lines(self.path, raw):
             try:
                 topic, partition, offset = words

@@ -146,13 +146,13 @@ class LogDir:
     def mark_clean(self) -> None:
         self.disk.replace(self.file(CLEAN_SHUTDOWN_FILE), b"")
 
-    def read_offsets(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
-        """A checkpoint's offsets; a damaged one counts as empty, since logs can be scanned."""
+    def read_offsets(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int] | None:
+        """A checkpoint's offsets; None if it is missing or damaged: logs can be scanned."""
         try:
             return checkpoint.read()
         except CorruptCheckpointError as error:
             logger.warning("Leaving a damaged checkpoint out: %s", error)
-            return {}
+            return None
 
     # -- meta.properties
 

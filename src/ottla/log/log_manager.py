@@ -166,7 +166,7 @@ class LogLoader:
     async def _load(self, log_dir: LogDir) -> DirContents:
         contents = DirContents(log_dir, was_clean=log_dir.is_clean)
         sources = self._find_logs(contents)
-        high_watermarks = log_dir.read_offsets(log_dir.high_watermarks)
+        high_watermarks = log_dir.read_offsets(log_dir.high_watermarks) or {}
         count = min(self._config.num_recovery_threads_per_data_dir, len(sources)) or 1
         shares = [sources[index::count] for index in range(count)]
         background = self._runtime.background
@@ -187,8 +187,8 @@ class LogLoader:
     def _find_logs(self, contents: DirContents) -> list[LogSource]:
         log_dir, disk = contents.log_dir, self._runtime.disk
         recovery_points = log_dir.read_offsets(log_dir.recovery_points)
-        start_offsets = log_dir.read_offsets(log_dir.log_start_offsets)
-        cleaned_offsets = log_dir.read_offsets(log_dir.cleaned_offsets)
+        start_offsets = log_dir.read_offsets(log_dir.log_start_offsets) or {}
+        cleaned_offsets = log_dir.read_offsets(log_dir.cleaned_offsets) or {}
         sources: list[LogSource] = []
         for name in disk.list_dir(log_dir.path):
             path = log_dir.file(name)
@@ -198,7 +198,10 @@ class LogLoader:
             future = parse_future_dir(name)
             if topic_partition is not None:
                 source = self.source(log_dir, topic_partition, contents.was_clean)
-                source.recovery_point = recovery_points.get(topic_partition, 0)
+                if recovery_points is None:
+                    source.recovery_point = None
+                else:
+                    source.recovery_point = recovery_points.get(topic_partition, 0)
                 source.log_start_offset = start_offsets.get(topic_partition, 0)
                 source.cleaned_offset = cleaned_offsets.get(topic_partition, 0)
                 sources.append(source)
@@ -208,6 +211,8 @@ class LogLoader:
                 contents.deleted.append(path)
             else:
                 logger.warning("%s is not the directory of a partition; it is left alone", path)
+        if recovery_points is None and not sources:
+            log_dir.recovery_points.write({})  # from now on it is lost if it is not there
         return sources
 
     def _add(

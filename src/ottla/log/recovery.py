@@ -8,6 +8,9 @@ the indexes against the batches that they point at, and the end of the newest se
     3. at the first batch that is not whole the segment is cut off, and those behind it are dropped,
     4. indexes, leader epochs and producer state are rebuilt from the batches.
 
+A gap between two segments is where records are lost, and is cut as well, unless compaction may
+have left it (`_bridges_gap`).
+
 Segments before the recovery point were flushed and are never cut: a bit that has flipped in them
 spoils one batch for its readers, and no other.
 """
@@ -138,6 +141,7 @@ def _last_stretch(segments: Segments, offset: int) -> list[tuple[LogSegment, int
 class LogSource:
     """Where a log is and what the checkpoints of its log directory say of it.
 
+    `recovery_point` is None where the directory's checkpoint of them is missing or damaged.
     `bytes_to_scan`, `scanned_bytes` and `is_loaded` show how far loading is.
     """
 
@@ -148,7 +152,7 @@ class LogSource:
     now_ms: int
     producer_id_expiration_ms: int
     is_clean: bool = False
-    recovery_point: int = 0
+    recovery_point: int | None = 0
     log_start_offset: int = 0
     cleaned_offset: int = 0
     bytes_to_scan: int = 0
@@ -317,7 +321,7 @@ class _LogLoader:
         """The index of the first segment that is not known to be whole on disk."""
         if self.source.is_clean:
             return len(self.segments)
-        return Segments(self.segments).index_of(self.source.recovery_point)
+        return Segments(self.segments).index_of(self.source.recovery_point or 0)
 
     def _open_segments(self) -> None:
         for segment in self.segments[: self._first_unflushed()]:
@@ -396,11 +400,7 @@ class _LogLoader:
         restore_producers(self.producers, Segments(self.segments), self.end_offset)
         size = self.source.bytes_to_scan = sum(segment.size for segment in unflushed)
         for index, segment in enumerate(unflushed):
-            if self.end_offset < segment.base_offset > self.source.cleaned_offset:
-                # Compaction may leave a gap before a segment, but only where it has been.
-                self.repairs.append(
-                    f"offsets from {self.end_offset} to {segment.base_offset - 1} are gone"
-                )
+            if self.end_offset < segment.base_offset and not self._bridges_gap(segment):
                 self._drop_behind(first + index)
                 break
             reason = self._recover_segment(segment)
@@ -415,6 +415,22 @@ class _LogLoader:
                 f"checked {size} bytes in {len(unflushed)} segments from offset "
                 f"{unflushed[0].base_offset} to {self.end_offset}",
             )
+
+    def _bridges_gap(self, segment: LogSegment) -> bool:
+        """Whether compaction may have left the gap before a segment: else records are lost.
+
+        It leaves none behind the recovery point and the cleaned offset. Where the recovery points
+        are lost, a compacted log has been read from its start; Kafka takes every gap.
+        """
+        source = self.source
+        if segment.base_offset <= source.cleaned_offset:
+            return True
+        gap = f"offsets from {self.end_offset} to {segment.base_offset - 1}"
+        if source.recovery_point is None and "compact" in source.config.cleanup_policy:
+            self.repairs.append(f"took {gap} for compacted, as there is no recovery point")
+            return True
+        self.repairs.append(f"{gap} are gone")
+        return False
 
     def _recover_segment(self, segment: LogSegment) -> str:
         """Rebuild a segment's indexes; returns why it had to be cut, "" if it was whole."""

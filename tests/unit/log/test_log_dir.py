@@ -85,7 +85,7 @@ def test_damaged_checkpoint_is_as_good_as_none(caplog):
     assert log_dir.read_offsets(log_dir.recovery_points) == {("t", 0): 5}
     log_dir.disk.replace("/var/data/recovery-point-offset-checkpoint", b"x")
 
-    assert log_dir.read_offsets(log_dir.recovery_points) == {}
+    assert log_dir.read_offsets(log_dir.recovery_points) is None
     assert "recovery-point-offset-checkpoint" in caplog.text
 
 

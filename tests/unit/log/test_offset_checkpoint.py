@@ -23,7 +23,7 @@ def test_written_offsets_are_read_back():
 
 def test_missing_file_has_no_offsets():
     """A new directory has no checkpoints."""
-    assert OffsetCheckpoint(MemoryDisk(), PATH).read() == {}
+    assert OffsetCheckpoint(MemoryDisk(), PATH).read() is None
 
 
 def test_empty_file_has_no_offsets():
@@ -31,7 +31,7 @@ def test_empty_file_has_no_offsets():
     disk = MemoryDisk()
     disk.replace(PATH, b"")
 
-    assert OffsetCheckpoint(disk, PATH).read() == {}
+    assert OffsetCheckpoint(disk, PATH).read() is None
 
 
 def test_same_offsets_are_not_written_again():

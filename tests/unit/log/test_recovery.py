@@ -247,6 +247,22 @@ def test_damaged_recovery_checkpoint_means_that_all_is_scanned(written: LogWorld
     check_serves(written, END)
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_gap_that_a_crash_leaves_is_where_the_log_ends(policy, caplog):
+    """Also of a topic that would be compacted: the checkpoints say that nothing was."""
+    world = LogWorld()
+    world.configure(cleanup_policy=policy)
+    for _ in range(60):
+        world.append(b"v", key=b"k")
+    world.kill()
+    cut = world.log().segments.items[1]
+    world.disk.open(cut.path).truncate(0)
+    world.start()
+
+    assert world.log().log_end_offset == cut.base_offset
+    assert "are gone" in caplog.text
+
+
 def test_only_segments_behind_the_recovery_point_are_scanned(written: LogWorld, caplog):
     """The line says how much that was."""
     written.runtime.scheduler.run_ready()

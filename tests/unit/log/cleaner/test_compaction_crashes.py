@@ -120,3 +120,29 @@ def test_compaction_survives_a_power_loss_at_any_call(operation):
         skip += 1
 
     assert skip > 1
+
+
+@pytest.mark.parametrize("contents", [None, b"", b"nonsense"], ids=["missing", "empty", "damaged"])
+def test_compacted_log_without_checkpoints_keeps_what_lies_behind_its_gaps(contents, caplog):
+    """It was cut at the first offset that compaction had removed, and with it the whole log."""
+    world = CleanerWorld()
+    for number in range(40):
+        world.put((b"%d" % (number % 3), b"%d" % number))
+    world.roll_and_clean()
+    for number in range(40, 60):
+        world.put((b"%d" % (number % 3), b"%d" % number))
+    world.roll_and_clean()
+    before, end = world.pairs(), world.log().log_end_offset
+    assert len(before) < end
+    world.kill()
+    for name in ("recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"):
+        world.disk.unlink(f"/data/{name}")
+        if contents is not None:
+            world.overwrite(f"/data/{name}", contents)
+    world.start()
+
+    assert (world.pairs(), world.log().log_end_offset) == (before, end)
+    assert "for compacted, as there is no recovery point" in caplog.text
+    world.put((b"0", b"new"))
+    world.roll_and_clean()
+    assert world.restart().log_end_offset == end + 1
