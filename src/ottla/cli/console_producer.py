@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from argparse import ArgumentParser, Namespace
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ottla.cli.command import Command
-from ottla.cli.line_reader import LineReader, LineRecord
+from ottla.cli.command_error import UsageError
+from ottla.cli.line_reader import JsonReader, LineReader, LineRecord
 from ottla.cli.options import (
     add_bootstrap_server,
     add_flag,
@@ -18,6 +20,7 @@ from ottla.cli.options import (
     require,
 )
 from ottla.cli.properties import load_properties
+from ottla.cli.table import JSON, TEXT
 from ottla.cli.terminal import Terminal
 from ottla.errors import ErrorCode, KafkaError
 
@@ -35,7 +38,7 @@ CHUNKS_UNDER_WAY: Final = 8
 
 # Options whose values are producer settings: the option, the setting, and what it means.
 PRODUCER_OPTIONS: Final = (
-    ("--request-required-acks", "acks", "Who must have a record: 0, 1 or all (-1)."),
+    ("--request-required-acks", "acks", "How many replicas must have a record: 0, 1 or all (-1)."),
     ("--request-timeout-ms", "request.timeout.ms", "How long to wait for an answer."),
     ("--message-send-max-retries", "retries", "How often a failed request is sent again."),
     ("--retry-backoff-ms", "retry.backoff.ms", "How long to wait before a retry."),
@@ -57,6 +60,7 @@ class ConsoleProducerCommand(Command):
         "ottla console-producer --broker-list localhost:9092 --topic test",
         "ottla console-producer --bootstrap-server localhost:9092 --topic test"
         " --property parse.key=true --property key.separator=: < records.txt",
+        "ottla tail test -n 100 --format json | ottla console-producer --topic copy --format json",
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -69,6 +73,15 @@ class ConsoleProducerCommand(Command):
             "How a line is read; may be repeated: parse.key=true, key.separator=TEXT (a "
             "tab), parse.headers=true, headers.delimiter=TEXT (a tab), headers.separator=TEXT "
             "(,), headers.key.separator=TEXT (:), null.marker=TEXT, ignore.error=true.",
+        )
+        parser.add_argument(
+            "--format",
+            metavar="FORMAT",
+            choices=(TEXT, JSON),
+            default=TEXT,
+            help="text (default): a line is a value, or what --property says; json: a line is an "
+            "object with key, value, headers and timestamp, as `ottla tail --format json` prints "
+            "it. The partition follows from the key.",
         )
         add_repeated(
             parser,
@@ -105,14 +118,19 @@ class ConsoleProducerCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         require(arguments, "--topic")
-        reader = LineReader(key_values(arguments.property))
+        if arguments.format == JSON and arguments.property:
+            raise UsageError("option --property cannot be used with --format json")
+        as_text = arguments.format == TEXT
+        reader = LineReader(key_values(arguments.property)) if as_text else JsonReader()
         settings = producer_settings(arguments)
         servers = bootstrap_server(arguments)
         with terminal.clients.producer(servers, settings) as producer:
             sender = _Sender(producer, arguments.topic, arguments.sync)
             begun_ms = terminal.now_ms()
-            for records in reader.read(terminal.source, terminal.out):
-                sender.send(records)
+            with terminal.progress(f"to {arguments.topic}") as progress:
+                for records in reader.read(terminal.source, terminal.out):
+                    sender.send(records)
+                    progress.show(sender.count, share_read(terminal.source))
             with terminal.waiting_for(f"{servers} to take the records"):
                 sender.finish()
             ended_ms = terminal.now_ms()
@@ -155,10 +173,15 @@ class _Sender:
     def _queue(
         self, record: LineRecord, on_delivery: OnDelivery | None = None
     ) -> RecordFuture | None:
-        key, value, headers = record
+        key, value, headers, timestamp_ms = record
         try:
             return self.producer.send(
-                self.topic, value, key=key, headers=headers, on_delivery=on_delivery
+                self.topic,
+                value,
+                key=key,
+                headers=headers,
+                timestamp_ms=timestamp_ms,
+                on_delivery=on_delivery,
             )
         except KafkaError as error:
             if error.error is not ErrorCode.MESSAGE_TOO_LARGE:
@@ -194,6 +217,15 @@ class _Sender:
             return 0
         terminal.note(f"{len(self.failures)} records for topic {self.topic} were not sent")
         return 1
+
+
+def share_read(source: BinaryIO) -> float | None:
+    """How much of a file has been read; None for a pipe, whose end is not known."""
+    try:
+        size = os.fstat(source.fileno()).st_size
+        return source.tell() / size if size else None
+    except OSError:
+        return None
 
 
 def producer_settings(arguments: Namespace) -> dict[str, str]:

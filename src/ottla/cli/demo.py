@@ -76,7 +76,7 @@ def event_source(arguments: Namespace) -> Source:
     if events < 1:
         raise UsageError(f"--events {events}: must be at least 1")
     words = f"{events:,} generated events (no log was given; seed {seed})"
-    return Source(words, feed(FeedRequest(events, seed)))
+    return Source(words, feed(FeedRequest(events, seed)), count=events)
 
 
 def run_demo(terminal: Terminal, source: Source, output: Path, folder: Path) -> int:

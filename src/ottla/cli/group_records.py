@@ -64,6 +64,43 @@ def _group_text(group_id: str, group: GroupMetadataValue) -> str:
     )
 
 
+def topics_of(group_id: str, key: bytes | None, value: bytes | None) -> set[str]:
+    """The topics that a record of this group names: subscribed to by a member, or committed."""
+    from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
+    from ottla.protocol.message import decode_versioned
+    from ottla.protocol.offsets_topic import (
+        VALUES,
+        ConsumerGroupMemberMetadataKey,
+        ConsumerGroupRegularExpressionKey,
+        GroupMetadataKey,
+        GroupMetadataValue,
+        OffsetCommitKey,
+        decode_key,
+    )
+
+    fields: dict[type, str] = {
+        ConsumerGroupMemberMetadataKey: "subscribed_topic_names",
+        ConsumerGroupRegularExpressionKey: "topics",
+    }
+    found = decode_key(key) if key else None
+    if found is None or found.group != group_id:
+        return set()
+    if isinstance(found, OffsetCommitKey):
+        return {found.topic}
+    if value is not None and type(found) in fields:
+        return set(getattr(decode_versioned(VALUES[type(found)], value), fields[type(found)]))
+    if value is None or not isinstance(found, GroupMetadataKey):
+        return set()
+    group = decode_versioned(GroupMetadataValue, value)
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return set()
+    return {
+        topic
+        for member in group.members
+        for topic in decode_versioned(ConsumerProtocolSubscription, member.subscription).topics
+    }
+
+
 def key_and_payload(key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
     """A record as `dump-log --offsets-decoder` shows it; of a tombstone there is no payload.
 

@@ -1,21 +1,28 @@
-"""Lines into records: what `--property` of the console producer says about keys and headers.
+"""Lines into records for the console producer: text with keys and headers, or JSON objects.
 
-Bytes stay bytes: a line that is not UTF-8 is sent as it is.
+Bytes stay bytes: a line of text that is not UTF-8 is sent as it is.
 """
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from itertools import repeat
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.times import moment_ms
 
 CHUNK_BYTES = 1 << 18
+PLACE_FIELDS = ("topic", "partition", "offset")
+"""Fields of a JSON record that say where it was read; they are not used."""
+JSON_FIELDS = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", *PLACE_FIELDS)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-LineRecord = tuple[bytes | None, bytes | None, Headers]  # key, value, headers
+LineRecord = tuple[bytes | None, bytes | None, Headers, int | None]
+"""Key, value, headers, and the timestamp in ms where the line has one."""
 
 
 class LineReader:
@@ -86,7 +93,7 @@ class LineReader:
         lines = text.splitlines()
         if not (self.parse_key or self.parse_headers or self.null_marker):
             self.line_number += len(lines)
-            return list(zip(repeat(None), lines, repeat(())))
+            return list(zip(repeat(None), lines, repeat(()), repeat(None)))
         return [self.parse_line(line) for line in lines]
 
     def parse_line(self, line: bytes) -> LineRecord:
@@ -94,7 +101,7 @@ class LineReader:
         self.line_number += 1
         headers, rest = self._cut(self.parse_headers, line, self.headers_delimiter, "headers")
         key, value = self._cut(self.parse_key, rest, self.key_separator, "key")
-        return self._or_null(key), self._or_null(value), self._split_headers(headers)
+        return self._or_null(key), self._or_null(value), self._split_headers(headers), None
 
     def _cut(
         self, enabled: bool, line: bytes, separator: bytes, part: str
@@ -129,6 +136,84 @@ class LineReader:
 
     def _or_null(self, value: bytes | None) -> bytes | None:
         return None if value == self.null_marker else value
+
+
+class JsonReader(LineReader):
+    """Reads lines as `ottla tail --format json` prints them: an object for each record.
+
+        {"key": "k", "value": {"n": 1}, "headers": [{"key": "h", "value": "v"}]}
+
+    A string stands for its UTF-8, null and a missing field for null, any other value for its JSON;
+    `key_base64` and `value_base64` are bytes that are no text. `timestamp` is a time as in
+    2026-03-02T08:00:00.000Z, or milliseconds since 1970. Blank lines are passed over.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def parse_lines(self, text: bytes) -> list[LineRecord]:
+        records = []
+        for line in text.splitlines():
+            self.line_number += 1
+            if line.strip():
+                records.append(self._record(line))
+        return records
+
+    def _record(self, line: bytes) -> LineRecord:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise self._mistake(f"is not JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise self._mistake('is not a JSON object such as {"value": ...}')
+        for field in found:
+            if field not in JSON_FIELDS:
+                raise self._mistake(f"has a field '{field}'; there are {', '.join(JSON_FIELDS)}")
+        key, value = self._bytes(found, "key"), self._bytes(found, "value")
+        return key, value, self._headers(found.get("headers")), self._timestamp(found)
+
+    def _bytes(self, found: Mapping[str, Any], field: str) -> bytes | None:
+        encoded = found.get(f"{field}_base64")
+        if encoded is None:
+            return json_bytes(found.get(field))
+        try:
+            return b64decode(encoded, validate=True)
+        except (TypeError, ValueError):
+            raise self._mistake(f"has a {field}_base64 that is not base64: '{encoded}'") from None
+
+    def _headers(self, given: Any) -> Headers:
+        if given is None:
+            return ()
+        pairs = given if isinstance(given, list) else [given]
+        for pair in pairs:
+            if not isinstance(pair, dict) or not isinstance(pair.get("key"), str):
+                text = json.dumps(given)
+                raise self._mistake(f'has headers that are no list of {{"key": ...}}: {text}')
+        return tuple((pair["key"], self._bytes(pair, "value")) for pair in pairs)
+
+    def _timestamp(self, found: Mapping[str, Any]) -> int | None:
+        given = found.get("timestamp")
+        if given is None or (type(given) is int and given >= 0):
+            return given
+        moment = moment_ms(given, 0) if isinstance(given, str) else None
+        if moment is None or moment < 0:
+            raise self._mistake(
+                f"has a timestamp that is neither a time such as 2026-03-02T08:00:00.000Z nor "
+                f"milliseconds since 1970: {json.dumps(given)}"
+            )
+        return moment
+
+    def _mistake(self, text: str) -> CommandError:
+        return CommandError(f"line {self.line_number} {text}")
+
+
+def json_bytes(value: Any) -> bytes | None:
+    """The bytes that a value in JSON stands for: text as it is, anything else as JSON."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _is_true(properties: Mapping[str, str], name: str) -> bool:

@@ -47,7 +47,12 @@ class OptionParser(argparse.ArgumentParser):
         options = list(self._option_string_actions)
         if f"--{word}" in options:
             return f"; did you mean --{word}?"
-        return did_you_mean(word, options) if word.startswith("-") else ""
+        if not word.startswith("--"):
+            return ""
+        # The dashes would make every short option look like the word.
+        names = {each.lstrip("-"): each for each in options if each.startswith("--")}
+        near = get_close_matches(word.lstrip("-"), names, n=3)
+        return f"; did you mean {' or '.join(names[each] for each in near)}?" if near else ""
 
 
 def option_parser(command: Command) -> OptionParser:

@@ -14,9 +14,9 @@ from ottla.cli.terminal import Terminal
 TEXT, TABLE, JSON = FORMATS = ("text", "table", "json")
 MISSING: Final = "-"
 GAP: Final = "  "
-COUNTS: Final = ("bytes", "offsets", "lag", "max_lag", "offset_lag")
+COUNTS: Final = ("bytes", "offsets", "lag", "max_lag", "offset_lag", "to_read")
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
-LEAST_TEXT_WIDTH: Final = 24
+LEAST_TEXT_WIDTH: Final = 20
 """A column of text that has less room on the screen is not wrapped."""
 
 Row = Mapping[str, object]

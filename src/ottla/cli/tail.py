@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
+from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
@@ -121,7 +122,10 @@ class Tail:
     """The end of a topic: its last records as they stood when it was made, then what follows."""
 
     def __init__(
-        self, consumer: Consumer, partitions: list[TopicPartition], filters: list[Filter]
+        self,
+        consumer: Consumer,
+        partitions: list[TopicPartition],
+        filters: Sequence[Filter] = (),
     ) -> None:
         self.consumer = consumer
         self.filters = filters
@@ -133,15 +137,19 @@ class Tail:
         """The last records that pass the filters, the oldest first; all of them for None."""
         first = self.starts if since_ms is None else self._since(since_ms)
         if count is None or self.filters:
-            return newest(self._read(first), count)
+            return newest(self.read(first), count)
         # Markers and compaction leave fewer records than offsets: look further back then.
         window = max(1, count)
         while True:
             begin = {each: max(first[each], end - window) for each, end in self.ends.items()}
-            found = newest(self._read(begin), count)
+            found = newest(self.read(begin), count)
             if len(found) >= count or begin == first or not count:
                 return found
             window *= 4
+
+    def newest_offsets(self, count: int) -> Iterable[ConsumerRecord]:
+        """The records among the last `count` offsets of each partition."""
+        return self.read({p: max(self.starts[p], end - count) for p, end in self.ends.items()})
 
     def follow(self, text: Callable[[ConsumerRecord], str], terminal: Terminal) -> None:
         """Print what comes, until Ctrl-C or the end of the pipe."""
@@ -158,8 +166,8 @@ class Tail:
         found = self.consumer.offsets_for_times(dict.fromkeys(self.ends, since_ms))
         return {each: self.ends[each] if at is None else at.offset for each, at in found.items()}
 
-    def _read(self, begin: dict[TopicPartition, int]) -> Iterable[ConsumerRecord]:
-        """Records from these offsets to the ends; they come partition by partition."""
+    def read(self, begin: Mapping[TopicPartition, int]) -> Iterable[ConsumerRecord]:
+        """The records from these offsets to the ends that pass the filters, unordered in time."""
         for partition, offset in begin.items():
             self.consumer.seek(partition, offset)
         unread = {each for each, end in self.ends.items() if begin[each] < end}
@@ -223,7 +231,7 @@ def json_of(data: bytes | None) -> Any:
     """The JSON that the bytes are; None for other bytes."""
     try:
         return None if data is None else json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):  # a value may be nested to any depth
         return None
 
 
@@ -253,27 +261,30 @@ def when_text(timestamp_ms: int, terminal: Terminal) -> str:
 
 
 def fields_of(record: ConsumerRecord) -> dict[str, object]:
-    """The record as JSON has it; a value that is JSON itself stands as an object."""
+    """The record as JSON has it, which `console-producer --format json` reads.
+
+    A value that is a JSON object or array stands as one, other bytes as text; bytes that are no
+    UTF-8 stand in base64 in a field of their own.
+    """
     parsed = json_of(record.value)
+    value = {"value": parsed} if isinstance(parsed, dict | list) else text_of("value", record.value)
     return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": moment_text(record.timestamp_ms) if record.timestamp_ms >= 0 else None,
-        "key": None if record.key is None else text_of(record.key),
-        "value": text_of(record.value) if parsed is None else parsed,
-        "headers": {name: text_of(data) for name, data in record.headers},
+        **text_of("key", record.key),
+        **value,
+        "headers": [{"key": name, **text_of("value", data)} for name, data in record.headers],
     }
 
 
-def text_of(data: bytes | None) -> str | None:
-    """Bytes as text; those that are no UTF-8 as hexadecimal digits."""
-    if data is None:
-        return None
+def text_of(field: str, data: bytes | None) -> dict[str, str | None]:
+    """The bytes as a field of text, or of base64 where they are no UTF-8."""
     try:
-        return data.decode()
+        return {field: None if data is None else data.decode()}
     except UnicodeDecodeError:
-        return f"0x{data.hex()}"
+        return {field: None, f"{field}_base64": b64encode(data or b"").decode()}
 
 
 def shown(data: bytes | None) -> str:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO
 
 from ottla.cli.command_error import CommandError
+from ottla.cli.times import age_text
 
 if TYPE_CHECKING:
     from ottla import Admin, Consumer, Producer
@@ -25,6 +26,11 @@ SILENCE_S = 1.0
 """How long a person sees nothing before a line on stderr says what is waited for."""
 DEFAULT_PORT = 9092
 USUAL_WIDTH = 80
+BAR_WIDTH = 24
+REDRAW_MS = 100
+SHORT_MS = 300
+"""Work that is done sooner shows no progress: a line that flashes up tells nothing."""
+CLEAR_LINE = "\r\x1b[K"
 
 
 class Clients(Protocol):
@@ -82,6 +88,7 @@ class Terminal:
         self.err = err or sys.stderr
         self.clients = clients or RealClients()
         self._silence: threading.Timer | None = None
+        self._progress: Progress | None = None
 
     @property
     def shows_results(self) -> bool:
@@ -114,14 +121,24 @@ class Terminal:
         """The columns of the screen that results go to; 0 where a program reads them."""
         return screen_width(self.out)
 
+    @contextmanager
+    def progress(self, what: str, unit: str = "records") -> Iterator[Progress]:
+        """Show a person, on one line of standard error, how far the work of the block is."""
+        self._progress = Progress(self, what, unit)
+        try:
+            yield self._progress
+        finally:
+            self._progress.clear()
+            self._progress = None
+
     def print(self, text: str = "") -> None:
         """A line of the command's result."""
-        self.end_silence()
+        self.make_room()
         self.out.write(text + "\n")
 
     def note(self, text: str) -> None:
         """A line beside the result: a warning or a count."""
-        self.end_silence()
+        self.make_room()
         self.err.write(text + "\n")
 
     def remark(self, text: str) -> None:
@@ -131,7 +148,7 @@ class Terminal:
 
     def ask(self, question: str) -> str:
         """What the person types as the answer; "" at the end of the input."""
-        self.end_silence()
+        self.make_room()
         self.out.flush()
         self.err.write(question)
         self.err.flush()
@@ -172,6 +189,12 @@ class Terminal:
             self._silence.cancel()
             self._silence = None
 
+    def make_room(self) -> None:
+        """Something is printed now: take away the line that shows a wait or progress."""
+        self.end_silence()
+        if self._progress is not None:
+            self._progress.clear()
+
     def _tell_waiting(self, what: str) -> None:
         self.err.write(f"waiting for {what} ...\n")
         self.err.flush()
@@ -179,6 +202,70 @@ class Terminal:
     def now_ms(self) -> int:
         """The wall clock."""
         return time.time_ns() // 1_000_000
+
+
+class Progress:
+    """How far some work is: a line on standard error that is drawn again as the work goes on.
+
+    Only a person sees it, on a terminal that can clear a line; `is_shown` tells whether one does.
+    """
+
+    def __init__(self, terminal: Terminal, what: str, unit: str) -> None:
+        self.terminal = terminal
+        self.what = what
+        self.unit = unit
+        self.done = 0
+        self.is_shown = terminal.shows_notes and os.environ.get("TERM") != "dumb"
+        self._begun_ms = terminal.now_ms()
+        self._drawn_ms = self._begun_ms + SHORT_MS - REDRAW_MS
+        self._is_drawn = False
+
+    def begin(self) -> None:
+        """Name the work at once, where nothing will be counted."""
+        self._draw(f"{self.what} ...")
+
+    def advance(self, count: int, total: int | None = None) -> None:
+        """So many more are done, of so many in all if that is known."""
+        self.show(self.done + count, (self.done + count) / total if total else None)
+
+    def show(self, done: int, share: float | None = None, note: str = "") -> None:
+        """So many are done, which is this share of the work if that is known (1.0: all of it)."""
+        self.done = done
+        if not self.is_shown:
+            return
+        now_ms = self.terminal.now_ms()
+        if now_ms - self._drawn_ms >= REDRAW_MS:
+            self._drawn_ms = now_ms
+            self._draw(self.text(now_ms - self._begun_ms, share) + note)
+
+    def text(self, elapsed_ms: int, share: float | None) -> str:
+        """`copying  ━━━━━━──────  50 %  1,000 records  500/s  2 s left`."""
+        rate = f"{self.done:,} {self.unit}  {self.done * 1000 / max(1, elapsed_ms):,.0f}/s"
+        if share is None or not 0 < share <= 1:
+            return f"{self.what}  {rate}"
+        left = age_text(round(elapsed_ms * (1 - share) / share))
+        return f"{self.what}  {self._bar(share)} {share * 100:3.0f} %  {rate}  {left} left"
+
+    def clear(self) -> None:
+        """Take the line away, since something else is printed or the work has ended."""
+        if self._is_drawn:
+            self._is_drawn = False
+            self.terminal.err.write(CLEAR_LINE)
+            self.terminal.err.flush()
+
+    def _bar(self, share: float) -> str:
+        encoding = getattr(self.terminal.err, "encoding", None) or "ascii"
+        full, rest = ("━", "─") if encoding.lower().startswith("utf") else ("#", ".")
+        length = int(share * BAR_WIDTH)
+        return full * length + rest * (BAR_WIDTH - length)
+
+    def _draw(self, text: str) -> None:
+        if not self.is_shown:
+            return
+        self.terminal.end_silence()
+        self._is_drawn = True
+        self.terminal.err.write(CLEAR_LINE + text[: screen_width(self.terminal.err) - 1])
+        self.terminal.err.flush()
 
 
 def screen_width(stream: TextIO) -> int:

@@ -25,6 +25,14 @@ def java_hash(text: str) -> int:
     return code
 
 
+def partition_of(key: str, partition_count: int) -> int:
+    """The partition of an internal topic that has the records of a group or transactional id."""
+    code = java_hash(key)
+    signed = code - 2**32 if code >= 2**31 else code
+    # Kafka's Utils.abs, which is 0 where Java's own would stay negative.
+    return (0 if signed == -(2**31) else abs(signed)) % partition_count
+
+
 class TopicLog:
     """Appends to and reads from the partitions of an internal topic that this broker leads."""
 
@@ -50,10 +58,7 @@ class TopicLog:
 
     def partition_for(self, key: str) -> int:
         """The partition whose leader coordinates the group or id."""
-        code = java_hash(key)
-        signed = code - 2**32 if code >= 2**31 else code
-        # Kafka's Utils.abs, which is 0 where Java's own would stay negative.
-        return (0 if signed == -(2**31) else abs(signed)) % self.partition_count
+        return partition_of(key, self.partition_count)
 
     def is_leader(self, partition: int) -> bool:
         """Whether this broker leads the partition, and so coordinates its groups or ids."""

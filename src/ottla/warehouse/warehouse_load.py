@@ -79,12 +79,16 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """One commit: the version of the table that it made, and what is in it."""
+    """One commit: the version of the table that it made, and what is in it.
+
+    `left` are the offsets that the topics had when the load was planned and that come next.
+    """
 
     version: int
     load: Load
     row_count: int
     file_count: int
+    left: int = 0
 
 
 class WarehouseLoad:
@@ -113,7 +117,8 @@ class WarehouseLoad:
             self._table.prepare(layout.schema(self._spark), layout.partition_columns)
             self._is_prepared = True
         snapshot = self._table.snapshot()
-        load = self._plan(snapshot, self._latest() if until is None else until)
+        ends = self._latest() if until is None else until
+        load = self._plan(snapshot, ends)
         if load is None:
             return None
         files = []
@@ -127,7 +132,8 @@ class WarehouseLoad:
                 folder,
             )
         version = snapshot.commit(load, files)
-        return Loaded(version, load, sum(each.row_count for each in files), len(files))
+        left = sum(max(0, end - load.ends[each]) for each, end in ends.items())
+        return Loaded(version, load, sum(each.row_count for each in files), len(files), left)
 
     def _plan(self, snapshot: Snapshot, until: Offsets) -> Load | None:
         """The next offsets to load; None when the table has all of them."""

@@ -1,4 +1,6 @@
-"""Topics: the first steps of the quickstart."""
+"""Topics: the first steps of the quickstart, and copies."""
+
+import json
 
 
 def test_quickstart_of_a_topic(ottla, unique):
@@ -60,3 +62,28 @@ def test_more_replicas_than_brokers_are_refused(fails, unique):
     words = ("--topic", unique("wide"), "--replication-factor", 3)
 
     assert "INVALID_REPLICATION_FACTOR" in fails("topics", "--create", *words)
+
+
+def test_topic_is_copied_by_partition_and_by_json(ottla, topic, unique):
+    """--copy keeps partition and time; JSON lines of tail come back through the producer."""
+    copy, again = unique("copy"), unique("again")
+    keyed = ("--property", "parse.key=true", "--property", "key.separator=:")
+    lines = "".join(f'k{n}:{{"n":{n}}}\n' for n in range(20))
+    ottla("console-producer", "--topic", topic, *keyed, stdin=lines)
+
+    def records(name, *ignored):
+        out = ottla("tail", name, "-n", 100, "--format", "json").stdout
+        found = [json.loads(line) for line in out.splitlines()]
+        return [
+            {key: each[key] for key in each if key not in ("topic", *ignored)} for each in found
+        ]
+
+    done = ottla("topics", "--copy", "--topic", topic, "--to", copy)
+    json_lines = ottla("tail", topic, "-n", 100, "--format", "json").stdout
+    ottla("topics", "--create", "--topic", again, "--partitions", 3)
+    ottla("console-producer", "--topic", again, "--format", "json", stdin=json_lines)
+
+    assert done.stdout == f"Copied 20 records of {topic} to {copy}.\n"
+    assert len(records(topic)) == 20
+    assert records(copy) == records(topic)
+    assert records(again, "offset") == records(topic, "offset")

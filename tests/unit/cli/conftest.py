@@ -48,9 +48,14 @@ class Outcome:
 
 @dataclass
 class FakeClients:
-    """Hands out the clients that a test has put here, and keeps what was asked for."""
+    """Hands out the clients that a test has put here, and keeps what was asked for.
+
+    `reader` and `writer` are the consumer and the producer of a command that has an admin as well.
+    """
 
     client: Any = None
+    reader: Any = None
+    writer: Any = None
     asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
 
     def admin(self, servers: str, settings: dict[str, str]) -> Any:
@@ -66,7 +71,8 @@ class FakeClients:
         self.asked.append((kind, servers, dict(settings)))
         if isinstance(self.client, Exception):
             raise self.client
-        return self.client
+        others = {"consumer": self.reader, "producer": self.writer}
+        return others.get(kind) or self.client
 
 
 class TerminalBytes(BytesIO):

@@ -22,6 +22,7 @@ class FakeProducer:
 
     def __init__(self) -> None:
         self.sent: list[tuple[object, ...]] = []
+        self.timestamps: list[int | None] = []
         self.refused: dict[bytes, KafkaError] = {}
         self.too_large: set[bytes] = set()
         self.log: list[str] = []
@@ -32,10 +33,11 @@ class FakeProducer:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def send(self, topic, value, *, key, headers, on_delivery):
+    def send(self, topic, value, *, key, headers, timestamp_ms, on_delivery):
         if value in self.too_large:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(value)} bytes")
         self.sent.append((topic, key, value, headers))
+        self.timestamps.append(timestamp_ms)
         self.log.append("send")
         error = self.refused.get(value)
         if on_delivery is not None:
@@ -79,6 +81,24 @@ def test_keys_and_headers_are_read_from_lines(tool, producer):
     tool("console-producer", "--topic", "t", *words, stdin=b"h:x\tk\tv\n")
 
     assert producer.sent == [("t", b"k", b"v", (("h", b"x"),))]
+
+
+def test_lines_may_be_json(tool, producer):
+    """What `ottla tail --format json` prints is sent as it was read, with its time."""
+    line = b'{"key": "k", "value": "v", "headers": [{"key": "h", "value": "x"}], "timestamp": 5}'
+    outcome = tool("console-producer", "--topic", "t", "--format", "json", stdin=line)
+
+    assert outcome.status == 0
+    assert producer.sent == [("t", b"k", b"v", (("h", b"x"),))]
+    assert producer.timestamps == [5]
+
+
+def test_json_has_no_separators(tool, producer):
+    """--property says how text is read."""
+    words = ("--format", "json", "--property", "parse.key=true")
+    outcome = tool("console-producer", "--topic", "t", *words)
+
+    assert "option --property cannot be used with --format json" in outcome.err
 
 
 def test_broker_list_is_known(ottla, producer, clients):

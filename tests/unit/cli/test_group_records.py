@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from ottla.cli.group_records import group_line, key_and_payload, offset_line
+from ottla.cli.group_records import group_line, key_and_payload, offset_line, topics_of
 from ottla.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolTopicPartition,
@@ -11,6 +11,8 @@ from ottla.protocol.message import encode_versioned
 from ottla.protocol.offsets_topic import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
     GroupMetadataKey,
@@ -141,3 +143,17 @@ def test_partition_counts_have_kafkas_name():
 
     assert payload is not None
     assert '"topicName":"t","numPartitions":2' in payload
+
+
+def test_records_name_the_topics_of_their_group():
+    """Commits and members of either protocol do; records of other groups, and of none, do not."""
+    key = ConsumerGroupMemberMetadataKey(group="g", member_id="m")
+    value = ConsumerGroupMemberMetadataValue(
+        client_id="c", client_host="/h", subscribed_topic_names=["a", "b"]
+    )
+    pair = encode_versioned(key, 5), encode_versioned(value, 0)
+
+    assert topics_of("g", COMMIT_KEY, None) == {"t"}
+    assert topics_of("g", *pair) == {"a", "b"}
+    assert topics_of("g", GROUP_KEY, group("connect")) == set()
+    assert topics_of("other", *pair) == topics_of("g", None, None) == set()

@@ -1,11 +1,12 @@
 """Lines into records."""
 
+import re
 from io import BytesIO, StringIO
 
 import pytest
 
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.line_reader import CHUNK_BYTES, LineReader, LineRecord
+from ottla.cli.line_reader import CHUNK_BYTES, JsonReader, LineReader, LineRecord
 
 EVERYTHING = {"parse.key": "true", "parse.headers": "true"}
 
@@ -28,13 +29,14 @@ class Keyboard(BytesIO):
         return True
 
 
-def records(source: BytesIO, **properties: str) -> list[LineRecord]:
+def records(source: BytesIO, **properties: str) -> list[tuple[object, ...]]:
+    """Key, value and headers of each record."""
     reader = LineReader({key.replace("_", "."): value for key, value in properties.items()})
-    return [record for some in reader.read(source, StringIO()) for record in some]
+    return [record[:3] for some in reader.read(source, StringIO()) for record in some]
 
 
 def values(*pieces: bytes) -> list[bytes | None]:
-    return [value for _, value, _ in records(Chunks(*pieces))]
+    return [value for _, value, *_ in records(Chunks(*pieces))]
 
 
 def test_each_line_is_a_value():
@@ -55,7 +57,7 @@ def test_line_longer_than_a_chunk_stays_whole():
     """A line may take many reads."""
     line = b"x" * (3 * CHUNK_BYTES + 1)
 
-    assert [value for _, value, _ in records(BytesIO(line + b"\ny\n"))] == [line, b"y"]
+    assert [value for _, value, *_ in records(BytesIO(line + b"\ny\n"))] == [line, b"y"]
 
 
 def test_records_are_handed_on_as_they_arrive():
@@ -63,7 +65,7 @@ def test_records_are_handed_on_as_they_arrive():
     source = Chunks(b"a\n", b"b\n")
     reading = LineReader({}).read(source, StringIO())
 
-    assert next(reading) == [(None, b"a", ())]
+    assert next(reading) == [(None, b"a", (), None)]
     assert source.pieces == [b"b\n"]
 
 
@@ -140,5 +142,52 @@ def test_prompt_is_for_people():
 
     found = list(LineReader({}).read(Keyboard(b"a\nb\n"), out))
 
-    assert [value for some in found for _, value, _ in some] == [b"a", b"b"]
+    assert [value for some in found for _, value, *_ in some] == [b"a", b"b"]
     assert out.getvalue() == ">>>\n"
+
+
+def json_records(*lines: str) -> list[LineRecord]:
+    source = BytesIO("\n".join(lines).encode())
+    return [record for some in JsonReader().read(source, StringIO()) for record in some]
+
+
+def test_json_line_is_a_record():
+    """Key, value, headers and time; where the record was read does not matter."""
+    line = (
+        '{"topic": "t", "partition": 1, "offset": 9, "timestamp": "1970-01-01T00:00:05.250Z", '
+        '"key": "k", "value": {"n": 1.0, "s": "\u00e9"}, "headers": [{"key": "h", "value": "v"}]}'
+    )
+
+    assert json_records("", line) == [
+        (b"k", '{"n":1.0,"s":"\u00e9"}'.encode(), (("h", b"v"),), 5250)
+    ]
+
+
+def test_json_knows_null_text_and_bytes():
+    """A string is its text, a missing value null, base64 any bytes; milliseconds are a time too."""
+    assert json_records(
+        '{"key": "null", "value": null}',
+        '{"value_base64": "/wA=", "timestamp": 7}',
+        '{"value": "\\"x\\"", "headers": [{"key": "h"}, {"key": "h", "value_base64": "/w=="}]}',
+    ) == [
+        (b"null", None, (), None),
+        (None, b"\xff\x00", (), 7),
+        (None, b'"x"', (("h", None), ("h", b"\xff")), None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("{", "line 2 is not JSON"),
+        ("[1]", "line 2 is not a JSON object"),
+        ('{"valeu": 1}', "line 2 has a field 'valeu'; there are key, key_base64, value"),
+        ('{"key_base64": "?"}', "line 2 has a key_base64 that is not base64: '?'"),
+        ('{"headers": {"h": "v"}}', "line 2 has headers that are no list of"),
+        ('{"timestamp": "noon"}', "line 2 has a timestamp that is neither"),
+    ],
+)
+def test_json_line_that_is_no_record_is_named(line, text):
+    """The line, the field and the rule."""
+    with pytest.raises(CommandError, match=re.escape(text)):
+        json_records("{}", line)

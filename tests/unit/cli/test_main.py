@@ -46,7 +46,7 @@ def test_unknown_option_is_one_line(ottla):
 
     assert outcome.status == 1
     assert outcome.err == (
-        "ottla topics: unrecognized arguments: --lsit; did you mean --list or --alter? "
+        "ottla topics: unrecognized arguments: --lsit; did you mean --list? "
         "(see 'ottla topics --help')\n"
     )
 

@@ -1,86 +1,17 @@
 """`ottla tail`."""
 
 import json
+from io import BytesIO, StringIO
 
 import pytest
+from fake_consumer import FakeConsumer
 
+from ottla.cli.line_reader import JsonReader
 from ottla.cli.terminal import Terminal
-from ottla.clients.cluster import PartitionInfo
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
-from ottla.clients.topic_offsets import ListOffsetsResult
-from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
 NOW_MS = 3_600_000
-
-
-class FakeConsumer:
-    """Two partitions whose records are read from where the positions stand."""
-
-    def __init__(self) -> None:
-        self.logs: dict[TopicPartition, list[ConsumerRecord]] = {
-            TopicPartition("orders", number): [] for number in range(2)
-        }
-        self.positions: dict[TopicPartition, int] = {}
-        self.ends: dict[TopicPartition, int] = {}
-        self.read = 0
-
-    def add(self, partition: int, timestamp_ms: int, value: bytes, key=None, headers=()) -> None:
-        log = self.logs[TopicPartition("orders", partition)]
-        kind = TimestampType.CREATE_TIME
-        log.append(
-            ConsumerRecord(
-                "orders", partition, len(log), timestamp_ms, kind, key, value, tuple(headers)
-            )
-        )
-
-    def __enter__(self) -> "FakeConsumer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def partitions_for(self, topic):
-        if topic != "orders":
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
-        return [PartitionInfo(topic, number, 0, 0, (0,), (0,), ()) for number in range(2)]
-
-    def list_topics(self):
-        return {"orders": self.partitions_for("orders")}
-
-    def assign(self, partitions) -> None:
-        pass
-
-    def beginning_offsets(self, partitions):
-        return dict.fromkeys(partitions, 0)
-
-    def end_offsets(self, partitions):
-        return {each: self.ends.get(each, len(self.logs[each])) for each in partitions}
-
-    def offsets_for_times(self, times):
-        since = {p: [r for r in self.logs[p] if r.timestamp_ms >= at] for p, at in times.items()}
-        return {
-            p: ListOffsetsResult(new[0].offset, new[0].timestamp_ms) if new else None
-            for p, new in since.items()
-        }
-
-    def seek(self, partition, offset) -> None:
-        self.positions[partition] = offset
-
-    def position(self, partition) -> int:
-        return self.positions[partition]
-
-    def poll(self, timeout_ms):
-        if self.read >= 100:
-            raise KeyboardInterrupt  # as a person ends -f
-        found = []
-        for partition, log in self.logs.items():
-            found += [r for r in log if r.offset >= self.positions[partition]]
-            self.positions[partition] = max(
-                self.positions[partition], self.end_offsets([partition])[partition]
-            )
-        self.read += 1
-        return found
+ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 @pytest.fixture
@@ -88,9 +19,9 @@ def consumer(clients, monkeypatch):
     """Records whose timestamps cross between the partitions; it is one o'clock."""
     monkeypatch.setattr(Terminal, "now_ms", lambda _: NOW_MS)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    clients.client = FakeConsumer()
+    clients.client = FakeConsumer(orders=2)
     for number in range(4):
-        clients.client.add(number % 2, 1000 * number, b"v%d" % number, key=b"k")
+        clients.client.add((ZERO, ONE)[number % 2], 1000 * number, b"v%d" % number, key=b"k")
     return clients.client
 
 
@@ -129,8 +60,8 @@ def test_since_begins_at_a_moment(tool, consumer):
 def test_filters_pick_records(tool, consumer, words):
     """By key, header and a path of the JSON, and all of them together."""
     value = b'{"customer": {"country": "PT"}, "items": [1, 2]}'
-    consumer.add(0, 5000, value, key=b"me", headers=[("kind", b"a")])
-    consumer.add(0, 6000, b"[", key=b"other")
+    consumer.add(ZERO, 5000, value, key=b"me", headers=[("kind", b"a")])
+    consumer.add(ZERO, 6000, b"[", key=b"other")
 
     (line,) = tool("tail", "orders", "--format", "json", *words).lines
 
@@ -141,8 +72,21 @@ def test_filters_pick_records(tool, consumer, words):
         "timestamp": "1970-01-01T00:00:05.000Z",
         "key": "me",
         "value": {"customer": {"country": "PT"}, "items": [1, 2]},
-        "headers": {"kind": "a"},
+        "headers": [{"key": "kind", "value": "a"}],
     }
+
+
+def test_json_can_be_read_back(tool, consumer):
+    """Text, JSON, null and bytes come back from console-producer's reader as they were."""
+    values = [b"text", b'{"a":[1]}', b'"quoted"', b"12", b"null", None, b"\xff\x00", b""]
+    headers = [("h", b"1"), ("h", b"\xfe"), ("n", None)]
+    for value in values:
+        consumer.add(ZERO, NOW_MS, value, key=value, headers=headers)
+
+    out = tool("tail", "orders", "-n", len(values), "--format", "json").out
+    (found,) = JsonReader().read(BytesIO(out.encode()), StringIO())
+
+    assert found == [(value, value, tuple(headers), NOW_MS) for value in values]
 
 
 def test_following_goes_on_until_ctrl_c(tool, consumer):
@@ -154,7 +98,7 @@ def test_following_goes_on_until_ctrl_c(tool, consumer):
 
 def test_person_sees_colours_and_how_long_ago_and_no_escapes(tool, consumer):
     """A record cannot write to the terminal."""
-    consumer.add(0, NOW_MS - 3000, b"\x1b[31mRED\n")
+    consumer.add(ZERO, NOW_MS - 3000, b"\x1b[31mRED\n")
 
     (line,) = tool("tail", "orders", "-n", 1, tty=True).lines
 

@@ -95,3 +95,51 @@ def test_pipe_whose_reader_has_gone_is_noticed_without_writing():
 
         with pytest.raises(BrokenPipeError):
             terminal.check_reader()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time, which a test moves; a screen has 60 columns."""
+    times = {"now": 0}
+    monkeypatch.setattr(Terminal, "now_ms", lambda self: times["now"])
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    return times
+
+
+def test_progress_is_a_line_that_is_drawn_again(clock):
+    """Not with every record; a result that is printed takes its place."""
+    out, err = StringIO(), Screen()
+    terminal = Terminal(out=out, err=err)
+
+    with terminal.progress("copying") as progress:
+        progress.advance(1, 10)
+        assert err.getvalue() == ""
+        clock["now"] = 1000
+        progress.advance(4, 10)
+        progress.advance(1, 10)
+        terminal.print("a line")
+        clock["now"] = 2000
+        progress.advance(0)
+
+    assert err.getvalue().split("\r\x1b[K") == [
+        "",
+        "copying  ############............  50 %  5 records  5/s  1 s"[:59],
+        "",
+        "copying  6 records  3/s",
+        "",
+    ]
+    assert out.getvalue() == "a line\n"
+
+
+def test_progress_of_a_script_is_silent(clock, monkeypatch):
+    """Through a pipe, and on a terminal that cannot clear a line."""
+    pipe, dumb = StringIO(), Screen()
+    with Terminal(err=pipe).progress("copying") as progress:
+        clock["now"] = 1000
+        progress.advance(5, 10)
+    monkeypatch.setenv("TERM", "dumb")
+    with Terminal(err=dumb).progress("copying") as progress:
+        progress.begin()
+
+    assert (pipe.getvalue(), dumb.getvalue(), progress.is_shown) == ("", "", False)

@@ -206,8 +206,10 @@ def check(arguments: Namespace) -> str:
     if action == "--describe" and arguments.state:
         raise UsageError(f"option --state takes no value with --describe, not '{arguments.state}'")
     forbid_with(arguments, "--state", ("--delete", "--delete-offsets", "--reset-offsets"))
-    if arguments.format != TEXT and action not in ("--list", "--describe"):
+    if arguments.format != TEXT and action in ("--delete", "--delete-offsets"):
         raise UsageError(f"--format {arguments.format} cannot be used with {action}")
+    if arguments.format != TEXT and arguments.export:
+        raise UsageError(f"--format {arguments.format} cannot be used with --export, which is CSV")
     if action == "--delete-offsets":
         require(arguments, "--group", "--topic")
     elif arguments.topic:

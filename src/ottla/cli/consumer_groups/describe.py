@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.consumer_groups.delete import chosen_groups
+from ottla.cli.options import bootstrap_server
+from ottla.cli.properties import command_settings
 from ottla.cli.table import MISSING, TEXT, Row, show_rows
+from ottla.cli.tail import Tail
 from ottla.cli.terminal import Terminal
-from ottla.structs import LATEST_TIMESTAMP, TopicPartition
+from ottla.errors import KafkaError
+from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla import Admin
+    from ottla import Admin, Consumer
     from ottla.clients.admin.descriptions import GroupDescription, MemberDescription
 
-NUMBERS = ("partition", "current_offset", "log_end_offset", "lag")
+logger = logging.getLogger(__name__)
+
+NUMBERS = ("partition", "current_offset", "log_end_offset", "lag", "to_read")
 EPOCHS = ("CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT")
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+NEWEST_RECORDS = 20_000
+"""How many records of __consumer_offsets are searched for the topics that a group once read."""
+READER_SETTINGS = {
+    "client.id": "consumer-groups",
+    "enable.auto.commit": "false",
+    "allow.auto.create.topics": "false",
+}
 
 
 class PartitionRow(NamedTuple):
@@ -29,6 +43,8 @@ class PartitionRow(NamedTuple):
     current_offset: str = MISSING
     log_end_offset: str = MISSING
     lag: str = MISSING
+    to_read: str = MISSING
+    """How much lies between the committed offset, or the log start without one, and the end."""
     consumer_id: str = MISSING
     host: str = MISSING
     client_id: str = MISSING
@@ -53,6 +69,8 @@ def describe_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> i
     for group_id in sorted(groups):
         group = groups[group_id]
         rows = _offset_rows(admin, group) if _shows_offsets(arguments) else []
+        if not rows and group.state != "Dead" and terminal.shows_results:
+            rows = _rows_once_read(admin, group, arguments, terminal)
         if group.state == "Dead" and not rows:
             terminal.note(f"Error: Consumer group '{group_id}' does not exist.")
             missing += 1
@@ -78,6 +96,8 @@ def show_groups(
     missing = 0
     for group_id, group in sorted(groups.items()):
         offsets = _offset_rows(admin, group)
+        if not offsets and group.state != "Dead" and _shows_offsets(arguments):
+            offsets = _rows_once_read(admin, group, arguments, terminal)
         if group.state == "Dead" and not offsets:
             terminal.note(f"Error: Consumer group '{group_id}' does not exist.")
             missing = 1
@@ -133,10 +153,14 @@ def _offset_rows(admin: Admin, group: GroupDescription) -> list[PartitionRow]:
     }
     readers = {partition: member for member in group.members for partition in member.assignment}
     every = sorted({*committed, *readers})
-    ends = _log_ends(admin, every)
+    ends = _log_offsets(admin, every, LATEST_TIMESTAMP)
+    starts = _log_offsets(
+        admin, [each for each in every if each not in committed], EARLIEST_TIMESTAMP
+    )
 
     def row(partition: TopicPartition, member: MemberDescription | None) -> PartitionRow:
-        return partition_row(partition, committed.get(partition), ends.get(partition), member)
+        places = committed.get(partition), starts.get(partition), ends.get(partition)
+        return partition_row(partition, *places, member)
 
     busiest_first = sorted(group.members, key=lambda member: -len(member.assignment))
     rows = []
@@ -145,24 +169,74 @@ def _offset_rows(admin: Admin, group: GroupDescription) -> list[PartitionRow]:
     return rows + [row(partition, None) for partition in every if partition not in readers]
 
 
-def _log_ends(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The log ends; a partition of a topic that has gone has none."""
-    topics = admin.list_topics()
+def _log_offsets(
+    admin: Admin, partitions: Sequence[TopicPartition], timestamp: int
+) -> dict[TopicPartition, int]:
+    """The log starts or ends; a partition of a topic that was deleted has none."""
+    topics = admin.list_topics() if partitions else ()
     there = [partition for partition in partitions if partition.topic in topics]
     if not there:
         return {}
-    found = admin.list_offsets(dict.fromkeys(there, LATEST_TIMESTAMP))
+    found = admin.list_offsets(dict.fromkeys(there, timestamp))
     return {partition: result.offset for partition, result in found.items()}
+
+
+def _rows_once_read(
+    admin: Admin, group: GroupDescription, arguments: Namespace, terminal: Terminal
+) -> list[PartitionRow]:
+    """The partitions of topics that members of a group without offsets have subscribed to."""
+    settings = command_settings(arguments) | READER_SETTINGS
+    with terminal.clients.consumer(bootstrap_server(arguments), settings) as consumer:
+        topics = sorted(topics_once_read(consumer, group.group_id) & admin.list_topics())
+    described = admin.describe_topics(topics) if topics else {}
+    partitions = [
+        TopicPartition(name, each.partition)
+        for name in topics
+        for each in sorted(described[name].partitions, key=lambda info: info.partition)
+    ]
+    if topics:
+        terminal.remark(
+            f"Group '{group.group_id}' has committed no offsets; "
+            f"it has subscribed to {', '.join(topics)}."
+        )
+    starts, ends = (
+        _log_offsets(admin, partitions, when) for when in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+    )
+    return [partition_row(p, None, starts.get(p), ends.get(p), None) for p in partitions]
+
+
+def topics_once_read(consumer: Consumer, group_id: str) -> set[str]:
+    """What the newest records of __consumer_offsets say about a group's topics.
+
+    No request tells what the former members of an empty group subscribed to. Compaction removes
+    the records in time; then nothing is found, as without the permission to read the topic.
+    """
+    from ottla.cli.group_records import topics_of
+    from ottla.server.coordinator_log import partition_of
+
+    try:
+        count = len(consumer.partitions_for(OFFSETS_TOPIC))
+        tail = Tail(consumer, [TopicPartition(OFFSETS_TOPIC, partition_of(group_id, count))])
+        return {
+            topic
+            for record in tail.newest_offsets(NEWEST_RECORDS)
+            for topic in topics_of(group_id, record.key, record.value)
+        }
+    except KafkaError as error:
+        logger.debug("%s cannot be read: %s", OFFSETS_TOPIC, error)
+        return set()
 
 
 def partition_row(
     partition: TopicPartition,
     committed: int | None,
+    start: int | None,
     end: int | None,
     member: MemberDescription | None,
 ) -> PartitionRow:
     """One row; an unknown value is a dash."""
     known = committed is not None and committed >= 0
+    first = committed if known else start
     return PartitionRow(
         topic=partition.topic,
         partition=str(partition.partition),
@@ -171,6 +245,7 @@ def partition_row(
         lag=str(end - committed)
         if committed is not None and known and end is not None
         else MISSING,
+        to_read=MISSING if first is None or end is None else str(max(0, end - first)),
         consumer_id=member.member_id if member else MISSING,
         host=member.host if member else MISSING,
         client_id=member.client_id if member else MISSING,
@@ -181,22 +256,23 @@ def _print_offsets(group: GroupDescription, rows: list[PartitionRow], terminal: 
     if not rows:
         terminal.remark(f"Group '{group.group_id}' has committed no offsets.")
         return
+    # Kafka's columns; TO-READ is for a person where LAG is not known.
+    shows_rest = terminal.shows_results and any(row.lag == MISSING for row in rows)
+    names = [name for name in PartitionRow._fields if shows_rest or name != "to_read"]
     widths = (
         _width([group.group_id]),
         _width([row.topic for row in rows]),
         10,
-        15,
-        15,
-        15,
+        *[15] * (len(names) - 5),
         _width([row.consumer_id for row in rows]),
         _width([row.host for row in rows]),
         0,
     )
-    names = PartitionRow._fields
     header = ("group", *names)
     terminal.print("\n" + columns([name.upper().replace("_", "-") for name in header], widths))
     for row in rows:
-        terminal.print(columns((group.group_id, *row), widths))
+        fields = row._asdict()
+        terminal.print(columns((group.group_id, *(fields[name] for name in names)), widths))
 
 
 def _print_members(group: GroupDescription, verbose: bool, terminal: Terminal) -> None:

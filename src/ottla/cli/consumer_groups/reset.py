@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import csv
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
+from ottla.cli.console_consumer import POLL_MS
 from ottla.cli.consumer_groups.delete import chosen_groups
-from ottla.cli.options import integers
+from ottla.cli.options import bootstrap_server, integers
+from ottla.cli.properties import command_settings
+from ottla.cli.table import TEXT, Row, cell, show_rows
 from ottla.cli.terminal import Terminal
-from ottla.cli.times import duration_ms, timestamp_ms
+from ottla.cli.times import age_text, duration_ms, moment_text, timestamp_ms
 from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla import Admin
+    from ottla import Admin, Consumer
 
 
 # A reset plan as CSV: `topic,partition,offset`, or with the group in front of each line.
@@ -66,7 +69,15 @@ def _parse_row(row: Iterable[str], only_group: str | None) -> tuple[str, TopicPa
 
 
 RESETTABLE = ("Empty", "Dead")
+LOG_END = "log end"
+READER_SETTINGS = {
+    "client.id": "consumer-groups",
+    "enable.auto.commit": "false",
+    "allow.auto.create.topics": "false",
+    "max.partition.fetch.bytes": "4096",  # one record of each partition is wanted
+}
 Offsets = dict[TopicPartition, int]
+Times = dict[tuple[TopicPartition, int], int]
 
 
 def reset_offsets(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
@@ -76,6 +87,7 @@ def reset_offsets(admin: Admin, arguments: Namespace, terminal: Terminal) -> int
     plan: ResetPlan = {}
     before: ResetPlan = {}
     refused = 0
+    for_person = arguments.format != TEXT or terminal.shows_results
     for group in groups:
         if states[group] not in RESETTABLE:
             terminal.note(
@@ -84,14 +96,22 @@ def reset_offsets(admin: Admin, arguments: Namespace, terminal: Terminal) -> int
             )
             refused += 1
             continue
-        if terminal.shows_results:
+        if for_person:
             before[group] = committed_offsets(admin, group)
         plan[group] = _Planner(admin, group, arguments, terminal).offsets()
         if arguments.execute and plan[group]:
             admin.alter_group_offsets(group, dict(plan[group]))
     if not (arguments.dry_run or arguments.execute):
         terminal.note("WARN: nothing is changed: this is a dry run, --execute resets the offsets.")
-    _print_plan(plan, before, arguments, terminal)
+    if arguments.export:
+        terminal.out.write(plan_as_csv(plan, with_group=len(groups) != 1))
+        return 1 if refused else 0
+    times = times_at(admin, plan, arguments, terminal) if for_person else {}
+    rows = plan_rows(plan, before, times, terminal.now_ms())
+    if arguments.format != TEXT:
+        show_rows(rows, arguments.format, terminal)
+    else:
+        _print_plan(rows, for_person=for_person, terminal=terminal)
     return 1 if refused else 0
 
 
@@ -101,29 +121,86 @@ def committed_offsets(admin: Admin, group: str) -> Offsets:
     return {partition: entry.offset for partition, entry in entries.items()}
 
 
-def change_text(old: int | None, new: int) -> str:
-    """What a reset does to the readers of a partition."""
-    if old is None or old == new:
-        return "" if old is None else "stays"
+def record_times(consumer: Consumer, offsets: Offsets) -> dict[TopicPartition, int]:
+    """The timestamp of the first record from each offset on; none for what lies at the log end."""
+    ends = consumer.end_offsets(list(offsets))
+    unread = {each for each, offset in offsets.items() if offset < ends[each]}
+    consumer.assign(sorted(unread))
+    for partition in unread:
+        consumer.seek(partition, offsets[partition])
+    times: dict[TopicPartition, int] = {}
+    while unread:
+        for record in consumer.poll(POLL_MS):
+            times.setdefault(TopicPartition(record.topic, record.partition), record.timestamp_ms)
+        # A marker or a compacted record at the end moves the position, but gives no record.
+        done = {each for each in unread if each in times or consumer.position(each) >= ends[each]}
+        consumer.pause(done)
+        unread -= done
+    return times
+
+
+def change_text(old: int, new: int) -> str:
+    """What a reset means for the readers of a partition."""
+    if old == new:
+        return "stays"
     return f"{old - new} again" if new < old else f"{new - old} skipped"
 
 
-def _print_plan(
-    plan: ResetPlan, before: ResetPlan, arguments: Namespace, terminal: Terminal
-) -> None:
-    if arguments.export:
-        terminal.out.write(plan_as_csv(plan, with_group=len(arguments.group) != 1))
-        return
-    extra = f" {'OLD-OFFSET':<15} CHANGE" if before else ""
-    if plan:
-        terminal.print(f"\n{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}{extra}")
+def times_at(admin: Admin, plan: ResetPlan, arguments: Namespace, terminal: Terminal) -> Times:
+    """The timestamps of the records at the new offsets."""
+    topics = admin.list_topics()
+    places = {place for offsets in plan.values() for place in offsets.items()}
+    places = {place for place in places if place[0].topic in topics}
+    settings = command_settings(arguments) | READER_SETTINGS
+    times: Times = {}
+    with terminal.clients.consumer(bootstrap_server(arguments), settings) as consumer:
+        while places:
+            some = dict(places)  # one offset of each partition; groups may differ
+            times |= {(p, some[p]): time for p, time in record_times(consumer, some).items()}
+            places -= set(some.items())
+    return times
+
+
+def plan_rows(plan: ResetPlan, before: ResetPlan, times: Times, now_ms: int) -> list[Row]:
+    """A row for each partition: new and old offset, what changes, and how old the record is."""
+    rows: list[Row] = []
     for group, offsets in plan.items():
-        for (topic, partition), offset in sorted(offsets.items()):
-            line = f"{group:<30} {topic:<30} {partition:<10} {offset:<15}"
-            if before:  # for a person; a script gets Kafka's columns
-                old = before[group].get(TopicPartition(topic, partition))
-                line += f" {'-' if old is None else old:<15} {change_text(old, offset)}"
-            terminal.print(line)
+        for each, offset in sorted(offsets.items()):
+            old = before.get(group, {}).get(each)
+            time = times.get((each, offset))
+            rows.append(
+                {
+                    "group": group,
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "new_offset": offset,
+                    "old_offset": old,
+                    "change": None if old is None else change_text(old, offset),
+                    "record_time": None if time is None or time < 0 else moment_text(time),
+                    "age": record_age(time, now_ms),
+                }
+            )
+    return rows
+
+
+def record_age(timestamp_ms: int | None, now_ms: int) -> str:
+    """How old the record is that is read next."""
+    if timestamp_ms is None:
+        return LOG_END
+    return "no time" if timestamp_ms < 0 else age_text(now_ms - timestamp_ms)
+
+
+def _print_plan(rows: Sequence[Row], *, for_person: bool, terminal: Terminal) -> None:
+    """Kafka's columns; a person also sees what was there, what changes, and how far back it is."""
+    extra = f" {'OLD-OFFSET':<15} {'CHANGE':<15} AGE" if for_person else ""
+    if rows:
+        terminal.print(f"\n{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}{extra}")
+    for row in rows:
+        line = "{group:<30} {topic:<30} {partition:<10} {new_offset:<15}".format(**row)
+        if for_person:
+            old, change = (cell(name, row[name]) for name in ("old_offset", "change"))
+            line += f" {old:<15} {change:<15} {row['age']}"
+        terminal.print(line)
 
 
 class _Planner:

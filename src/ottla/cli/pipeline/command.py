@@ -284,7 +284,8 @@ def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> Sour
     seed = DEFAULT_SEED if arguments.seed is None else arguments.seed
     words = f"The access log {log.name}" if log else f"The feed {name} (seed {seed})"
     rate = DEFAULT_RATE if arguments.rate is None else arguments.rate
-    return Source(words, pipeline.feeds[name](FeedRequest(events, seed, log)), rate)
+    feed = pipeline.feeds[name](FeedRequest(events, seed, log))
+    return Source(words, feed, rate, None if log else events)
 
 
 def _feed_name(arguments: Namespace, is_new: bool) -> str:

@@ -15,7 +15,7 @@ from ottla.cli.command_error import CommandError
 from ottla.cli.interruption import interruptible
 from ottla.cli.pipeline.errors import spark_failures
 from ottla.cli.pipeline.steps import BatchLines, Steps
-from ottla.cli.terminal import Terminal
+from ottla.cli.terminal import Progress, Terminal
 from ottla.pipelines.execution import Execution, RunOptions
 from ottla.pipelines.report import (
     Card,
@@ -46,11 +46,15 @@ REFRESH_S = 5
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the events come from, in words and in fact; `per_second` is for continuous runs."""
+    """Where the events come from, in words and in fact.
+
+    `per_second` is for continuous runs; `count` is how many events are to come, if it is known.
+    """
 
     words: str
     events: Iterable[Event]
     per_second: float | None = None
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,8 @@ class PipelineRun:
         if plan.source is None or plan.is_continuous:
             return
         with self._steps.step("publishing the events") as step:
-            self.outcome.published = publish(servers, plan.source.events)
+            events = _watched(plan.source, step.progress)
+            self.outcome.published = publish(servers, events)
             step.rows = self.outcome.events_in
         if not step.rows:
             raise CommandError("there is nothing to publish: the feed is empty")
@@ -169,22 +174,27 @@ class PipelineRun:
 
     def _run_once(self, execution: Execution) -> None:
         self._terminal.print("running the queries until they have read what is there")
-        lines = BatchLines(self._terminal)
         with self._steps.step("queries") as step:
-            self._terminal.print()
+            if not step.progress.is_shown:
+                self._terminal.print()
+            lines = BatchLines(self._terminal, execution.tally, step.progress)
             execution.run_once(lines.add)
             step.rows = execution.tally.rows
 
     def _run_continuously(self, execution: Execution, servers: str) -> None:
         self._terminal.print("running until Ctrl-C")
-        lines = BatchLines(self._terminal, PAUSE_S)
 
         def on_batch(at_s: float, batch: Batch) -> None:
             lines.add(at_s, batch)
             if len(execution.tally.batches) % self._plan.batches_per_report == 0:
                 self._write_report(execution, execution.write_tables(self._plan.folder), REFRESH_S)
 
-        with interruptible(self._is_over), self._feeding(servers):
+        with (
+            self._terminal.progress("queries", "rows") as progress,
+            interruptible(self._is_over),
+            self._feeding(servers),
+        ):
+            lines = BatchLines(self._terminal, execution.tally, progress, PAUSE_S)
             execution.run_continuously(on_batch, self._is_over.is_set)
         self._terminal.print("stopped")
 
@@ -247,6 +257,13 @@ class PipelineRun:
             refresh_s=refresh_s,
         )
         write_report(report, plan.report)
+
+
+def _watched(source: Source, progress: Progress) -> Iterator[Event]:
+    """The events, counted as they are published."""
+    for event in source.events:
+        progress.advance(1, source.count)
+        yield event
 
 
 def cards(tally: Tally, outcome: Outcome, unparsed_rows: int) -> list[Card]:

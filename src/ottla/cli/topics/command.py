@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ottla import Admin
     from ottla.cli.zookeeper_topics import ZooKeeperTopics
 
-ACTIONS = ("--list", "--describe", "--create", "--alter", "--delete")
+ACTIONS = ("--list", "--describe", "--create", "--copy", "--alter", "--delete")
 ZOOKEEPER_ACTIONS = ("--list", "--describe", "--delete")
 MIN_ISR_REPORTS = ("--under-min-isr-partitions", "--at-min-isr-partitions")
 REPORTS = (
@@ -42,14 +42,15 @@ REPORTS = (
 
 
 class TopicsCommand(Command):
-    """Creates, lists, describes, alters and deletes topics."""
+    """Creates, lists, describes, copies, alters and deletes topics."""
 
     name = "topics"
-    help = "Create, list, describe, alter and delete topics."
+    help = "Create, list, describe, copy, alter and delete topics."
     examples = (
         "ottla topics --create --bootstrap-server localhost:9092 --partitions 3 --topic test",
         "ottla topics --list --bootstrap-server localhost:9092",
         "ottla topics --describe --bootstrap-server localhost:9092 --topic test",
+        "ottla topics --copy --topic test --to test-copy",
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -81,6 +82,10 @@ def run_on_brokers(action: str, admin: Admin, arguments: Namespace, terminal: Te
         from ottla.cli.topics.create import create_topic
 
         create_topic(admin, arguments, terminal)
+    elif action == "--copy":
+        from ottla.cli.topics.create import copy_topic
+
+        copy_topic(admin, arguments, terminal)
     elif action in ("--list", "--describe") and arguments.format != TEXT:
         from ottla.cli.topics.overview import show_topics
 
@@ -134,14 +139,22 @@ def _add_actions(parser: ArgumentParser) -> None:
         "the last minute (by their timestamps), and the groups with their lag.",
     )
     add_flag(parser, "--create", "Create a topic.")
+    add_flag(
+        parser,
+        "--copy",
+        "Create a topic like --topic under the name --to, with the records that --topic has now: "
+        "partition, key, value, headers and timestamp stay, offsets may not. Records of "
+        "transactions that are open or were aborted are left out.",
+    )
     add_flag(parser, "--alter", "Add partitions to a topic, or change its settings.")
     add_flag(parser, "--delete", "Delete topics with their records.")
     parser.add_argument(
         "--topic",
         metavar="NAME",
-        help="The topic. For every action but --create it may be a regular expression that "
-        "matches whole names; a comma stands for 'or'.",
+        help="The topic. For every action but --create and --copy it may be a regular expression "
+        "that matches whole names; a comma stands for 'or'.",
     )
+    parser.add_argument("--to", metavar="NAME", help="The topic that --copy creates.")
 
 
 def _add_settings(parser: ArgumentParser) -> None:
@@ -229,22 +242,26 @@ def _add_filters(parser: ArgumentParser) -> None:
 def check(arguments: Namespace) -> str:
     """The action, once it is clear that the options fit it and each other."""
     action = one_of(arguments, ACTIONS)
-    if action in ("--create", "--alter", "--delete"):
+    if action in ("--create", "--copy", "--alter", "--delete"):
         require(arguments, "--topic")
+    only_with(arguments, ("--to",), "--copy")
+    if action == "--copy":
+        require(arguments, "--to")
     changes = ("--partitions", "--config", "--replica-assignment")
     for option in changes:
-        forbid_with(arguments, option, ("--list", "--describe", "--delete"))
+        forbid_with(arguments, option, ("--list", "--describe", "--copy", "--delete"))
     only_with(arguments, ("--delete-config",), "--alter")
     only_with(arguments, ("--replication-factor", "--if-not-exists"), "--create")
-    forbid_with(arguments, "--if-exists", ("--list", "--create"))
-    forbid_with(arguments, "--exclude-internal", ("--create", "--alter", "--delete"))
+    forbid_with(arguments, "--if-exists", ("--list", "--create", "--copy"))
+    forbid_with(arguments, "--exclude-internal", ("--create", "--copy", "--alter", "--delete"))
+    forbid_with(arguments, "--copy", ("--zookeeper",))
     only_with(arguments, REPORTS, "--describe")
     for report in REPORTS:
         forbid_with(arguments, report, REPORTS)
     for report in MIN_ISR_REPORTS:  # ZooKeeper does not know the brokers' min.insync.replicas
         forbid_with(arguments, report, ("--zookeeper",))
     if arguments.format != TEXT:
-        for option in (*REPORTS, "--zookeeper", "--create", "--alter", "--delete"):
+        for option in (*REPORTS, "--zookeeper", "--create", "--copy", "--alter", "--delete"):
             if given(arguments, option):
                 raise UsageError(f"--format {arguments.format} cannot be used with {option}")
     if action == "--create":

@@ -1,20 +1,24 @@
-"""`ottla topics --create`."""
+"""`ottla topics`: `--create`, `--copy`, `--delete` and `--alter`."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.options import key_values
-from ottla.cli.terminal import Terminal
+from ottla.cli.options import bootstrap_server, key_values
+from ottla.cli.properties import command_settings
+from ottla.cli.terminal import Progress, Terminal
 from ottla.cli.topics.describe import TopicNames, existing_topics
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from ottla import Admin
+    from ottla import Admin, NewTopic, Producer
+    from ottla.cli.tail import Tail
     from ottla.cli.zookeeper_topics import ZooKeeperTopics
+    from ottla.clients.producer.record_accumulator import RecordFuture
 
 
 COLLISION_WARNING = (
@@ -82,6 +86,85 @@ def parse_assignment(text: str) -> dict[int, list[int]]:
 def _or_default(count: int | None) -> int:
     """-1 leaves the choice to the broker (KIP-464)."""
     return -1 if count is None else count
+
+
+# `ottla topics --copy`.
+
+
+READER_SETTINGS: Final = {
+    "client.id": "topics-copy",
+    "isolation.level": "read_committed",
+    "enable.auto.commit": "false",
+    "allow.auto.create.topics": "false",
+}
+WRITER_SETTINGS: Final = {"client.id": "topics-copy", "acks": "all", "linger.ms": "20"}
+MAX_UNDER_WAY: Final = 10_000
+
+
+def copy_topic(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """Create a topic like this one, and send it the records that this one has now.
+
+    Partition, key, value, headers and timestamp stay. Offsets do not where the log has gaps: of
+    compaction, markers, and aborted transactions.
+    """
+    from ottla.cli.console_consumer import partitions_of
+    from ottla.cli.tail import Tail
+
+    source, target = arguments.topic, arguments.to
+    settings, servers = command_settings(arguments), bootstrap_server(arguments)
+    with terminal.clients.consumer(servers, settings | READER_SETTINGS) as consumer:
+        tail = Tail(consumer, partitions_of(consumer, source))
+        admin.create_topics([topic_like(admin, source, target)])
+        with (
+            terminal.clients.producer(servers, settings | WRITER_SETTINGS) as producer,
+            terminal.progress(f"{source} to {target}") as progress,
+        ):
+            _send_copies(producer, target, tail, progress)
+    terminal.print(f"Copied {progress.done} records of {source} to {target}.")
+
+
+def topic_like(admin: Admin, source: str, target: str) -> NewTopic:
+    """A topic with as many partitions and replicas, and the settings made for the source."""
+    from ottla.clients.admin.descriptions import ConfigResource, NewTopic
+    from ottla.protocol.configs import ConfigSource
+
+    partitions = admin.describe_topics([source])[source].partitions
+    resource = ConfigResource.topic(source)
+    settings = admin.describe_configs([resource])[resource]
+    own = {
+        name: each.value
+        for name, each in settings.items()
+        if each.source is ConfigSource.DYNAMIC_TOPIC_CONFIG and each.value is not None
+    }
+    return NewTopic(target, len(partitions), len(partitions[0].replicas), configs=own)
+
+
+def _send_copies(producer: Producer, target: str, tail: Tail, progress: Progress) -> None:
+    """Send every record of the source; the first one that is refused ends it."""
+    total = sum(end - tail.starts[each] for each, end in tail.ends.items())
+    under_way: deque[RecordFuture] = deque()
+    try:
+        for record in tail.read(tail.starts):
+            future = producer.send(
+                target,
+                record.value,
+                key=record.key,
+                headers=record.headers,
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms if record.timestamp_ms >= 0 else None,
+            )
+            under_way.append(future)
+            progress.advance(1, total)
+            if len(under_way) > MAX_UNDER_WAY:
+                under_way.popleft().result()
+        producer.flush()
+        for future in under_way:
+            future.result()
+    except KafkaError as error:
+        raise CommandError(
+            f"topic '{target}' is not complete, at most {progress.done} records were copied: "
+            f"{error.message} ({error.error.name})"
+        ) from error
 
 
 # `ottla topics --delete`.

@@ -12,7 +12,7 @@ from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.interruption import interruptible
 from ottla.cli.options import bootstrap_server, key_values
 from ottla.cli.pipeline.errors import require_packages, spark_failures
-from ottla.cli.terminal import Terminal, check_reachable
+from ottla.cli.terminal import Progress, Terminal, check_reachable
 from ottla.cli.warehouse.arguments import place_of, source_options
 
 if TYPE_CHECKING:
@@ -92,32 +92,50 @@ def load_options(arguments: Namespace) -> LoadOptions:
 
 def _run(work: WarehouseLoad, arguments: Namespace, terminal: Terminal) -> int:
     is_over = threading.Event()
-    started_s = time.monotonic()
-    sums = [0, 0]
+    with terminal.progress("loading", "rows") as progress:
+        commits = Commits(terminal, progress)
+        if arguments.continuous:
+            terminal.print("loading until Ctrl-C")
+            terminal.out.flush()
+            with interruptible(is_over):
+                while not is_over.is_set():
+                    loaded = work.step()
+                    if loaded is not None:
+                        commits.add(loaded)
+                    else:
+                        is_over.wait(arguments.every or DEFAULT_PERIOD_S)
+        else:
+            terminal.print("loading what is there now")
+            terminal.out.flush()
+            work.run(commits.add)
+        commits.print_sum()
+    return 0
 
-    def show(loaded: Loaded) -> None:
-        sums[0] += loaded.row_count
-        sums[1] += 1
-        terminal.print(
-            f"{time.monotonic() - started_s:7.1f} s  version {loaded.version}: "
+
+class Commits:
+    """Prints a line for each commit, in place of which a person sees a bar, and one for the sum."""
+
+    def __init__(self, terminal: Terminal, progress: Progress) -> None:
+        self.terminal = terminal
+        self.progress = progress
+        self.started_s = time.monotonic()
+        self.rows = 0
+        self.count = 0
+
+    def add(self, loaded: Loaded) -> None:
+        self.rows += loaded.row_count
+        self.count += 1
+        if self.progress.is_shown:
+            share = self.rows / (self.rows + loaded.left) if self.rows else None
+            self.progress.show(self.rows, share, f"  version {loaded.version}")
+            return
+        self.terminal.print(
+            f"{time.monotonic() - self.started_s:7.1f} s  version {loaded.version}: "
             f"{loaded.row_count:,} rows in {loaded.file_count} files"
         )
-        terminal.out.flush()
+        self.terminal.out.flush()
 
-    if arguments.continuous:
-        terminal.print("loading until Ctrl-C")
-        terminal.out.flush()
-        with interruptible(is_over):
-            while not is_over.is_set():
-                loaded = work.step()
-                if loaded is not None:
-                    show(loaded)
-                else:
-                    is_over.wait(arguments.every or DEFAULT_PERIOD_S)
-    else:
-        terminal.print("loading what is there now")
-        terminal.out.flush()
-        work.run(show)
-    seconds = time.monotonic() - started_s
-    terminal.print(f"{sums[0]:,} rows in {sums[1]} commits, {sums[0] / seconds:,.0f} rows/s")
-    return 0
+    def print_sum(self) -> None:
+        seconds = time.monotonic() - self.started_s
+        rate = self.rows / seconds
+        self.terminal.print(f"{self.rows:,} rows in {self.count} commits, {rate:,.0f} rows/s")

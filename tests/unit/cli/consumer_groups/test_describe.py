@@ -3,8 +3,12 @@
 import json
 
 import pytest
+from fake_consumer import FakeConsumer
 
 from ottla.clients.admin.descriptions import MemberDescription
+from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
+from ottla.protocol.message import encode_versioned
+from ottla.protocol.offsets_topic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from ottla.structs import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -208,6 +212,7 @@ def test_offsets_can_be_described_as_json(tool, cluster):
         "current_offset": None,
         "log_end_offset": 20,
         "lag": None,
+        "to_read": 20,
         "consumer_id": "c-2",
         "host": "/127.0.0.1",
         "client_id": "c",
@@ -229,8 +234,53 @@ def test_group_that_is_missing_is_an_error_in_every_format(tool, cluster):
     assert outcome.err == "Error: Consumer group 'none' does not exist.\n"
 
 
-def test_group_without_offsets_says_so_to_a_person(tool, cluster):
+@pytest.fixture
+def offsets_topic(clients):
+    """A consumer of __consumer_offsets, which has one partition and no records yet."""
+    clients.reader = FakeConsumer(__consumer_offsets=1)
+    return clients.reader
+
+
+def member_record(*topics: str) -> bytes:
+    """What the coordinator stores of a group with a member that subscribes to these topics."""
+    wanted = encode_versioned(ConsumerProtocolSubscription(topics=list(topics)), 0)
+    member = MemberMetadata(member_id="m", client_id="c", client_host="/h", subscription=wanted)
+    value = GroupMetadataValue(protocol_type="consumer", generation=1, members=[member])
+    return encode_versioned(value, 3)
+
+
+def test_group_without_offsets_says_so_to_a_person(tool, cluster, offsets_topic):
     """The blank answer looked like a failure."""
     outcome = tool("consumer-groups", "--describe", "--group", "empty", tty=True)
 
     assert outcome.err.splitlines()[-1] == "Group 'empty' has committed no offsets."
+
+
+def test_group_without_offsets_shows_what_it_once_read(tool, cluster, offsets_topic):
+    """The topics of its former members, and how much there is; a pipe gets Kafka's empty answer."""
+    partition = TopicPartition("__consumer_offsets", 0)
+    keys = {name: encode_versioned(GroupMetadataKey(group=name), 2) for name in ("empty", "other")}
+    offsets_topic.add(partition, 0, member_record("b", "deleted"), keys["empty"])
+    offsets_topic.add(partition, 0, member_record("a"), keys["other"])
+    offsets_topic.add(partition, 0, None, keys["empty"])
+    cluster.add_log(B0, 2, 5)
+    words = ("consumer-groups", "--describe", "--group", "empty")
+
+    screen = tool(*words, tty=True)
+    (as_json,) = json.loads(tool(*words, "--format", "json").out)
+    pipe = tool(*words)
+
+    assert screen.lines[1].split()[4:7] == ["LOG-END-OFFSET", "LAG", "TO-READ"]
+    assert screen.lines[2].split() == ["empty", "b", "0", "-", "5", "-", "3", "-", "-", "-"]
+    assert "has committed no offsets; it has subscribed to b." in screen.err
+    assert (as_json["topic"], as_json["current_offset"], as_json["to_read"]) == ("b", None, 3)
+    assert (pipe.out, pipe.err) == ("", "\nConsumer group 'empty' has no active members.\n")
+
+
+def test_offsets_topic_that_cannot_be_read_is_no_error(tool, cluster, clients):
+    """Not every user may read it, and a cluster without groups has none."""
+    clients.reader = FakeConsumer(a=1)
+
+    outcome = tool("consumer-groups", "--describe", "--group", "empty", "--format", "json")
+
+    assert (outcome.status, outcome.out) == (0, "[]\n")

@@ -1,12 +1,17 @@
 """`ottla consumer-groups --reset-offsets`, scenario by scenario."""
 
+import json
+
 import pytest
+from fake_consumer import FakeConsumer
 
 from ottla.cli.terminal import Terminal
 from ottla.clients.admin.descriptions import TopicPartitionInfo
 from ottla.structs import TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -206,19 +211,61 @@ def test_mistakes_are_one_line(tool, cluster, words, line):
     assert outcome.err.count("\n") == 1
 
 
-def test_person_sees_what_a_reset_changes(tool, cluster):
-    """How many records come again or are skipped; a script gets Kafka's columns."""
+@pytest.fixture
+def records(cluster, clients, monkeypatch):
+    """What the reset reads: t-0 has a record a day after 1970 at offset 35, t-1 one at 20."""
+    monkeypatch.setattr(Terminal, "now_ms", lambda _: 4 * DAY_MS)
+    clients.reader = FakeConsumer(t=2, u=1)
+    clients.reader.add(T0, DAY_MS, b"v", offset=35)
+    clients.reader.add(T1, DAY_MS, b"v", offset=20)
+    clients.reader.ends = {T0: 100, T1: 50}
+    return clients.reader
+
+
+def test_person_sees_what_a_reset_changes(tool, records):
+    """How many records come again, and how old the next one is; a script gets Kafka's columns."""
     words = ("--reset-offsets", "--group", "g", "--topic", "t", "--to-offset", 30)
 
     screen = tool("consumer-groups", *words, tty=True)
     pipe = tool("consumer-groups", *words)
 
     assert [line.split() for line in screen.lines[1:]] == [
-        ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET", "OLD-OFFSET", "CHANGE"],
-        ["g", "t", "0", "30", "40", "10", "again"],
-        ["g", "t", "1", "30", "-"],
+        ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET", "OLD-OFFSET", "CHANGE", "AGE"],
+        ["g", "t", "0", "30", "40", "10", "again", "3", "days"],
+        ["g", "t", "1", "30", "-", "-", "log", "end"],
     ]
     assert pipe.lines[1].split() == ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
+    assert pipe.lines[2].split() == ["g", "t", "0", "30"]
+
+
+def test_reset_can_be_read_by_programs(tool, records, clients):
+    """--format json, dry run or not; the offsets are those from before the reset."""
+    words = ("--reset-offsets", "--group", "g", "--topic", "t:0", "--to-latest", "--execute")
+    outcome = tool("consumer-groups", *words, "--format", "json")
+    earlier = tool("consumer-groups", *words[:-2], "--to-earliest", "--format", "json")
+
+    (row,) = json.loads(outcome.out)
+    assert row == {
+        "group": "g",
+        "topic": "t",
+        "partition": 0,
+        "new_offset": 100,
+        "old_offset": 40,
+        "change": "60 skipped",
+        "record_time": None,
+        "age": "log end",
+    }
+    assert json.loads(earlier.out)[0]["record_time"] == "1970-01-02T00:00:00.000Z"
+    assert [asked[0] for asked in clients.asked] == ["admin", "consumer"] * 2
+
+
+def test_reset_is_either_csv_or_rows(tool, cluster):
+    """--export has a format of its own."""
+    words = ("--group", "g", "--topic", "t", "--to-latest", "--export", "--format", "json")
+
+    outcome = tool("consumer-groups", "--reset-offsets", *words)
+
+    assert "--format json cannot be used with --export, which is CSV" in outcome.err
 
 
 def test_moment_that_is_none_is_told_before_the_dry_run(tool, cluster):

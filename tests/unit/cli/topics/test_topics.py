@@ -1,13 +1,16 @@
 """`ottla topics`, action by action."""
 
 import json
+from concurrent.futures import Future
 
 import pytest
+from fake_consumer import FakeConsumer
 
 from ottla.cli.terminal import Terminal
 from ottla.clients.admin.configs import LogDirDescription, ReplicaInfo
-from ottla.clients.admin.descriptions import NewTopic, TopicPartitionInfo
+from ottla.clients.admin.descriptions import ConfigEntry, NewTopic, TopicPartitionInfo
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.configs import ConfigSource
 from ottla.structs import Node, TopicPartition
 
 NOW_MS = 1_800_000_000_000
@@ -350,3 +353,85 @@ def test_format_is_for_lists_and_descriptions(tool, cluster):
 
     assert "--format json cannot be used with --delete" in tool("topics", *words).err
     assert not cluster.changes
+
+
+class FakeProducer:
+    """Keeps what is sent; a value in `refused` fails later."""
+
+    def __init__(self) -> None:
+        self.sent = []
+        self.refused = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def send(self, topic, value, **fields):
+        self.sent.append((topic, value, fields))
+        future = Future()
+        if value in self.refused:
+            future.set_exception(self.refused[value])
+        else:
+            future.set_result(None)
+        return future
+
+    def flush(self):
+        pass
+
+
+@pytest.fixture
+def orders(admin, clients):
+    """A topic of two partitions with a record in each, the log of the second ends in a marker."""
+    admin.add_topic("orders", *(TopicPartitionInfo(n, 0, 0, (0, 2), (0,)) for n in (0, 1)))
+    own = ConfigEntry("retention.ms", "5", source=ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    inherited = ConfigEntry("segment.ms", "7", source=ConfigSource.STATIC_BROKER_CONFIG)
+    admin.settings["topic", "orders"] = [own, inherited]
+    clients.reader, clients.writer = FakeConsumer(orders=2), FakeProducer()
+    zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    clients.reader.add(zero, 1000, b"a", b"k", [("h", b"v")])
+    clients.reader.add(one, 2000, None, b"k")
+    clients.reader.ends = {one: 3}
+    return clients
+
+
+def test_topic_is_copied_with_its_records(tool, admin, orders):
+    """Partitions, replicas and settings of its own; what is committed, as it is."""
+    outcome = tool("topics", "--copy", "--topic", "orders", "--to", "copy")
+
+    assert outcome.out == "Copied 2 records of orders to copy.\n"
+    ((_, topics),) = admin.changes
+    assert topics == [NewTopic("copy", 2, 2, configs={"retention.ms": "5"})]
+    first = {"key": b"k", "headers": (("h", b"v"),), "partition": 0, "timestamp_ms": 1000}
+    second = {"key": b"k", "headers": (), "partition": 1, "timestamp_ms": 2000}
+    assert orders.writer.sent == [("copy", b"a", first), ("copy", None, second)]
+    assert orders.asked[1][0] == "consumer"
+    assert orders.asked[1][2]["isolation.level"] == "read_committed"
+
+
+def test_copy_that_fails_says_that_it_is_not_complete(tool, orders):
+    """The topic is there, so a user must not take it for a copy."""
+    orders.writer.refused = {b"a": KafkaError(ErrorCode.INVALID_TIMESTAMP, "too old")}
+
+    outcome = tool("topics", "--copy", "--topic", "orders", "--to", "copy")
+
+    assert outcome.status == 1
+    assert outcome.err == (
+        "ottla topics: topic 'copy' is not complete, at most 2 records were copied: "
+        "too old (INVALID_TIMESTAMP)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--topic", "oders", "--to", "copy"), "'oders' does not exist; did you mean orders?"),
+        (("--topic", "orders"), "missing required option --to"),
+        (("--topic", "orders", "--to", "c", "--partitions", 2), "cannot be used with option"),
+    ],
+)
+def test_copy_that_cannot_begin_creates_nothing(tool, admin, orders, words, text):
+    """Neither topic nor record."""
+    assert text in tool("topics", "--copy", *words).err
+    assert not admin.changes

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
 
 from ottla.cli.command_error import UsageError
 from ottla.cli.options import option_parser
+from ottla.cli.terminal import Terminal
 from ottla.cli.warehouse.command import NEEDS, TAKES, WarehouseCommand, check_options
-from ottla.cli.warehouse.load import load_options
+from ottla.cli.warehouse.load import Commits, load_options
+from ottla.warehouse.loads import Load
+from ottla.warehouse.warehouse_load import Loaded
 
 SERVERS = ("--bootstrap-server", "localhost:9092")
 LOAD = ("load", *SERVERS, "--table", "lake/t")
@@ -94,3 +99,34 @@ def test_every_option_belongs_to_an_action():
 
     shared = {"-h", "--help", "--version", "--log-level", "-b", "--broker-list", "--storage-option"}
     assert declared - shared == known
+
+
+class Screen(StringIO):
+    """A stream that a person reads."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [StringIO, Screen])
+def test_commits_are_lines_for_a_log_and_a_bar_for_a_person(monkeypatch, stream):
+    """The bar ends where the topics ended when the load began."""
+    monkeypatch.setenv("COLUMNS", "120")
+    times = iter(range(0, 100_000, 1000))
+    monkeypatch.setattr(Terminal, "now_ms", lambda self: next(times))
+    terminal = Terminal(out=stream(), err=stream())
+
+    with terminal.progress("loading", "rows") as progress:
+        commits = Commits(terminal, progress)
+        commits.add(Loaded(4, Load("warehouse", 1, {}, {}), 300, 2, left=100))
+        commits.print_sum()
+
+    *lines, last = terminal.out.getvalue().splitlines()
+    assert last.startswith("300 rows in 1 commits")
+    if stream is Screen:
+        assert lines == []
+        bar = "loading  ##################......  75 %  300 rows  300/s  0 s left  version 4"
+        assert bar in terminal.err.getvalue()
+    else:
+        assert [line.partition("s  ")[2] for line in lines] == ["version 4: 300 rows in 2 files"]
+        assert terminal.err.getvalue() == ""
