@@ -10,7 +10,7 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,11 +23,9 @@ from ottla.controller.broker_registration import (
     generate_broker_id,
 )
 from ottla.controller.controller import Controller
-from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.errors import ConfigError
 from ottla.log.cleaner.log_cleaner import LogCleaner
-from ottla.log.log_dir import validate_topic_name
 from ottla.log.log_manager import LogManager
 from ottla.log.moves.replica_moves import ReplicaMoves
 from ottla.network.processor import Processor
@@ -35,25 +33,15 @@ from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
 from ottla.runtime.network import canonical_host_name
-from ottla.server.apis import ApiFamily, Apis, keep_to_brokers
+from ottla.server.apis import Apis, keep_to_brokers
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.features import Features
-from ottla.server.fetch_session import FetchSessionCache
-from ottla.server.handlers.acls import AclsHandler
-from ottla.server.handlers.api_versions import ApiVersionsHandler, FeaturesHandler
-from ottla.server.handlers.configs import ConfigsHandler
-from ottla.server.handlers.fetch import FetchHandler
-from ottla.server.handlers.log_dirs import LogDirsHandler
-from ottla.server.handlers.metadata import MetadataHandler
-from ottla.server.handlers.offsets import LeaderEpochHandler, ListOffsetsHandler
-from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
-from ottla.server.handlers.reassignments import ReassignmentsHandler
-from ottla.server.handlers.topics import TopicsHandler
+from ottla.server.handlers import Parts, families
 from ottla.server.listeners import connection_limits, inter_broker_tls, network_config
 from ottla.server.membership import LogDirFailureHandler, Membership, cluster_registry
-from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
+from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import EndPoint
 from ottla.version import __version__
 
@@ -168,10 +156,9 @@ class Broker:
         create_topic = self.controller.auto_create_topic
         if link is not None:
             create_topic = link.create_topic
+            link.serve(self.controller)
             self.replica_manager.join_cluster(link.replication())
-            for family in link.families(orders, self.controller):
-                self.apis.register(family)
-        for family in self._families(create_topic):
+        for family in families(self._parts(orders, create_topic)):
             self.apis.register(family)
         if len(config.listeners) > 1:
             keep_to_brokers(self.apis, config.inter_broker_listener_name)
@@ -251,37 +238,23 @@ class Broker:
                 self.controller.on_unclean_election_allowed(), "elect leaders of all topics"
             )
 
-    def _families(self, create_topic: CreateTopic) -> Iterable[ApiFamily]:
-        controller, cache = self.controller, self.cache
-        runtime, config, replica_manager = self.runtime, self.config, self.replica_manager
-        sessions = FetchSessionCache(
-            runtime, config.max_incremental_fetch_session_cache_slots, cache.topic_name
-        )
-        transactional = TransactionalProduce(replica_manager, self.coordinators.verifier)
-        leaders = CurrentLeaders(replica_manager, cache)
-        return (
-            ApiVersionsHandler(self.apis.supported, self.features),
-            FeaturesHandler(self.features),
-            ProduceHandler(replica_manager, transactional, leaders),
-            FetchHandler(replica_manager, sessions, leaders, config.fetch_max_bytes),
-            ListOffsetsHandler(replica_manager),
-            LeaderEpochHandler(replica_manager),
-            MetadataHandler(
-                cache,
-                config.auto_create_topics_enable,
-                create_topic,
-                validate_topic_name,
-                config.max_request_partition_size_limit,
-            ),
-            AclsHandler(),
-            ReassignmentsHandler(controller),
-            TopicsHandler(runtime, controller, replica_manager, self.dynamic_config),
-            ConfigsHandler(self.dynamic_config, cache),
-            LogDirsHandler(self.log_manager, self.replica_moves, replica_manager),
-            *self.coordinators.families(
-                create_topic,
-                RegistryOffsets(self.registry, self.config.offset_metadata_max_bytes),
-            ),
+    def _parts(self, orders: ControllerOrders, create_topic: CreateTopic) -> Parts:
+        return Parts(
+            self.runtime,
+            self.config,
+            self.registry,
+            self.apis,
+            self.features,
+            self.dynamic_config,
+            self.log_manager,
+            self.replica_moves,
+            self.replica_manager,
+            self.cache,
+            self.coordinators,
+            self.controller,
+            orders,
+            create_topic,
+            self.link,
         )
 
     def _listen(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
@@ -43,16 +43,14 @@ from ottla.registry.znodes import decode_controller
 from ottla.replication.partition_leader import Cluster, OnIsrChanged
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import pause, within
-from ottla.server.apis import ApiFamily
 from ottla.server.broker_connections import (
     FIRST_BACKOFF_MS,
     MAX_BACKOFF_MS,
     BrokerConnections,
     Purpose,
 )
-from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
+from ottla.server.controller_orders import OrdersToOwnBroker
 from ottla.server.handlers.controller_orders import (
-    ControllerOrdersHandler,
     ControllerRequestsHandler,
 )
 from ottla.server.metadata_cache import MetadataCache
@@ -372,7 +370,7 @@ class ClusterLink:
         self._config = config
         self._cache = cache
         self.connections = connections = BrokerConnections(runtime, config, cache, broker_id)
-        self._broker_epoch = broker_epoch
+        self.broker_epoch = broker_epoch
         self._orders: OrdersToCluster | None = None
         self._nodes: tuple[object, dict[int, Node]] = (None, {})
         self.ask_controller = AskController(
@@ -395,17 +393,16 @@ class ClusterLink:
         )
         return self._orders
 
-    def families(self, orders: ControllerOrders, controller: Controller) -> Iterable[ApiFamily]:
-        """The handlers for requests of brokers and of the controller."""
+    def serve(self, controller: Controller) -> None:
+        """Answer, where this broker is the controller, also what it asks the controller itself."""
         self._controller = controller
-        requests = ControllerRequestsHandler(controller)
+        self.requests_of_brokers = requests = ControllerRequestsHandler(controller)
         self.ask_controller.own = {
             AlterPartitionRequest: requests.alter_partition,
             ControlledShutdownRequest: requests.controlled_shutdown,
             CreateTopicsRequest: self._create_own_topic,
             FindCoordinatorRequest: self._create_own_internal_topic,
         }
-        return (ControllerOrdersHandler(orders, self._broker_epoch), requests)
 
     def replication(self) -> Cluster:
         """What replicas need to know of the other brokers."""
@@ -413,7 +410,7 @@ class ClusterLink:
             self.isr_requests.alter_isr,
             self.connections.connect,
             self._live_brokers,
-            self._broker_epoch,
+            self.broker_epoch,
         )
 
     def _live_brokers(self) -> dict[int, Node]:
@@ -454,7 +451,7 @@ class ClusterLink:
     async def _leave(self) -> str:
         """What keeps this broker from leaving; nothing if it can go."""
         request = ControlledShutdownRequest(
-            broker_id=self.connections.broker_id, broker_epoch=self._broker_epoch()
+            broker_id=self.connections.broker_id, broker_epoch=self.broker_epoch()
         )
         try:
             response = await self.ask_controller(request, self._config.controller_socket_timeout_ms)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConfigOfGroup
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.coordinator.transaction.marker_sender import (
     APPEND_TIMEOUT_MS,
     MarkersToLeaders,
@@ -20,23 +18,9 @@ from ottla.coordinator.transaction.transaction_verifier import (
     AskCoordinator,
     TransactionVerifier,
 )
-from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
-from ottla.server.apis import ApiFamily
 from ottla.server.coordinator_log import TopicLog
-from ottla.server.handlers.group import (
-    ConsumerGroupHandlers,
-    FindCoordinatorHandler,
-    GroupHandlers,
-    KeyType,
-)
-from ottla.server.handlers.offsets import OffsetHandlers
-from ottla.server.handlers.transactions import (
-    ProducerIdHandlers,
-    TransactionHandlers,
-    TransactionViewHandlers,
-)
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.own_transactions import AskOwnCoordinator, MarkersToOwnBroker
 from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -118,29 +102,3 @@ class Coordinators:
         """Stop answering."""
         self.transactions.shutdown()
         self.groups.shutdown()
-
-    def families(
-        self, create_topic: Callable[[str], Awaitable[object]], offsets: RegistryOffsets
-    ) -> Iterable[ApiFamily]:
-        """The handlers that bring requests here; those of version 0 have offsets of their own."""
-        runtime, groups, transactions = self.runtime, self.groups, self.transactions
-        key_types = {
-            KEY_TYPE_GROUP: KeyType(OFFSETS_TOPIC, groups.partition_for, may_be_empty=True),
-            KEY_TYPE_TRANSACTION: KeyType(TRANSACTIONS_TOPIC, transactions.partition_for),
-        }
-        return (
-            FindCoordinatorHandler(key_types, self.cache, runtime.scheduler, create_topic),
-            GroupHandlers(groups),
-            ConsumerGroupHandlers(groups),
-            OffsetHandlers(groups, runtime.clock, self.cache.contains, offsets),
-            ProducerIdHandlers(self.producer_ids, transactions),
-            TransactionHandlers(
-                transactions,
-                groups,
-                self.verifier,
-                self.markers,
-                runtime.clock,
-                self.cache.contains,
-            ),
-            TransactionViewHandlers(transactions, self.replica_manager, runtime.clock),
-        )

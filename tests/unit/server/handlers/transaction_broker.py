@@ -24,6 +24,7 @@ from ottla.replication.exchange import FetchParams, FetchPartition, IsolationLev
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
+from ottla.server.handlers import of_coordinators
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import (
@@ -97,7 +98,7 @@ class TransactionBroker:
         )
         self.handlers = {
             key: entry[0] if isinstance(entry, tuple) else entry
-            for family in (self.produce_handler, *self.coordinators.families(None, None))
+            for family in (self.produce_handler, *of_coordinators(self.coordinators, None, None))
             for key, entry in family.apis().items()
         }
         topics = ("t", "__consumer_offsets", "__transaction_state")

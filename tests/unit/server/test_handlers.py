@@ -1,0 +1,36 @@
+"""The table of handlers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from ottla.server import handlers
+
+SERVER = Path(handlers.__file__).parents[1]
+
+
+def families() -> set[str]:
+    """The classes that say in `apis()` what they serve."""
+    return {
+        name
+        for module in iter_modules(handlers.__path__, f"{handlers.__name__}.")
+        for name, each in inspect.getmembers(import_module(module.name), inspect.isclass)
+        if each.__module__ == module.name and hasattr(each, "apis")
+    }
+
+
+def test_each_family_of_handlers_is_made_once():
+    """A family without a row in the table would be served by nobody."""
+    calls = [
+        ast.unparse(node.func)
+        for path in SERVER.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
+
+    assert len(families()) > 15
+    assert {name: calls.count(name) for name in families()} == dict.fromkeys(families(), 1)
