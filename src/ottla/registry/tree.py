@@ -579,6 +579,11 @@ class TreeRegistry:
         if session is not None:
             self.tree.end(session.id)
 
+    def expire(self) -> None:
+        """End the session as its timeout does: a new one follows."""
+        if self._session is not None:
+            self.tree.end(self._session.id)
+
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
     ) -> str:

@@ -9,7 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ottla.testing.in_process_broker import GroupMember, GroupState, InProcessBroker
+    from ottla.testing.in_process_broker import (
+        GroupMember,
+        GroupState,
+        InProcessBroker,
+        InProcessCluster,
+    )
     from ottla.testing.memory_disk import MemoryDisk
     from ottla.testing.network import MemoryNetwork
     from ottla.testing.runtime import MockBackground, MockRuntime, MockScheduler, mock_runtime
@@ -20,6 +25,7 @@ __all__ = [
     "GroupMember",
     "GroupState",
     "InProcessBroker",
+    "InProcessCluster",
     "MemoryDisk",
     "MemoryNetwork",
     "MockBackground",
@@ -36,6 +42,7 @@ _HOMES = {
     "GroupMember": "in_process_broker",
     "GroupState": "in_process_broker",
     "InProcessBroker": "in_process_broker",
+    "InProcessCluster": "in_process_broker",
     "MemoryDisk": "memory_disk",
     "MemoryNetwork": "network",
     "MockBackground": "runtime",

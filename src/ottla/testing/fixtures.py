@@ -1,7 +1,7 @@
 """Fixtures for any pytest suite, which pytest finds by itself where Ottla is installed.
 
-`ottla_fresh_broker` is a broker of the test's own, in its process. `ottla_broker` and
-`ottla_cluster` are processes: started when a test first asks for them, they live as long as the
+`ottla_fresh_broker` and `ottla_fresh_cluster` are the test's own, in its process. `ottla_broker`
+and `ottla_cluster` are processes: started when a test first asks for them, they live as long as the
 session, and every test finds them running, because what a test has killed, stopped or paused is
 brought back after it.
 """
@@ -17,7 +17,7 @@ import pytest
 if TYPE_CHECKING:  # what no test asks for is not imported
     from ottla.testing.broker_process import BrokerProcess
     from ottla.testing.cluster_process import ClusterProcess
-    from ottla.testing.in_process_broker import InProcessBroker
+    from ottla.testing.in_process_broker import InProcessBroker, InProcessCluster
 
 REFUSAL = re.compile(r"^ottla zookeeper: (.*)$", re.MULTILINE)
 
@@ -27,7 +27,7 @@ Settings = Mapping[str, str | int]
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
-        "markers", "ottla_settings(**settings): settings of the fresh broker of this test"
+        "markers", "ottla_settings(**settings): settings of this test's fresh broker or cluster"
     )
 
 
@@ -48,15 +48,35 @@ def ottla_fresh_broker(
     """
     from ottla.testing.in_process_broker import InProcessBroker
 
-    settings = _underscored(ottla_fresh_broker_settings)
-    for marker in reversed(list(request.node.iter_markers("ottla_settings"))):
-        settings |= _underscored(marker.kwargs)
-    with InProcessBroker(settings.pop("data_dir", None), **settings) as broker:
+    with InProcessBroker(**_settings_of(request, ottla_fresh_broker_settings)) as broker:
         yield broker
 
 
-def _underscored(settings: Settings) -> dict[str, Any]:
-    return {name.replace(".", "_"): value for name, value in settings.items()}
+@pytest.fixture
+def ottla_fresh_cluster_settings() -> Settings:
+    """The settings of all brokers of `ottla_fresh_cluster`, for a suite to override."""
+    return {}
+
+
+@pytest.fixture
+def ottla_fresh_cluster(
+    request: pytest.FixtureRequest, ottla_fresh_cluster_settings: Settings
+) -> Iterator[InProcessCluster]:
+    """Brokers 1, 2 and 3 of this test alone, in memory, without ZooKeeper.
+
+    `@pytest.mark.ottla_settings(brokers=5)` has another number, and settings as for a broker.
+    """
+    from ottla.testing.in_process_broker import InProcessCluster
+
+    with InProcessCluster(**_settings_of(request, ottla_fresh_cluster_settings)) as cluster:
+        yield cluster
+
+
+def _settings_of(request: pytest.FixtureRequest, settings: Settings) -> dict[str, Any]:
+    """Those of the suite and, before them, of the test's markers; with underscores for dots."""
+    markers = reversed(list(request.node.iter_markers("ottla_settings")))
+    found = [settings, *(marker.kwargs for marker in markers)]
+    return {name.replace(".", "_"): value for each in found for name, value in each.items()}
 
 
 @pytest.fixture(scope="session")

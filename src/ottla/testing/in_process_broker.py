@@ -1,8 +1,9 @@
-"""A broker in a thread of the test's own process: no container, no process, nothing left behind.
+"""A broker, or a cluster, in a thread of the test's own process: nothing is left behind.
 
 It is the broker itself, with sockets on the loopback interface, so that any client of Kafka can
 use it. Its disk is in memory, or a directory. What a test asks of it (`LiveBrokers`) is answered on
 the broker's own loop, from the state that the broker has: no admin client, no polling by metadata.
+The brokers of a cluster share a loop, and a tree of znodes in memory in place of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ottla.protocol.consumer_group import DescribedConsumerGroup
 from ottla.protocol.consumer_protocol import decode_assignment
 from ottla.protocol.group import DescribedGroup
 from ottla.record.record_batch import batches
-from ottla.registry.tree import Registry
+from ottla.registry.tree import SessionTree, TreeRegistry
 from ottla.replication.partition import Partition
 from ottla.runtime import (
     DiskLock,
@@ -54,6 +55,15 @@ SETTINGS: Final[dict[str, str | int]] = {
     "transaction.state.log.num.partitions": 1,
 }
 """Small and quick; each may be overridden."""
+CLUSTER_SETTINGS: Final[dict[str, str | int]] = {
+    "zookeeper.connect": "in-process:2181",  # a name only: the registry is given
+    "offsets.topic.num.partitions": 3,
+    "transaction.state.log.num.partitions": 3,
+    "group.initial.rebalance.delay.ms": 0,
+    "controlled.shutdown.retry.backoff.ms": 100,
+    "replica.fetch.wait.max.ms": 25,  # a new partition is fetched when the wait for others is over
+}
+"""Those of each broker of a cluster, beside the replication factors."""
 STOP_LIMIT_MS: Final = 30_000
 READ_BYTES: Final = 1 << 20
 
@@ -126,8 +136,9 @@ class BrokerLife:
         self,
         settings: Mapping[str, str | int],
         disk: MemoryDisk | None,
-        registry: Callable[[Runtime], Registry] | None = None,
+        tree: SessionTree | None = None,
     ) -> None:
+        """With a `tree` the broker is one of those that share it."""
         config = BrokerConfig.parse(settings)
         loop, clock = asyncio.get_running_loop(), SystemClock()
         scheduler = LoopScheduler(loop, clock)
@@ -142,9 +153,8 @@ class BrokerLife:
             network=SocketNetwork(loop),
             random=random.Random(),
         )
-        self.broker = Broker(
-            config, self.runtime, registry=None if registry is None else registry(self.runtime)
-        )
+        self.registry = None if tree is None else TreeRegistry(scheduler, tree)
+        self.broker = Broker(config, self.runtime, registry=self.registry)
         self.broker.log_dir_failures.on_fatal = self._on_fatal
         self._end: asyncio.Future[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -208,6 +218,8 @@ class BrokerLife:
         if link is not None:
             link.close()
         await self.runtime.close()
+        if self.registry is not None:
+            self.registry.end_session()
 
     def _on_fatal(self) -> None:
         """Every log directory has failed: the broker stops, as its process would."""
@@ -244,7 +256,7 @@ class LiveBrokers(ABC):
 
         KafkaError TOPIC_ALREADY_EXISTS where there is one of the name.
         """
-        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
+        settings = {key: str(value) for key, value in _dotted(config).items()}
         topic = NewTopic(name, partitions, replication_factor, config=settings)
         self.run(self._create_topic(topic))
 
@@ -274,7 +286,7 @@ class LiveBrokers(ABC):
     def wait_until_in_sync(
         self, topic: str, replicas: int | None = None, limit: float = LIMIT_S
     ) -> None:
-        """Wait until all replicas of each partition, or so many of them, are in sync."""
+        """Wait until all replicas of each partition, or just so many, are in sync."""
 
         def in_sync() -> dict[int, tuple[int, ...]]:
             return {
@@ -288,7 +300,7 @@ class LiveBrokers(ABC):
             wanted = {index: replicas or len(each.replicas) for index, each in leaders.items()}
             found = in_sync()
             return len(found) == self._partition_count(topic) > 0 and all(
-                len(isr) >= wanted[index] for index, isr in found.items()
+                len(isr) == wanted[index] for index, isr in found.items()
             )
 
         what = f"{replicas or 'all'} replicas of {topic} in sync"
@@ -469,11 +481,10 @@ class InProcessBroker(LiveBrokers):
         """The disk in memory, with its faults; None for a broker on a directory."""
         if self.disk is not None:
             self.disk.make_dirs("/data")
-        given = {name.replace("_", "."): value for name, value in settings.items()}
         self.settings: dict[str, str | int] = {
             **SETTINGS,
             "log.dirs": "/data" if data_dir is None else str(data_dir),
-            **given,
+            **_dotted(settings),
         }
         self.port = 0
         """The port of the first listener; 0 before the first start."""
@@ -553,6 +564,202 @@ class InProcessBroker(LiveBrokers):
         if self._life is None or self._life.is_over:
             raise RuntimeError("the broker is not running")
         return self._life
+
+
+class InProcessCluster(LiveBrokers):
+    """Brokers 1 to `brokers` in a thread of this process, without ZooKeeper and Java.
+
+    They replicate, elect and move leaders as any brokers do. Each can be killed, stopped and
+    started again; the session of a killed one is over at once, where a real one lasts until its
+    timeout. Settings are those of all brokers, with underscores for dots; below `data_dir` each
+    has a directory, else all are in memory.
+    """
+
+    def __init__(
+        self, brokers: int = 3, data_dir: Path | str | None = None, **settings: str | int
+    ) -> None:
+        factor = min(brokers, 3)
+        self.settings: dict[str, str | int] = {
+            **CLUSTER_SETTINGS,
+            "default.replication.factor": factor,
+            "offsets.topic.replication.factor": factor,
+            "transaction.state.log.replication.factor": factor,
+            "transaction.state.log.min.isr": min(2, factor),
+            "min.insync.replicas": min(2, factor),
+            **_dotted(settings),
+        }
+        self.disks: dict[int, MemoryDisk | None] = {}
+        """The disks of brokers in memory, with their faults."""
+        self.ports: dict[int, int] = dict.fromkeys(range(1, brokers + 1), 0)
+        self._dirs: dict[int, str] = {}
+        for broker_id in self.ports:
+            disk = self.disks[broker_id] = MemoryDisk() if data_dir is None else None
+            if disk is not None:
+                disk.make_dirs("/data")
+            self._dirs[broker_id] = (
+                "/data" if data_dir is None else str(Path(data_dir) / f"broker-{broker_id}")
+            )
+        self._tree = SessionTree(SystemClock())
+        self._thread: IoThread | None = None
+        self._lives: dict[int, BrokerLife] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """All brokers that were started, dead or alive."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values() if port)
+
+    @property
+    def live_brokers(self) -> list[int]:
+        """The ids of the brokers that run."""
+        return sorted(id_ for id_, life in self._lives.items() if not life.is_over)
+
+    def broker(self, broker_id: int) -> Broker:
+        """A broker itself; its state belongs to the cluster's thread, so use it within `run`."""
+        return self._living(broker_id).broker
+
+    # Life
+
+    def start(self) -> Self:
+        """Start all; the first one becomes the controller. Returns when all serve clients."""
+        if self._thread is not None:
+            raise RuntimeError("the cluster runs already")
+        self._thread = IoThread("ottla-cluster")
+        try:
+            self.run(self._start_all())
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    async def _start_all(self) -> None:
+        first, *others = self.ports
+        await self._start(first)
+        await asyncio.gather(*map(self._start, others))
+        cache = self._lives[first].broker.cache
+        await wait_until_async(lambda: len(cache.brokers) == len(self.ports), "all brokers")
+        self._lives[first].prepare_coordinators()
+
+    async def _start(self, broker_id: int) -> None:
+        settings: dict[str, str | int] = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[broker_id]}",
+            **self.settings,
+            "broker.id": broker_id,
+            "log.dirs": self._dirs[broker_id],
+        }
+        life = BrokerLife(settings, self.disks[broker_id], self._tree)
+        self._lives[broker_id] = life
+        await life.start()
+        self.ports[broker_id] = life.broker.end_points[0].port
+
+    def start_broker(self, broker_id: int) -> None:
+        """Start a broker again, on what it has stored; returns when it serves clients."""
+        if broker_id in self.live_brokers:
+            raise RuntimeError(f"broker {broker_id} runs already")
+        self.run(self._start(broker_id))
+
+    def stop_broker(self, broker_id: int) -> None:
+        """A clean stop: its leaders move to other brokers first."""
+        self.run(self._living(broker_id).stop())
+
+    def kill_broker(self, broker_id: int) -> None:
+        """End a broker at once, and its session; what it has written stays."""
+        self.run(self._living(broker_id).kill())
+
+    def expire_session(self, broker_id: int) -> None:
+        """End the session of a broker, which lives: it is unknown until it has registered again."""
+        self.run(self._expire(self._living(broker_id)))
+
+    async def _expire(self, life: BrokerLife) -> None:
+        assert life.registry is not None
+        life.registry.expire()
+
+    def stop(self) -> None:
+        """Kill all that run: there is nothing left to hand over to."""
+        thread, lives = self._thread, list(self._lives.values())
+        self._thread = None
+        self._lives.clear()
+        if thread is not None:
+            try:
+                for life in lives:
+                    thread.run(life.kill(), STOP_LIMIT_MS)
+            finally:
+                thread.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # Leaders
+
+    def leader(self, topic: str, partition: int = 0, limit: float = LIMIT_S) -> int:
+        """The id of the broker that leads a partition; waits for one that lives."""
+
+        async def find() -> int:
+            found = await wait_until_async(
+                lambda: self._leaders(topic).get(partition),
+                f"a leader of {topic}-{partition}",
+                limit,
+                seen=lambda: f"live brokers {self.live_brokers}",
+            )
+            return found.broker_id
+
+        return self.run(find())
+
+    def coordinator(self, group_id: str, limit: float = LIMIT_S) -> int:
+        """The id of the broker that coordinates a group; waits for one that lives."""
+
+        async def find() -> int:
+            found = await wait_until_async(
+                lambda: next(
+                    (
+                        broker
+                        for broker in self._brokers()
+                        if not broker.coordinators.groups.availability(group_id)
+                    ),
+                    None,
+                ),
+                f"a coordinator of group {group_id}",
+                limit,
+            )
+            return found.broker_id
+
+        return self.run(find())
+
+    def controller_id(self, limit: float = LIMIT_S) -> int:
+        """The id of the broker that is the controller; waits for one that lives."""
+
+        async def find() -> int:
+            found = await wait_until_async(
+                lambda: next(filter(_rules, self._brokers()), None), "a controller", limit
+            )
+            return found.broker_id
+
+        return self.run(find())
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop of the brokers, and return what it returns."""
+        if self._thread is None:
+            coroutine.close()
+            raise RuntimeError("the cluster is not running")
+        return self._thread.run(coroutine)
+
+    def _brokers(self) -> list[Broker]:
+        if not self._lives:
+            raise RuntimeError("the cluster is not running")
+        return [self._lives[broker_id].broker for broker_id in self.live_brokers]
+
+    def _living(self, broker_id: int) -> BrokerLife:
+        life = self._lives.get(broker_id)
+        if life is None or life.is_over:
+            raise RuntimeError(f"broker {broker_id} is not running: {self.live_brokers} are")
+        return life
+
+
+def _dotted(settings: Mapping[str, str | int]) -> dict[str, str | int]:
+    """Names of settings as they are, for such as are Python's keywords."""
+    return {name.replace("_", "."): value for name, value in settings.items()}
 
 
 def _consumer_group(described: DescribedConsumerGroup) -> GroupState:

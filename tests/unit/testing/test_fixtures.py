@@ -62,6 +62,13 @@ def test_threads(ottla_fresh_broker):
         thread.join()
 
 
+@pytest.mark.ottla_settings(brokers=2)
+def test_cluster(ottla_fresh_cluster):
+    assert ottla_fresh_cluster.live_brokers == [1, 2]
+    send(ottla_fresh_cluster, b"1")
+    ottla_fresh_cluster.wait_until_in_sync("t", replicas=2)
+
+
 def test_nothing_is_left():
     assert threading.enumerate() == [threading.main_thread()]
 """
@@ -83,4 +90,4 @@ def test_pytest_finds_the_fixtures_by_itself(tmp_path):
     names = [found.value for found in entry_points(group="pytest11")]
     assert "ottla.testing.fixtures" in names, "the environment is older than pyproject.toml: make"
 
-    assert "7 passed in" in run_pytest(tmp_path, "-p", "no:cacheprovider")
+    assert "8 passed in" in run_pytest(tmp_path, "-p", "no:cacheprovider")
