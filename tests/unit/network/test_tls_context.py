@@ -90,6 +90,13 @@ def test_encrypted_key_is_opened_with_its_password(certificates, tmp_path: Path)
         listener(certificates, ssl_keystore_location=str(path), ssl_key_password="wrong")
 
 
+def test_key_without_a_password_is_read_whatever_the_password_is(certificates) -> None:
+    """So a new file can take the place of one with a password while the broker runs."""
+    server = listener(certificates, ssl_key_password=PASSWORD)
+
+    assert agree(server, trusting(certificates))[0].version() == "TLSv1.3"
+
+
 def test_pkcs12_stores_are_read(certificates, tmp_path: Path) -> None:
     """One with a key, and one with those who are trusted; a wrong password is told."""
     key, (certificate, *chain) = parts_of(certificates.server)
