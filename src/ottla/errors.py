@@ -335,7 +335,7 @@ class ErrorCode(IntEnum):
     FENCED_MEMBER_EPOCH = (
         110,
         FATAL,
-        "The member's epoch is not accepted any more; join again with epoch 0.",
+        "The member's epoch is no longer accepted; join again with epoch 0.",
     )
     UNRELEASED_INSTANCE_ID = (111, FATAL, "Another member still holds this group.instance.id.")
     UNSUPPORTED_ASSIGNOR = (112, FATAL, "The group has no such server-side assignor.")

@@ -33,7 +33,7 @@ LIKELY_MS: Final = 100_000_000_000
 """1973. A smaller number is more likely a year, or seconds, than a record's timestamp."""
 _RULE: Final = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d+)?-(\d+)?)?)?")
 
-Wanted = Callable[[TopicPartition], bool]
+PartitionFilter = Callable[[TopicPartition], bool]
 
 
 class GetOffsetsCommand(Command):
@@ -110,7 +110,7 @@ def parse_time(text: str, terminal: Terminal) -> int:
     return timestamp
 
 
-def partition_filter(arguments: Namespace) -> Wanted:
+def partition_filter(arguments: Namespace) -> PartitionFilter:
     """Whether a partition is asked for."""
     if arguments.topic_partitions:
         rules = [parse_rule(rule) for rule in arguments.topic_partitions.split(",")]
@@ -123,7 +123,7 @@ def partition_filter(arguments: Namespace) -> Wanted:
     )
 
 
-def parse_rule(rule: str) -> Wanted:
+def parse_rule(rule: str) -> PartitionFilter:
     """`topic`, `topic:1`, `topic:0-3`, `topic:5-` or `topic:-3`; the upper bound is left out."""
     match = _RULE.fullmatch(rule.strip())
     if match is None:
@@ -144,7 +144,7 @@ def parse_rule(rule: str) -> Wanted:
 
 
 def matching_partitions(
-    admin: Admin, arguments: Namespace, wanted: Wanted, terminal: Terminal
+    admin: Admin, arguments: Namespace, wanted: PartitionFilter, terminal: Terminal
 ) -> list[TopicPartition]:
     """The partitions that are asked for and have a leader to ask."""
     topics = admin.list_topics()

@@ -31,7 +31,7 @@ from ottla.cli.partition_files import (
     read_topics,
 )
 from ottla.cli.properties import command_settings
-from ottla.cli.replica_dirs import IN_PROGRESS, ReplicaDirs, Wanted
+from ottla.cli.replica_dirs import IN_PROGRESS, ReplicaDirs, TargetDirs
 from ottla.cli.terminal import Terminal
 from ottla.cli.throttle import Throttle
 from ottla.structs import TopicPartition
@@ -168,7 +168,7 @@ def generate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
 
 
 def execute(
-    admin: Admin, wanted: Assignment, dirs: Wanted, arguments: Namespace, terminal: Terminal
+    admin: Admin, wanted: Assignment, dirs: TargetDirs, arguments: Namespace, terminal: Terminal
 ) -> None:
     """Begin; what was before is printed, for the way back.
 
@@ -248,7 +248,7 @@ def target_of(reassignment: PartitionReassignment) -> Replicas:
 
 
 def verify(
-    admin: Admin, wanted: Assignment, dirs: Wanted, terminal: Terminal, *, keep_throttle: bool
+    admin: Admin, wanted: Assignment, dirs: TargetDirs, terminal: Terminal, *, keep_throttle: bool
 ) -> None:
     """Say of each partition how far it is, and of each replica that has a directory to go to.
 

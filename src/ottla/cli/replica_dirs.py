@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ottla.clients.admin.configs import LogDirs
 
 Replica = tuple[TopicPartition, int]
-Wanted = Mapping[Replica, str]
+TargetDirs = Mapping[Replica, str]
 
 
 class ReplicaDirs:
@@ -23,7 +23,7 @@ class ReplicaDirs:
     def __init__(self, admin: Admin) -> None:
         self.admin = admin
 
-    def move(self, wanted: Wanted) -> list[str]:
+    def move(self, wanted: TargetDirs) -> list[str]:
         """Begin; the names of the replicas that move. Those that are to come are to begin there."""
         from ottla.clients.admin.configs import TopicPartitionReplica
 
@@ -48,7 +48,7 @@ class ReplicaDirs:
             if not replica.is_future and (partition, broker) in wanted
         }
 
-    def statuses(self, wanted: Wanted) -> dict[str, str]:
+    def statuses(self, wanted: TargetDirs) -> dict[str, str]:
         """How far each replica of a plan is, by its name."""
         described = self._described(wanted)
         return {

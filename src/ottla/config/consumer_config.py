@@ -104,7 +104,7 @@ class ConsumerConfig(ClientConfig):
         default="latest",
         type=STRING,
         rule=one_of("latest", "earliest", "none"),
-        doc="Where reading begins when no offset is committed, or it is not in the log any more.",
+        doc="Where reading begins when no offset is committed, or it is no longer in the log.",
     )
     enable_auto_commit: bool = config_key(
         default=True,

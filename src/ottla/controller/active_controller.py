@@ -21,7 +21,7 @@ from ottla.controller.partition_state_machine import (
     elect_offline,
 )
 from ottla.controller.reassignment import PartitionReassignment
-from ottla.controller.topic_changes import TopicAdministration, TopicChanges
+from ottla.controller.topic_changes import TopicChanges
 from ottla.controller.topic_deletion import TopicDeletion
 from ottla.controller.topic_store import EntityConfigs, TopicStore
 from ottla.errors import ErrorCode
@@ -66,7 +66,6 @@ class ActiveController:
         self.topics = TopicChanges(core)
         self.balance = LeaderBalance(core)
         self.isr = IsrChanges(core, self.brokers, self.reassignment)
-        self.administration = TopicAdministration(core, self.topics)
 
     def _build(self, config: BrokerConfig, orders: OrdersToBrokers) -> ControllerCore:
         context, runtime = self.context, self._runtime
@@ -88,7 +87,7 @@ class ActiveController:
             runtime=runtime,
             config=config,
             orders=orders,
-            turn=self.turn_once,
+            enqueue_once=self.enqueue_once,
             context=context,
             fenced=fenced,
             store=store,
@@ -147,19 +146,19 @@ class ActiveController:
         for broker_id in self.context.brokers:
             self.core.orders.remove_broker(broker_id)
 
-    def after_turn(self) -> None:
+    def after_event(self) -> None:
         """Send what the event has decided, and adjust watches and timers to what it has changed."""
         self.core.batch.send()
         self.topics.unwatch_removed()
         self.watch_balance()
         if self.reassignment.deleted:
-            self.turn_once("reassignments of deleted topics", self.reassignment.forget_deleted)
+            self.enqueue_once("reassignments of deleted topics", self.reassignment.forget_deleted)
 
-    def turn_once(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
+    def enqueue_once(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
         """Queue it as an event; it is dropped if this controller has resigned by then."""
         self._queue.put_once(name, partial(self._run, self, operation))
 
-    def _turn(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
+    def _enqueue(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
         self._queue.put(name, partial(self._run, self, operation))
 
     def _watch(self) -> None:
@@ -170,13 +169,13 @@ class ActiveController:
             (paths.DELETE_TOPICS, self.topics.refresh_deletions),
             (paths.LOG_DIR_EVENTS, self.brokers.read_log_dir_events),
         ):
-            callback = partial(self.turn_once, path, operation)
+            callback = partial(self.enqueue_once, path, operation)
             self._watches.append(registry.watch_children(path, callback))
         for path, operation in (
             (paths.REASSIGN_PARTITIONS, self.reassignment.read_node),
             (paths.PREFERRED_REPLICA_ELECTION, self.balance.read_node),
         ):
-            callback = partial(self.turn_once, path, operation)
+            callback = partial(self.enqueue_once, path, operation)
             self._watches.append(registry.watch_data(path, callback))
 
     def watch_balance(self) -> None:
@@ -189,7 +188,7 @@ class ActiveController:
             self._timer = None
 
     def _rebalance(self) -> None:
-        self.turn_once("leader rebalance", self.balance.rebalance)
+        self.enqueue_once("leader rebalance", self.balance.rebalance)
         period_ms = 1000 * self.core.config.leader_imbalance_check_interval_seconds
         self._timer = self._runtime.scheduler.call_later(period_ms, self._rebalance)
 
@@ -199,8 +198,8 @@ class ActiveController:
         was_offline = bool(self.context.offline.get(broker_id))
         if was_offline or ErrorCode.KAFKA_STORAGE_ERROR in answers.values():
             name = f"broker {broker_id} has answered LeaderAndIsr"
-            self._turn(name, partial(self.brokers.on_answer, broker_id, answers))
+            self._enqueue(name, partial(self.brokers.on_answer, broker_id, answers))
 
     def _on_deleted(self, broker_id: int, answers: Mapping[TopicPartition, ErrorCode]) -> None:
         name = f"broker {broker_id} has answered StopReplica"
-        self._turn(name, partial(self.core.deletion.on_answer, broker_id, answers))
+        self._enqueue(name, partial(self.core.deletion.on_answer, broker_id, answers))

@@ -111,7 +111,7 @@ class Controller:
         self._unfinished = None
         if active is not None:
             logger.info(
-                "broker %d is not the controller of epoch %d any more",
+                "broker %d is no longer the controller of epoch %d",
                 self.broker_id,
                 active.epoch.epoch,
             )
@@ -124,7 +124,7 @@ class Controller:
         """Create each topic that can be; by name, what it became or why it did not."""
         return await self._do(
             "create topics",
-            lambda active: active.administration.create_topics(topics, validate_only=validate_only),
+            lambda active: active.topics.create_topics(topics, validate_only=validate_only),
         )
 
     async def auto_create_topic(self, name: str) -> None:
@@ -132,7 +132,7 @@ class Controller:
 
         The topics of the coordinators come into being in this way only.
         """
-        await self._do("create topic", lambda active: active.administration.auto_create_topic(name))
+        await self._do("create topic", lambda active: active.topics.auto_create_topic(name))
 
     async def create_partitions(
         self, wishes: Sequence[MorePartitions], *, validate_only: bool = False
@@ -140,9 +140,7 @@ class Controller:
         """Give topics more partitions; by name None, or why it was refused."""
         return await self._do(
             "create partitions",
-            lambda active: active.administration.create_partitions(
-                wishes, validate_only=validate_only
-            ),
+            lambda active: active.topics.create_partitions(wishes, validate_only=validate_only),
         )
 
     async def delete_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
@@ -152,9 +150,7 @@ class Controller:
         brokers are back, and until then no other topic can have the name.
         """
         active = self._require_active()
-        results = await self._do(
-            "delete topics", lambda active: active.administration.delete_topics(names)
-        )
+        results = await self._do("delete topics", lambda active: active.topics.delete_topics(names))
         begun = [name for name, error in results.items() if error is None]
         settled = map(active.core.deletion.settled, begun)
         outcomes = await asyncio.gather(*settled, return_exceptions=True)
@@ -251,11 +247,11 @@ class Controller:
         """Queue an operation and return its result; NOT_CONTROLLER if this broker is not it."""
         self._require_active()
 
-        async def turn() -> T:
+        async def carry_out() -> T:
             active = self._require_active()
             return await self._run(active, lambda: operation(active), may_refuse=True)
 
-        return await self._queue.submit(name, turn)
+        return await self._queue.submit(name, carry_out)
 
     async def _run(
         self,
@@ -278,7 +274,7 @@ class Controller:
             raise self._not_controller() from error
         except KafkaError as error:
             if may_refuse and not isinstance(error, RegistryError):
-                active.after_turn()
+                active.after_event()
             else:
                 self._give_up(active)
             raise
@@ -286,7 +282,7 @@ class Controller:
             if active is not self._active:  # it has resigned meanwhile: end what began since
                 active.end()
         if active is self._active:
-            active.after_turn()
+            active.after_event()
         return result
 
     def _require_active(self) -> ActiveController:
@@ -361,9 +357,9 @@ class Controller:
         """An event has failed that no caller waits for, or with an unexpected error."""
         if isinstance(error, KafkaError):
             if error.error is not ErrorCode.NOT_CONTROLLER:
-                logger.error("The controller's turn %r failed: %s", name, error)
+                logger.error("The controller's event %r failed: %s", name, error)
         else:
-            logger.error("The controller's turn %r failed", name, exc_info=error)
+            logger.error("The controller's event %r failed", name, exc_info=error)
         if self._active is not None and not isinstance(error, KafkaError):
             self._give_up(self._active)
         elif name == "election":

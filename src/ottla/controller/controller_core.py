@@ -29,7 +29,7 @@ class ControllerCore:
     runtime: Runtime
     config: BrokerConfig
     orders: OrdersToBrokers
-    turn: Callable[[str, Callable[[], Awaitable[object]]], None]
+    enqueue_once: Callable[[str, Callable[[], Awaitable[object]]], None]
     """Queue something as an event of its own; requests of one name that still wait are merged."""
     context: ControllerContext
     fenced: FencedRegistry

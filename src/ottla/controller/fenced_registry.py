@@ -156,7 +156,7 @@ T = TypeVar("T")
 OnFailure = Callable[[str, Exception], object]
 
 
-class _Turn(Generic[T]):
+class _Event(Generic[T]):
     """One event of the queue, and the future of the caller that waits for its result, if any."""
 
     __slots__ = ("done", "name", "operation")
@@ -180,7 +180,7 @@ class EventQueue:
     def __init__(self, runtime: Runtime, on_failure: OnFailure) -> None:
         self.runtime = runtime
         self._on_failure = on_failure
-        self._turns: deque[_Turn[Any]] = deque()
+        self._events: deque[_Event[Any]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -190,24 +190,24 @@ class EventQueue:
 
     def put(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
         """Queue it."""
-        self._append(_Turn(name, operation, None))
+        self._append(_Event(name, operation, None))
 
     def put_once(self, name: str, operation: Callable[[], Awaitable[object]]) -> None:
         """Queue it, unless an event of this name waits already: that one does the work of both."""
-        if not any(turn.done is None and turn.name == name for turn in self._turns):
+        if not any(event.done is None and event.name == name for event in self._events):
             self.put(name, operation)
 
     async def submit(self, name: str, operation: Callable[[], Awaitable[T]]) -> T:
         """Queue it and return its result. It continues if the caller is cancelled."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._append(_Turn(name, operation, done))
+        self._append(_Event(name, operation, done))
         return await asyncio.shield(done)
 
     def clear(self) -> None:
         """Drop all events that have not begun; their callers get NOT_CONTROLLER."""
-        turns, self._turns = self._turns, deque()
-        for turn in turns:
-            _refuse(turn)
+        events, self._events = self._events, deque()
+        for event in events:
+            _refuse(event)
 
     def close(self) -> None:
         """Drop everything, cancel the event under way, and accept no more."""
@@ -216,44 +216,44 @@ class EventQueue:
         if self._task is not None:
             self._task.cancel()
 
-    def _append(self, turn: _Turn[Any]) -> None:
+    def _append(self, event: _Event[Any]) -> None:
         if self._is_closed:
-            _refuse(turn)
+            _refuse(event)
             return
-        self._turns.append(turn)
+        self._events.append(event)
         if self._task is None:
             self._task = self.runtime.scheduler.spawn(self._work(), "controller")
 
     async def _work(self) -> None:
         try:
-            while self._turns:
-                await self._carry_out(self._turns.popleft())
+            while self._events:
+                await self._carry_out(self._events.popleft())
         finally:
             self._task = None
 
-    async def _carry_out(self, turn: _Turn[Any]) -> None:
+    async def _carry_out(self, event: _Event[Any]) -> None:
         try:
-            result = await turn.operation()
+            result = await event.operation()
         except asyncio.CancelledError:
-            _refuse(turn)
+            _refuse(event)
             raise
         except Exception as error:
-            if turn.done is not None and not turn.done.done():
-                turn.done.set_exception(error)
-                turn.done.exception()  # the caller may be gone: mark the error as seen
-            if turn.done is None or not isinstance(error, KafkaError):
-                self._on_failure(turn.name, error)
+            if event.done is not None and not event.done.done():
+                event.done.set_exception(error)
+                event.done.exception()  # the caller may be gone: mark the error as seen
+            if event.done is None or not isinstance(error, KafkaError):
+                self._on_failure(event.name, error)
         else:
-            if turn.done is not None and not turn.done.done():
-                turn.done.set_result(result)
+            if event.done is not None and not event.done.done():
+                event.done.set_result(result)
 
 
-def _refuse(turn: _Turn[Any]) -> None:
-    if turn.done is not None and not turn.done.done():
-        turn.done.set_exception(
-            KafkaError.of(ErrorCode.NOT_CONTROLLER, "this broker is not the controller any more")
+def _refuse(event: _Event[Any]) -> None:
+    if event.done is not None and not event.done.done():
+        event.done.set_exception(
+            KafkaError.of(ErrorCode.NOT_CONTROLLER, "this broker is no longer the controller")
         )
-        turn.done.exception()
+        event.done.exception()
 
 
 MAX_OPERATIONS: Final = 250

@@ -1,4 +1,4 @@
-"""Detects new topics and partitions, by any writer, and those marked for deletion."""
+"""Topics come, grow and go: by requests of clients, and by any other writer of the registry."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+U = TypeVar("U")
+
 
 class TopicChanges:
-    """Follows /brokers/topics, the node of each topic, and /admin/delete_topics."""
+    """Follows and writes /brokers/topics, the node of each topic, and /admin/delete_topics."""
 
     def __init__(self, core: ControllerCore) -> None:
         self.core = core
@@ -179,7 +182,7 @@ class TopicChanges:
 
     def _on_change(self, name: str) -> Callable[[], object]:
         refresh = partial(self.refresh_topic, name)
-        return lambda: self.core.turn(f"partitions of {name}", refresh)
+        return lambda: self.core.enqueue_once(f"partitions of {name}", refresh)
 
     def _unwatch(self, name: str) -> None:
         watch = self._watches.pop(name, None)
@@ -195,21 +198,7 @@ class TopicChanges:
         for name in list(self._watches):
             self._unwatch(name)
 
-
-# What clients may do to topics: create them, give them partitions, delete them.
-
-
-T = TypeVar("T")
-U = TypeVar("U")
-
-
-class TopicAdministration:
-    """Each topic of a request succeeds or fails alone; what succeeded is in the registry."""
-
-    def __init__(self, core: ControllerCore, changes: TopicChanges) -> None:
-        self.core = core
-        self.context = core.context
-        self.changes = changes
+    # -- what clients ask for: each topic of a request succeeds or fails alone
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
@@ -258,8 +247,8 @@ class TopicAdministration:
         topic = TopicContext(new.name, topic_id, assignment)
         if not validate_only:
             await self._write(topic, config)
-            self.changes.add(topic)
-            await self.changes.begin(topic.partitions)
+            self.add(topic)
+            await self.begin(topic.partitions)
             logger.info("created topic %s with %d partitions", new.name, len(assignment))
         return CreatedTopic(topic_id, len(assignment), topic.replication_factor, config)
 
@@ -307,7 +296,7 @@ class TopicAdministration:
             )
             await self.core.store.update(topic.name, node)
             topic.assignment |= added
-            await self.changes.begin([TopicPartition(topic.name, index) for index in added])
+            await self.begin([TopicPartition(topic.name, index) for index in added])
             logger.info("topic %s has %d partitions now", topic.name, wish.total)
 
         return await _each(wishes, lambda wish: wish.name, create)

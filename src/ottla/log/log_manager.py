@@ -370,12 +370,12 @@ class LogManager:
         self._unusable: dict[TopicPartition, KafkaError] = {}
         self._timers: list[Timer] = []
         self.checkpoints = Checkpoints(runtime, self._logs_by_dir, self._logs_to_come)
-        self._taken_back: list[tuple[Log, int]] = []
-        self._taking_back: asyncio.Task[None] | None = None
+        self._to_lower: list[tuple[Log, int]] = []
+        self._lowering: asyncio.Task[None] | None = None
         self._loader = LogLoader(runtime, broker_config, topic_configs)
         self._attached: list[LogAttachment] = []
         self._has_deleted = False
-        self._wait_for_notes: list[Callable[[], object]] = []
+        self._awaiting_checkpoints: list[Callable[[], object]] = []
         self.is_stopping = False
 
     def attach(self, *attachments: LogAttachment) -> None:
@@ -599,21 +599,21 @@ class LogManager:
         """Take deleted logs out of the checkpoints, which would be applied to new ones."""
         self._has_deleted = False
         self.checkpoints.write_all()
-        waiting, self._wait_for_notes = self._wait_for_notes, []
+        waiting, self._awaiting_checkpoints = self._awaiting_checkpoints, []
         if waiting:
-            self.runtime.scheduler.spawn(self._go_on(waiting), "deletions are noted")
+            self.runtime.scheduler.spawn(self._proceed_all(waiting), "deletions are noted")
 
-    async def _go_on(self, waiting: list[Callable[[], object]]) -> None:
+    async def _proceed_all(self, waiting: list[Callable[[], object]]) -> None:
         await self.checkpoints.written()
-        for go_on in waiting:
-            go_on()
+        for proceed in waiting:
+            proceed()
 
-    def when_deletions_are_noted(self, go_on: Callable[[], object]) -> None:
-        """Call `go_on` once the checkpoints no longer hold the logs that were just deleted."""
+    def when_deletions_are_noted(self, proceed: Callable[[], object]) -> None:
+        """Call `proceed` once the checkpoints no longer hold the logs that were just deleted."""
         if self._has_deleted:
-            self._wait_for_notes.append(go_on)
+            self._awaiting_checkpoints.append(proceed)
         else:
-            go_on()
+            proceed()
 
     async def truncate(
         self, log: Log, offset: int, is_wanted: Callable[[], bool] = lambda: True
@@ -625,7 +625,7 @@ class LogManager:
         `is_wanted` is false by then, because this replica has meanwhile become the leader.
         """
         if offset < log.log_end_offset:
-            await self._take_back(log, offset)
+            await self._lower_recovery_point(log, offset)
             if is_wanted():
                 truncate_to(log, offset)
 
@@ -633,27 +633,27 @@ class LogManager:
         self, log: Log, offset: int, is_wanted: Callable[[], bool] = lambda: True
     ) -> None:
         """Drop a log's whole contents, in the way of `truncate`, and let it begin at an offset."""
-        await self._take_back(log, min(offset, log.log_start_offset))
+        await self._lower_recovery_point(log, min(offset, log.log_start_offset))
         if is_wanted():
             truncate_fully_and_start_at(log, offset)
 
-    async def _take_back(self, log: Log, offset: int) -> None:
+    async def _lower_recovery_point(self, log: Log, offset: int) -> None:
         log.check_available()
-        if not self._taken_back or self._taking_back is None:
+        if not self._to_lower or self._lowering is None:
             scheduler = self.runtime.scheduler
-            self._taking_back = scheduler.spawn(self._write_taken_back(), "take back")
-        self._taken_back.append((log, offset))
+            self._lowering = scheduler.spawn(self._write_lowered(), "lower recovery points")
+        self._to_lower.append((log, offset))
         # Shielded: cancelling one truncation must not end a write that others wait for.
-        await asyncio.shield(self._taking_back)
+        await asyncio.shield(self._lowering)
         log.check_available()
 
-    async def _write_taken_back(self) -> None:
+    async def _write_lowered(self) -> None:
         """Write one checkpoint for all logs that will be cut in this turn of the loop."""
-        taken_back, self._taken_back = self._taken_back, []
-        for log, offset in taken_back:
+        lowered, self._to_lower = self._to_lower, []
+        for log, offset in lowered:
             log.lower_recovery_point(offset)
         self.checkpoints.write_recovery_points()
-        checkpoints = dict.fromkeys(log.log_dir.recovery_points.path for log, _ in taken_back)
+        checkpoints = dict.fromkeys(log.log_dir.recovery_points.path for log, _ in lowered)
         await self.checkpoints.written(checkpoints)
 
     def remove_later(self, path: str) -> None:

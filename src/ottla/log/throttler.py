@@ -11,7 +11,7 @@ from functools import partial
 from ottla.runtime import Runtime
 
 
-class Throttler:
+class RateLimit:
     """Says how long to wait so that no more than so many bytes a second are moved on average."""
 
     __slots__ = ("_free_ms", "bytes_per_second")
@@ -27,42 +27,42 @@ class Throttler:
         return int(self._free_ms - now_ms)
 
 
-class Pace:
+class Throttler:
     """Makes workers wait as long as a throttler says, or until `wake` is called."""
 
-    __slots__ = ("_runtime", "_sleepers", "throttler")
+    __slots__ = ("_runtime", "_waits", "limit")
 
     def __init__(self, runtime: Runtime, bytes_per_second: float) -> None:
         self._runtime = runtime
-        self._sleepers: set[asyncio.Future[None]] = set()
-        self.throttler = Throttler(bytes_per_second)
+        self._waits: set[asyncio.Future[None]] = set()
+        self.limit = RateLimit(bytes_per_second)
 
-    async def keep(self, byte_count: int) -> None:
+    async def throttle(self, byte_count: int) -> None:
         """Wait for as long as moving so many bytes should take."""
         runtime = self._runtime
-        delay_ms = self.throttler.delay_ms(byte_count, runtime.clock.monotonic_ms())
+        delay_ms = self.limit.delay_ms(byte_count, runtime.clock.monotonic_ms())
         if delay_ms <= 0:
             return
-        sleeper = asyncio.get_running_loop().create_future()
-        timer = runtime.scheduler.call_later(delay_ms, partial(_wake, sleeper))
-        self._sleepers.add(sleeper)
+        wait = asyncio.get_running_loop().create_future()
+        timer = runtime.scheduler.call_later(delay_ms, partial(_wake, wait))
+        self._waits.add(wait)
         try:
-            await sleeper
+            await wait
         finally:
             timer.cancel()
-            self._sleepers.discard(sleeper)
+            self._waits.discard(wait)
 
     def change(self, bytes_per_second: float) -> None:
         """Follow another limit from now on; waits that are still owed are dropped."""
-        self.throttler = Throttler(bytes_per_second)
+        self.limit = RateLimit(bytes_per_second)
         self.wake()
 
     def wake(self) -> None:
         """End all waits now; later waits make up for the time that was cut off."""
-        for sleeper in self._sleepers:
-            _wake(sleeper)
+        for wait in self._waits:
+            _wake(wait)
 
 
-def _wake(sleeper: asyncio.Future[None]) -> None:
-    if not sleeper.done():
-        sleeper.set_result(None)
+def _wake(wait: asyncio.Future[None]) -> None:
+    if not wait.done():
+        wait.set_result(None)

@@ -108,8 +108,8 @@ class Binary:
 
 @cython.final
 @cython.cclass
-class Lane:
-    """See `rows.Lane`."""
+class OpenBatch:
+    """See `rows.OpenBatch`."""
 
     partition: cython.Py_ssize_t
     count: cython.Py_ssize_t
@@ -256,16 +256,16 @@ def hash_of(data: cython.p_uchar, size: cython.longlong) -> cython.uint:
 class RowEncoder:
     """See `rows.RowEncoder`."""
 
-    lanes: list
-    lane_count: cython.Py_ssize_t
+    open_batches: list
+    partition_count: cython.Py_ssize_t
     batch_size: cython.longlong
     next_partition: object
     sticky: cython.Py_ssize_t
     sticky_bytes: cython.longlong
 
     def __init__(self, partition_count, batch_size, next_partition):
-        self.lanes = [Lane(partition) for partition in range(partition_count)]
-        self.lane_count = len(self.lanes)
+        self.open_batches = [OpenBatch(partition) for partition in range(partition_count)]
+        self.partition_count = len(self.open_batches)
         self.batch_size = batch_size
         self.next_partition = next_partition
         self.sticky = -1
@@ -282,7 +282,7 @@ class RowEncoder:
         size = cython.declare(cython.longlong)
         given = cython.declare(cython.longlong, -1)
         headers_size = cython.declare(cython.longlong, 1)
-        lane = cython.declare(Lane)
+        batch = cython.declare(OpenBatch)
         full: list = []
         values: Binary = Binary(rows.values, count)
         keys: Binary = None if rows.keys is None else Binary(rows.keys, count)
@@ -299,23 +299,23 @@ class RowEncoder:
                 size += HEADER_OVERHEAD * headers.count + headers.content_size
             if partitions is not None:
                 given = partitions.number(row)
-            lane = self.lanes[self.partition(given, key, key_size, size)]
-            if lane.count and lane.size + size > self.batch_size:
-                full.append(lane.take())
-            if lane.count == 0:
-                lane.base_timestamp = timestamp
-                lane.max_timestamp = timestamp
-            lane.max_timestamp = max(lane.max_timestamp, timestamp)
-            put(lane, key, key_size, value, values.size, headers, headers_size, timestamp)
+            batch = self.open_batches[self.partition(given, key, key_size, size)]
+            if batch.count and batch.size + size > self.batch_size:
+                full.append(batch.take())
+            if batch.count == 0:
+                batch.base_timestamp = timestamp
+                batch.max_timestamp = timestamp
+            batch.max_timestamp = max(batch.max_timestamp, timestamp)
+            put(batch, key, key_size, value, values.size, headers, headers_size, timestamp)
         return full
 
     def finish(self) -> list:
         """See `rows.RowEncoder.finish`."""
-        lane = cython.declare(Lane)
+        batch = cython.declare(OpenBatch)
         left: list = []
-        for lane in self.lanes:
-            if lane.count:
-                left.append(lane.take())
+        for batch in self.open_batches:
+            if batch.count:
+                left.append(batch.take())
         return left
 
     @cython.cfunc
@@ -326,16 +326,16 @@ class RowEncoder:
         key_size: cython.longlong,
         size: cython.longlong,
     ) -> cython.Py_ssize_t:
-        if given >= self.lane_count:
-            raise ValueError(f"partition {given} of {self.lane_count}")
+        if given >= self.partition_count:
+            raise ValueError(f"partition {given} of {self.partition_count}")
         if given >= 0:
             return given
         if key_size >= 0:
-            return (hash_of(key, key_size) & TO_POSITIVE) % self.lane_count
+            return (hash_of(key, key_size) & TO_POSITIVE) % self.partition_count
         if self.sticky < 0 or self.sticky_bytes + size > self.batch_size:
             chosen = self.next_partition()
-            if not 0 <= chosen < self.lane_count:
-                raise ValueError(f"partition {chosen} of {self.lane_count}")
+            if not 0 <= chosen < self.partition_count:
+                raise ValueError(f"partition {chosen} of {self.partition_count}")
             self.sticky = chosen
             self.sticky_bytes = 0
         self.sticky_bytes += size
@@ -344,7 +344,7 @@ class RowEncoder:
 
 @cython.cfunc
 def put(
-    lane: Lane,
+    batch: OpenBatch,
     key: cython.p_uchar,
     key_size: cython.longlong,
     value: cython.p_uchar,
@@ -353,28 +353,28 @@ def put(
     headers_size: cython.longlong,
     timestamp: cython.longlong,
 ) -> cython.int:
-    """Write one record into a lane."""
-    delta: cython.longlong = timestamp - lane.base_timestamp
+    """Write one record into a batch."""
+    delta: cython.longlong = timestamp - batch.base_timestamp
     body_size: cython.longlong = (
         1
         + varint_size(delta)
-        + varint_size(lane.count)
+        + varint_size(batch.count)
         + sized(key_size)
         + sized(value_size)
         + headers_size
     )
     need: cython.longlong = varint_size(body_size) + body_size
-    at: cython.p_uchar = lane.reserve(need)
+    at: cython.p_uchar = batch.reserve(need)
     at = write_varint(at, body_size)
     at[0] = 0
     at = write_varint(at + 1, delta)
-    at = write_varint(at, lane.count)
+    at = write_varint(at, batch.count)
     at = write_run(at, key, key_size)
     at = write_run(at, value, value_size)
     if headers is None:
         at[0] = 0
     else:
         headers.write(at)
-    lane.size += need
-    lane.count += 1
+    batch.size += need
+    batch.count += 1
     return 0

@@ -72,7 +72,7 @@ class EncodedRecords(NamedTuple):
     max_timestamp_ms: int
 
 
-class Lane:
+class OpenBatch:
     """The batch of one partition that is being filled."""
 
     __slots__ = ("base_timestamp_ms", "max_timestamp_ms", "partition", "records", "size")
@@ -106,7 +106,7 @@ class RowEncoder:
     def __init__(
         self, partition_count: int, batch_size: int, next_partition: Callable[[], int]
     ) -> None:
-        self._lanes = [Lane(partition) for partition in range(partition_count)]
+        self._open_batches = [OpenBatch(partition) for partition in range(partition_count)]
         self._batch_size = batch_size
         self._next_partition = next_partition
         self._sticky = -1
@@ -125,23 +125,23 @@ class RowEncoder:
             for name, content in headers[row]:
                 size += HEADER_OVERHEAD + len(name) + len(content or b"")
             given = BY_KEY if partitions is None else partitions[row]
-            lane = self._lanes[self._partition(given, key, size)]
-            if lane.records and lane.size + size > self._batch_size:
-                full.append(lane.take())
-            _put(lane, key, value, headers[row], timestamp_ms)
+            batch = self._open_batches[self._partition(given, key, size)]
+            if batch.records and batch.size + size > self._batch_size:
+                full.append(batch.take())
+            _put(batch, key, value, headers[row], timestamp_ms)
         return full
 
     def finish(self) -> list[EncodedRecords]:
         """Return the batches that are not full."""
-        return [lane.take() for lane in self._lanes if lane.records]
+        return [batch.take() for batch in self._open_batches if batch.records]
 
     def _partition(self, given: int, key: bytes | None, size: int) -> int:
         if given >= 0:
-            if given >= len(self._lanes):
-                raise ValueError(f"partition {given} of {len(self._lanes)}")
+            if given >= len(self._open_batches):
+                raise ValueError(f"partition {given} of {len(self._open_batches)}")
             return given
         if key is not None:
-            return (murmur2(key) & TO_POSITIVE) % len(self._lanes)
+            return (murmur2(key) & TO_POSITIVE) % len(self._open_batches)
         if self._sticky < 0 or self._sticky_bytes + size > self._batch_size:
             self._sticky = self._next_partition()
             self._sticky_bytes = 0
@@ -150,18 +150,18 @@ class RowEncoder:
 
 
 def _put(
-    lane: Lane,
+    batch: OpenBatch,
     key: bytes | None,
     value: bytes | None,
     headers: list[tuple[bytes, bytes | None]],
     timestamp_ms: int,
 ) -> None:
-    if not lane.records:
-        lane.base_timestamp_ms = lane.max_timestamp_ms = timestamp_ms
-    lane.max_timestamp_ms = max(lane.max_timestamp_ms, timestamp_ms)
+    if not batch.records:
+        batch.base_timestamp_ms = batch.max_timestamp_ms = timestamp_ms
+    batch.max_timestamp_ms = max(batch.max_timestamp_ms, timestamp_ms)
     body = b"\x00%b%b%b%b%b" % (
-        encode_varint(timestamp_ms - lane.base_timestamp_ms),
-        encode_varint(len(lane.records)),
+        encode_varint(timestamp_ms - batch.base_timestamp_ms),
+        encode_varint(len(batch.records)),
         _sized(key),
         _sized(value),
         encode_headers((name.decode(), content) for name, content in headers)
@@ -169,8 +169,8 @@ def _put(
         else _NO_HEADERS,
     )
     record = encode_varint(len(body)) + body
-    lane.records.append(record)
-    lane.size += len(record)
+    batch.records.append(record)
+    batch.size += len(record)
 
 
 def _sized(data: bytes | None) -> bytes:

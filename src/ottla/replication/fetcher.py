@@ -31,7 +31,7 @@ from ottla.replication.follower_partition import (
     FollowerPhase,
     FollowerSession,
     LeaderQuestions,
-    Wanted,
+    PartitionFetchState,
     is_damage,
 )
 from ottla.replication.partition import Partition
@@ -76,7 +76,7 @@ class Fetcher:
         self._session = FollowerSession()
         self._unflushed: dict[TopicPartition, FollowerPartition] = {}
         # What is asked for, and the partitions whose request may have changed since the last round.
-        self._wanted: dict[TopicPartition, Wanted] = {}
+        self._wanted: dict[TopicPartition, PartitionFetchState] = {}
         self._touched: dict[TopicPartition, None] = {}
         self._without_id: set[TopicPartition] = set()
         self._sitting_out: dict[tuple[int, str], list[TopicPartition]] = {}

@@ -65,7 +65,7 @@ FIRST_EPOCH: Final = 0
 MAX_EPOCH: Final = 2**31 - 1
 
 
-class Wanted(NamedTuple):
+class PartitionFetchState(NamedTuple):
     """Where to fetch a partition from."""
 
     topic_id: UUID
@@ -83,7 +83,7 @@ class FollowerSession:
     """
 
     def __init__(self) -> None:
-        self.known: dict[TopicPartition, Wanted] = {}
+        self.known: dict[TopicPartition, PartitionFetchState] = {}
         self.names: dict[UUID, str] = {}
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH
@@ -97,7 +97,7 @@ class FollowerSession:
     def fill(
         self,
         request: FetchRequest,
-        wanted: Mapping[TopicPartition, Wanted],
+        wanted: Mapping[TopicPartition, PartitionFetchState],
         touched: Iterable[TopicPartition],
         version: int,
     ) -> None:
@@ -155,7 +155,7 @@ class FollowerSession:
 
 
 def _grouped(
-    wanted: Mapping[TopicPartition, Wanted], changed: list[TopicPartition]
+    wanted: Mapping[TopicPartition, PartitionFetchState], changed: list[TopicPartition]
 ) -> list[FetchTopic]:
     topics: dict[tuple[str, UUID], FetchTopic] = {}
     for topic_partition in changed:
@@ -177,7 +177,7 @@ def _grouped(
     return list(topics.values())
 
 
-def _forgotten(gone: Mapping[TopicPartition, Wanted]) -> list[ForgottenTopic]:
+def _forgotten(gone: Mapping[TopicPartition, PartitionFetchState]) -> list[ForgottenTopic]:
     topics: dict[tuple[str, UUID], ForgottenTopic] = {}
     for (name, index), each in gone.items():
         key = name, each.topic_id
@@ -319,10 +319,10 @@ class FollowerPartition:
 
     # -- fetching
 
-    def wanted(self, max_bytes: int) -> Wanted:
+    def wanted(self, max_bytes: int) -> PartitionFetchState:
         """What to ask the leader for."""
         log = self.log
-        return Wanted(
+        return PartitionFetchState(
             log.topic_id,
             log.log_end_offset,
             self.leader_epoch,

@@ -41,17 +41,17 @@ from ottla.structs import (
 class Partition:
     """One replica of a partition on this broker, and what the controller last said about it.
 
-    Invariant: `leading` is set exactly while this broker leads.
+    Invariant: `leadership` is set exactly while this broker leads.
     """
 
     __slots__ = (
         "broker_id",
+        "idle_fetches",
         "leader",
         "leader_epoch",
-        "leading",
+        "leadership",
         "log",
         "replicas",
-        "sleepers",
         "topic_partition",
         "version",
     )
@@ -64,8 +64,8 @@ class Partition:
         self.leader_epoch = NO_EPOCH
         self.version = -1
         self.replicas: tuple[int, ...] = ()
-        self.leading: PartitionLeader | None = None
-        self.sleepers: dict[int, FetchPartition] = {}
+        self.leadership: PartitionLeader | None = None
+        self.idle_fetches: dict[int, FetchPartition] = {}
         """The requests of followers that have no news yet, by broker id."""
 
     @property
@@ -74,7 +74,7 @@ class Partition:
 
     @property
     def is_leader(self) -> bool:
-        return self.leading is not None
+        return self.leadership is not None
 
     @property
     def high_watermark(self) -> int:
@@ -96,12 +96,12 @@ class Partition:
         on_progress: Callable[[TopicPartition], object],
     ) -> None:
         """Lead the partition in the epoch of `state`, or keep leading it with other replicas."""
-        leading = self.leading
-        if leading is not None and leading.leader_epoch == state.leader_epoch:
-            leading.update(state)
+        leadership = self.leadership
+        if leadership is not None and leadership.leader_epoch == state.leader_epoch:
+            leadership.update(state)
         else:
-            leading = PartitionLeader(state, self.log, clock, cluster, lag_ms, on_progress)
-        self._take_over(state, leading)
+            leadership = PartitionLeader(state, self.log, clock, cluster, lag_ms, on_progress)
+        self._take_over(state, leadership)
 
     def make_follower(self, state: PartitionState) -> None:
         """Follow the leader of `state`, if there is one."""
@@ -109,19 +109,19 @@ class Partition:
         self.log.leader_epoch_cache.truncate_from_end(self.log.log_end_offset)
         self._take_over(state, None)
 
-    def _take_over(self, state: PartitionState, leading: PartitionLeader | None) -> None:
+    def _take_over(self, state: PartitionState, leadership: PartitionLeader | None) -> None:
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.version = state.leader_and_isr.version
         self.replicas = state.replicas
-        self.leading = leading
+        self.leadership = leadership
         self.wake_followers()
 
     def wake_followers(self) -> None:
         """Make the followers' fetches look here again, because there is something new."""
-        if self.sleepers:
-            sleepers, self.sleepers = self.sleepers, {}
-            for request in sleepers.values():
+        if self.idle_fetches:
+            idle_fetches, self.idle_fetches = self.idle_fetches, {}
+            for request in idle_fetches.values():
                 if request.session is not None:
                     request.session.wake(request)
 
@@ -129,7 +129,7 @@ class Partition:
         """Whether a follower's fetch has to look here: False if it waits where it has before."""
         log = self.log
         return (
-            request.noted_by is not self.leading
+            request.noted_by is not self.leadership
             or request.noted_by is None
             or request.fetch_offset != log.log_end_offset
             or request.told_high_watermark != log.high_watermark
@@ -138,12 +138,12 @@ class Partition:
 
     def on_follower_fetch(self, request: FetchPartition, params: FetchParams) -> tuple[bool, bool]:
         """A follower has been served: whether that commits something, and moves its log start."""
-        leading = self.leading
-        if leading is None:
+        leadership = self.leadership
+        if leadership is None:
             raise self._not_leader()
-        replica = leading.follower(params.replica_id, request.current_leader_epoch != NO_EPOCH)
+        replica = leadership.follower(params.replica_id, request.current_leader_epoch != NO_EPOCH)
         log_start_offset = replica.log_start_offset
-        rises = leading.on_fetch(
+        rises = leadership.on_fetch(
             replica,
             request.fetch_offset,
             request.log_start_offset,
@@ -162,24 +162,24 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:
         """Append one produced batch; raises KafkaError with the code that the producer gets."""
-        leading = self.leading
-        if leading is None:
+        leadership = self.leadership
+        if leadership is None:
             raise self._not_leader()
-        if required_acks == ACKS_ALL and len(leading.in_sync.committed) < leading.min_isr:
-            leading.note_refusal()
+        if required_acks == ACKS_ALL and len(leadership.in_sync.committed) < leadership.min_isr:
+            leadership.note_refusal()
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition}: {len(leading.in_sync.committed)} in-sync replicas are "
-                f"fewer than min.insync.replicas={leading.min_isr}",
+                f"{self.topic_partition}: {len(leadership.in_sync.committed)} in-sync replicas are "
+                f"fewer than min.insync.replicas={leadership.min_isr}",
             )
         info = self.log.append_as_leader(
             records,
             self.leader_epoch,
             now_ms=now_ms,
             origin=origin,
-            refused_end=leading.refused_end(),
+            refused_end=leadership.refused_end(),
         )
-        leading.maybe_increment_high_watermark()
+        leadership.maybe_increment_high_watermark()
         return info
 
     # -- reading
@@ -267,16 +267,16 @@ class Partition:
 
     def _check_end_is_known(self, replica_id: int) -> None:
         """A new leader does not know at once how far its predecessor had committed (KIP-207)."""
-        leading = self.leading
+        leadership = self.leadership
         if (
             replica_id == CONSUMER_REPLICA_ID
-            and leading is not None
-            and self.high_watermark < leading.epoch_start_offset
+            and leadership is not None
+            and self.high_watermark < leadership.epoch_start_offset
         ):
             raise KafkaError.of(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
                 f"{self.topic_partition}: the high watermark {self.high_watermark} has not come up "
-                f"to {leading.epoch_start_offset}, where the leader's epoch begins",
+                f"to {leadership.epoch_start_offset}, where the leader's epoch begins",
             )
 
     def end_offset_for_epoch(
@@ -334,16 +334,16 @@ class Partition:
     @property
     def low_watermark(self) -> int:
         """Before this offset no live replica keeps anything; raises where another broker leads."""
-        if self.leading is None:
+        if self.leadership is None:
             raise self._not_leader()
-        return self.leading.low_watermark
+        return self.leadership.low_watermark
 
     # -- fencing
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a reader that knows another leader epoch, or that should ask another broker."""
         self.check_known_epoch(current_leader_epoch)
-        if self.leading is None:
+        if self.leadership is None:
             raise self._not_leader()
 
     def check_known_epoch(self, current_leader_epoch: int) -> None:

@@ -289,19 +289,19 @@ class DelayedProduce(DelayedOperation):
 
 
 def replica_in_rack(
-    leading: PartitionLeader, rack: str, fetch_offset: int, brokers: Mapping[int, Node]
+    leadership: PartitionLeader, rack: str, fetch_offset: int, brokers: Mapping[int, Node]
 ) -> int:
     """The follower in a consumer's rack that has come furthest; -1 if the leader is as near.
 
     Only one in sync that has the wanted offset will do: its readers would fall behind with another.
     """
-    leader = brokers.get(leading.broker_id)
+    leader = brokers.get(leadership.broker_id)
     if not rack or (leader is not None and leader.rack == rack):
         return NO_REPLICA
     near = [
         replica
-        for replica in leading.followers.values()
-        if replica.broker_id in leading.in_sync.committed
+        for replica in leadership.followers.values()
+        if replica.broker_id in leadership.in_sync.committed
         and replica.broker_id in brokers
         and brokers[replica.broker_id].rack == rack
         and replica.log_start_offset <= fetch_offset <= replica.log_end_offset
@@ -364,17 +364,17 @@ class FetchReads:
         found = []
         for request in requests:
             partition = self.partitions.get(request.topic_partition)
-            if partition is None or not self._sleeps(replica_id, request, partition):
+            if partition is None or not self._is_idle(replica_id, request, partition):
                 found.append(request)
         return found
 
-    def _sleeps(self, replica_id: int, request: FetchPartition, partition: Partition) -> bool:
+    def _is_idle(self, replica_id: int, request: FetchPartition, partition: Partition) -> bool:
         """Whether there is no news; then the request is skipped until the partition wakes it."""
         if partition.has_news_for(request):
             return False
         if request.session is not None:
             request.session.awake.pop(request.key, None)
-            partition.sleepers[replica_id] = request
+            partition.idle_fetches[replica_id] = request
         return True
 
     def _read(
@@ -421,14 +421,14 @@ class FetchReads:
             except KafkaError as error:
                 results[request.key] = FetchPartitionResult(error.error)
                 continue
-            request.noted_by = partition.leading
+            request.noted_by = partition.leadership
             if rises:
                 partition.wake_followers()
                 delayed.committed[request.topic_partition] = None
                 result.high_watermark = partition.high_watermark
             if moves:
                 delayed.delete_records.check_and_complete(request.topic_partition)
-            self._sleeps(params.replica_id, request, partition)
+            self._is_idle(params.replica_id, request, partition)
 
     def note_sent(self, requests: Iterable[FetchPartition], results: FetchResults) -> None:
         """Count what is sent to a follower against the leader's rate of replication."""
@@ -445,8 +445,8 @@ class FetchReads:
         return (
             self.quota.is_exceeded
             and self._counts(partition)
-            and partition.leading is not None
-            and replica_id not in partition.leading.in_sync.committed
+            and partition.leadership is not None
+            and replica_id not in partition.leadership.in_sync.committed
         )
 
     def _counts(self, partition: Partition) -> bool:
@@ -454,11 +454,13 @@ class FetchReads:
         return self.quota.applies(throttled, partition.topic_partition.partition)
 
     def _nearest(self, request: FetchPartition, partition: Partition, params: FetchParams) -> int:
-        if partition.leading is None or self.cluster is None:
+        if partition.leadership is None or self.cluster is None:
             return NO_REPLICA
         partition.check_known_epoch(request.current_leader_epoch)
         brokers = self.cluster.live_brokers()
-        return replica_in_rack(partition.leading, params.client_rack, request.fetch_offset, brokers)
+        return replica_in_rack(
+            partition.leadership, params.client_rack, request.fetch_offset, brokers
+        )
 
 
 class ReplicaManager:
@@ -534,8 +536,8 @@ class ReplicaManager:
 
     def _shrink_isrs(self) -> None:
         for partition in self.partitions.values():
-            if partition.leading is not None:
-                partition.leading.maybe_shrink()
+            if partition.leadership is not None:
+                partition.leadership.maybe_shrink()
 
     def _on_progress(self, topic_partition: TopicPartition) -> None:
         """A high watermark has risen, on this leader or as its leader told this follower."""
@@ -637,9 +639,9 @@ class ReplicaManager:
 
     def _note_news(self, partition: Partition) -> None:
         """Let the followers of the partition fetch, once this turn of the loop is over."""
-        if partition.leading is not None:
+        if partition.leadership is not None:
             partition.wake_followers()
-            self.delayed.followers.update(dict.fromkeys(partition.leading.followers))
+            self.delayed.followers.update(dict.fromkeys(partition.leadership.followers))
 
     def _is_unflushed(self, topic_partition: TopicPartition, result: PartitionAppendResult) -> bool:
         """Whether the batch waits for a flush that it has asked for (flush.messages)."""
@@ -662,7 +664,7 @@ class ReplicaManager:
             return False
         if partition.high_watermark <= result.last_offset:
             return True
-        if partition.leading is not None and not partition.leading.has_enough_replicas:
+        if partition.leadership is not None and not partition.leadership.has_enough_replicas:
             result.error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             return False
         return self._is_unflushed(topic_partition, result)
@@ -683,8 +685,8 @@ class ReplicaManager:
     def _on_flushed(self, topic_partition: TopicPartition) -> None:
         self._fetchers.on_flushed(topic_partition)
         partition = self.partitions.get(topic_partition)
-        leading = None if partition is None else partition.leading
-        if leading is not None and leading.maybe_increment_high_watermark():
+        leadership = None if partition is None else partition.leadership
+        if leadership is not None and leadership.maybe_increment_high_watermark():
             self._on_progress(topic_partition)
         self.delayed.produces.check_and_complete(topic_partition)
 

@@ -356,7 +356,7 @@ class BrokerSender:
         """Send nothing more; requests without an answer are dropped."""
         self._queue.clear()
         self._task.cancel()
-        self._connection.close("the broker is not controlled from here any more")
+        self._connection.close("the broker is no longer controlled from here")
 
     async def _run(self) -> None:
         failures = 0

@@ -325,8 +325,8 @@ class BatchCommitter:
             if error.retriable:
                 raise error
             raise SinkError(
-                f"batch {decision.batch_id} counts, but transaction {each.transactional_id} could "
-                f"not be committed any more: {error.message}; its records are missing"
+                f"batch {decision.batch_id} counts, but transaction {each.transactional_id} can "
+                f"no longer be committed: {error.message}; its records are missing"
             ) from error
 
     def _completer(self) -> TransactionCompleter:

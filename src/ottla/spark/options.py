@@ -28,8 +28,8 @@ OPTIONS: Final[dict[str, str]] = {
         'partition, -2 being the earliest and -1 the latest: `{"pages":{"0":23,"1":-2}}`.'
     ),
     "endingOffsets": (
-        "Where a batch ends: `latest`, or JSON as for startingOffsets; the offset itself is not "
-        "read any more."
+        "Where a batch ends: `latest`, or JSON as for startingOffsets; the record at "
+        "the offset itself is not read."
     ),
     "startingTimestamp": (
         "Begin at the first record of each partition with this timestamp (ms) or a later one."

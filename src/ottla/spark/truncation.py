@@ -54,6 +54,6 @@ def sentence_of(where: TopicPartition, read: ReadUpTo, found: Truncation) -> str
             "unclean election"
         )
     return (
-        f"{where} is not the log any more that was read up to offset {read.offset} in leader epoch "
+        f"{where} is no longer the log that was read up to offset {read.offset} in leader epoch "
         f"{read.epoch}; its leader, in epoch {found.leader_epoch}, {differs}"
     )

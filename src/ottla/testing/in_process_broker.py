@@ -290,9 +290,9 @@ class LiveBrokers(ABC):
 
         def in_sync() -> dict[int, tuple[int, ...]]:
             return {
-                index: leader.leading.in_sync.committed
+                index: leader.leadership.in_sync.committed
                 for index, leader in sorted(self._leaders(topic).items())
-                if leader.leading is not None
+                if leader.leadership is not None
             }
 
         def is_in_sync() -> bool:

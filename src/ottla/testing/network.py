@@ -69,7 +69,7 @@ def feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
         protocol.data_received(data)
 
 
-Seat = Callable[[asyncio.BaseProtocol], asyncio.BaseTransport]
+Connect = Callable[[asyncio.BaseProtocol], asyncio.BaseTransport]
 """Attaches a protocol to this end of a stream that has been opened."""
 
 
@@ -93,14 +93,14 @@ class ChannelNetwork(ABC):
         port: int,
         options: StreamOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.BaseTransport, P]:
-        seat = await self.seat_at(host, port)
+        connect = await self.way_to(host, port)
         protocol = protocol_factory()
-        transport = seat(protocol)
+        transport = connect(protocol)
         protocol.connection_made(transport)
         return transport, protocol
 
     @abstractmethod
-    async def seat_at(self, host: str, port: int) -> Seat:
+    async def way_to(self, host: str, port: int) -> Connect:
         """Open a stream to `host:port`; OSError where no server listens."""
 
 
@@ -120,7 +120,7 @@ class MemoryNetwork(ChannelNetwork):
         """Refuse new connections; those that are open stay open."""
         del self._servers[host, port]
 
-    async def seat_at(self, host: str, port: int) -> Seat:
+    async def way_to(self, host: str, port: int) -> Connect:
         await asyncio.sleep(0)
         server_factory = self._servers.get((host, port))
         if server_factory is None:

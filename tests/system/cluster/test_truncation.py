@@ -121,7 +121,7 @@ def test_query_is_told_that_what_it_has_read_was_lost(spark, cluster, view, uniq
     with pytest.raises(StreamingQueryException) as raised:
         run(True)
     assert re.search(
-        rf"{topic}-0 is not the log any more that was read up to offset 4 in leader epoch \d+; "
+        rf"{topic}-0 is no longer the log that was read up to offset 4 in leader epoch \d+; "
         r"its leader, in epoch \d+, has other records, or none, from offset 2 on",
         str(raised.value),
     )

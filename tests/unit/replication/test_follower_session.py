@@ -14,7 +14,7 @@ from ottla.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
-from ottla.replication.follower_partition import FollowerSession, Wanted
+from ottla.replication.follower_partition import FollowerSession, PartitionFetchState
 from ottla.structs import TopicPartition
 
 ID, NEW_ID = UUID(int=1), UUID(int=2)
@@ -22,7 +22,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def wanted(offset=0, topic_id=ID):
-    return Wanted(topic_id, offset, 1, 1, 0, 100)
+    return PartitionFetchState(topic_id, offset, 1, 1, 0, 100)
 
 
 def ask(session, partitions, version=FetchRequest.max_version):

@@ -11,7 +11,7 @@ from ottla.structs import LeaderAndIsr
 
 
 def leading(world):
-    return world.brokers[1].manager.partition(T0).leading
+    return world.brokers[1].manager.partition(T0).leadership
 
 
 def test_answer_counts_although_the_controller_spoke_of_an_older_state_meanwhile(world):

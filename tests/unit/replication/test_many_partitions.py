@@ -110,7 +110,7 @@ def test_follower_without_news_counts_as_caught_up(world):
     world.advance(60_000)
 
     now_ms = world.runtime.clock.monotonic_ms()
-    for replica in partition.leading.followers.values():
+    for replica in partition.leadership.followers.values():
         assert now_ms - replica.last_caught_up_ms <= ROUSE_MS + 600
 
 

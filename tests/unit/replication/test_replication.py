@@ -124,15 +124,15 @@ def test_follower_whose_addition_is_under_way_is_waited_for(world):
 
     assert isr(world) == {1, 2}
     assert answers == []
-    assert world.brokers[1].manager.partition(T0).leading.in_sync.maximal == {1, 2, 3}
+    assert world.brokers[1].manager.partition(T0).leadership.in_sync.maximal == {1, 2, 3}
 
 
 def test_refused_change_leaves_the_in_sync_replicas_as_they_were(world):
     """The controller knows that the broker is gone; it is asked again, but not with every fetch."""
     answer = let_3_ask_to_be_in_sync(world)
     answer(ErrorCode.INELIGIBLE_REPLICA)
-    leading = world.brokers[1].manager.partition(T0).leading
-    assert leading.in_sync.maximal == {1, 2}
+    leadership = world.brokers[1].manager.partition(T0).leadership
+    assert leadership.in_sync.maximal == {1, 2}
 
     world.append(1, b"a")
     world.advance(200)
@@ -146,8 +146,8 @@ def test_replica_that_the_controller_refuses_is_not_waited_for(world):
     """A broker that was shutting down held writes up for a second, or until it was gone."""
     answer = let_3_ask_to_be_in_sync(world)
     answer(ErrorCode.INELIGIBLE_REPLICA)
-    leading = world.brokers[1].manager.partition(T0).leading
-    assert leading.in_sync.maximal == {1, 2}
+    leadership = world.brokers[1].manager.partition(T0).leadership
+    assert leadership.in_sync.maximal == {1, 2}
     world.brokers[3].manager._fetchers.shutdown()
 
     answers = world.append(1, b"a")

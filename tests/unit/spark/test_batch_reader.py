@@ -84,6 +84,6 @@ def test_offsets_with_epochs_are_compared_with_the_log(admin):
     admin.elect("a", 7, cut=3)
     given = {"startingOffsets": '{"a":{"0":5},"leader epochs":{"a":{"0":6}}}'}
 
-    with pytest.raises(DataLossError, match="a-0 is not the log any more"):
+    with pytest.raises(DataLossError, match="a-0 is no longer the log"):
         reader(**given).partitions()
     assert ranges(reader(**given, failOnDataLoss="false").partitions()) == [(0, 3, 9)]

@@ -239,7 +239,7 @@ def test_offsets_with_epochs_can_be_given(admin):
     stream = reader(startingOffsets='{"a":{"0":5},"leader epochs":{"a":{"0":6}}}')
 
     assert stream.initialOffset() == with_epoch(5, 6)
-    with pytest.raises(DataLossError, match="a-0 is not the log any more"):
+    with pytest.raises(DataLossError, match="a-0 is no longer the log"):
         stream.partitions(stream.initialOffset(), with_epoch(9, 7))
 
 
@@ -283,7 +283,7 @@ def test_truncated_log_fails_the_query_with_all_that_is_known(admin):
 
     with pytest.raises(
         DataLossError,
-        match=r"a-0 is not the log any more that was read up to offset 5 in leader epoch 6; its "
+        match=r"a-0 is no longer the log that was read up to offset 5 in leader epoch 6; its "
         r"leader, in epoch 7, has other records, or none, from offset 3 on.*; "
         r"set the option failOnDataLoss to false",
     ):

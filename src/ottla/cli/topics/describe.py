@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from ottla.cli.zookeeper_topics import ZooKeeperTopics
     from ottla.clients.admin.descriptions import ConfigEntry, TopicDescription, TopicPartitionInfo
 
-    Wanted = Callable[[TopicPartitionInfo, int], bool]
+    PartitionFilter = Callable[[TopicPartitionInfo, int], bool]
 
 NONE: Final = "none"
 
@@ -114,7 +114,7 @@ def describe_nodes(nodes: ZooKeeperTopics, arguments: Namespace, terminal: Termi
 
 
 def _print(
-    shown: Described, wanted: Wanted | None, arguments: Namespace, terminal: Terminal
+    shown: Described, wanted: PartitionFilter | None, arguments: Namespace, terminal: Terminal
 ) -> int:
     """Print the topic and the partitions that are wanted; the number of these."""
     if wanted is None and (shown.settings or not arguments.topics_with_overrides):
@@ -154,7 +154,9 @@ def _live_brokers(admin: Admin) -> set[int]:
     return {node.id for node in admin.describe_cluster().nodes}
 
 
-def _wanted_partitions(arguments: Namespace, live_brokers: Callable[[], set[int]]) -> Wanted | None:
+def _wanted_partitions(
+    arguments: Namespace, live_brokers: Callable[[], set[int]]
+) -> PartitionFilter | None:
     """The test of the report that was asked for; None where all partitions are shown."""
     if arguments.under_replicated_partitions:
         return lambda partition, _: len(partition.isr) < len(partition.replicas)

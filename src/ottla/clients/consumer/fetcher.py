@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 FETCHES_AHEAD = 2
 
 
-class Wanted(NamedTuple):
+class AskedPartition(NamedTuple):
     """One partition of a fetch in flight: its start, and the generation of its state."""
 
     state: PartitionState
@@ -191,7 +191,7 @@ class Fetcher:
                 self._metadata.request_update()
             return
         wanted = {
-            state.topic_partition: Wanted(
+            state.topic_partition: AskedPartition(
                 state,
                 state.generation,
                 state.fetch_offset,
@@ -224,7 +224,7 @@ class Fetcher:
         return None if NO_UUID in ids.values() else ids
 
     def _request(
-        self, wanted: dict[TopicPartition, Wanted], topic_ids: dict[str, UUID] | None
+        self, wanted: dict[TopicPartition, AskedPartition], topic_ids: dict[str, UUID] | None
     ) -> FetchRequest:
         config = self._config
         request = FetchRequest(
@@ -256,7 +256,7 @@ class Fetcher:
     def _on_response(
         self,
         node_id: int,
-        wanted: dict[TopicPartition, Wanted],
+        wanted: dict[TopicPartition, AskedPartition],
         topic_ids: dict[str, UUID],
         future: asyncio.Future[Any],
     ) -> None:
@@ -275,7 +275,9 @@ class Fetcher:
         self.on_arrival()
         self.send_fetches()
 
-    def _on_failure(self, wanted: dict[TopicPartition, Wanted], cause: BaseException) -> None:
+    def _on_failure(
+        self, wanted: dict[TopicPartition, AskedPartition], cause: BaseException
+    ) -> None:
         """The whole fetch failed: fetch again, after fresh metadata and a pause."""
         if isinstance(cause, KafkaError):
             logger.debug("a fetch failed: %s", cause)
@@ -296,7 +298,7 @@ class Fetcher:
 
     def _on_fetched(
         self,
-        wanted: dict[TopicPartition, Wanted],
+        wanted: dict[TopicPartition, AskedPartition],
         topic_names: dict[UUID, str],
         response: FetchResponse,
     ) -> None:
@@ -388,9 +390,8 @@ class Fetcher:
             self._pause_fetching(state)
             return
         reset = RESETS.get(self._config.auto_offset_reset)
-        text = (
-            f"offset {state.fetch_offset} of {state.topic_partition} is not in the log (any more)"
-        )
+        where = f"offset {state.fetch_offset} of {state.topic_partition}"
+        text = f"{where} is not, or no longer, in the log"
         if reset is None:
             self._pause_fetching(state)
             error = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; seek to one that is")

@@ -44,7 +44,7 @@ class LogTruncationError(KafkaError):
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"the log of {topic_partition} was truncated: the position is {position}, and what was "
-            f"read from {where} on is not in it any more; seek to an offset to go on",
+            f"read from {where} on is no longer in it; seek to an offset to go on",
         )
         self.topic_partition = topic_partition
         self.position = position

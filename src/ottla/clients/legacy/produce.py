@@ -1,6 +1,6 @@
-"""Sends messages to a broker: grouped into parcels, encoded as batches, with their outcome.
+"""Sends messages to a broker: grouped into message sets, encoded as batches, with their outcome.
 
-A parcel is one request's messages by partition.
+`MessageSets` are one request's messages by partition.
 """
 
 from __future__ import annotations
@@ -61,39 +61,39 @@ class Packing(NamedTuple):
                     f"max.message.size={self.max_message_size}",
                 )
 
-    def parcels(
+    def message_sets(
         self, requests: Iterable[ProducerRequest], any_partition: Callable[[str], int]
-    ) -> Iterator[Parcel]:
-        """Check the messages, choose missing partitions, and pack the messages into parcels."""
+    ) -> Iterator[MessageSets]:
+        """Check the messages, choose missing partitions, and pack the messages into requests."""
         placed = []
         for request in requests:
             self.check(request.topic, request.messages)
             if request.partition == RANDOM_PARTITION:
                 request = request._replace(partition=any_partition(request.topic))
             placed.append(request)
-        return parcels(placed, self.max_message_size)
+        return message_sets(placed, self.max_message_size)
 
 
-Parcel = dict[TopicPartition, list[Message]]
+MessageSets = dict[TopicPartition, list[Message]]
 Outcome = dict[TopicPartition, KafkaError | None]
 
 
-def parcels(requests: Iterable[ProducerRequest], max_bytes: int) -> Iterator[Parcel]:
-    """Pack the messages into parcels with at most one batch, of `max_bytes`, per partition.
+def message_sets(requests: Iterable[ProducerRequest], max_bytes: int) -> Iterator[MessageSets]:
+    """Pack the messages into requests with at most one batch, of `max_bytes`, per partition.
 
-    A partition's messages stay in order, from one parcel to the next.
+    A partition's messages stay in order, from one request to the next.
     """
-    queues: Parcel = {}
+    queues: MessageSets = {}
     for topic, partition, messages in requests:
         queues.setdefault(TopicPartition(topic, partition), []).extend(messages)
     while queues:
-        parcel: Parcel = {}
+        sets: MessageSets = {}
         for partition_, queue in queues.items():
             count = max(1, _fitting(queue, max_bytes))
-            parcel[partition_] = queue[:count]
+            sets[partition_] = queue[:count]
             del queue[:count]
         queues = {p: queue for p, queue in queues.items() if queue}
-        yield parcel
+        yield sets
 
 
 def _fitting(messages: Sequence[Message], max_bytes: int) -> int:
@@ -107,13 +107,13 @@ def _fitting(messages: Sequence[Message], max_bytes: int) -> int:
 
 
 async def produce(
-    link: BrokerLink, parcel: Parcel, packing: Packing, now_ms: Callable[[], int]
+    link: BrokerLink, sets: MessageSets, packing: Packing, now_ms: Callable[[], int]
 ) -> Outcome:
-    """Send a parcel once; the result has None or an error for each partition."""
+    """Send one request; the result has None or an error for each partition."""
     request = ProduceRequest(acks=packing.acks, timeout_ms=packing.timeout_ms)
     topics: dict[str, TopicProduceData] = {}
     low = FIRST_VERSION_WITH_BATCHES
-    for (topic, partition), messages in parcel.items():
+    for (topic, partition), messages in sets.items():
         if topic not in topics:
             topics[topic] = TopicProduceData(name=topic)
             request.topic_data.append(topics[topic])
@@ -124,7 +124,7 @@ async def produce(
         topics[topic].partition_data.append(data)
     if not packing.acks:
         await link.send_without_response(request, low=low)
-        return dict.fromkeys(parcel)
+        return dict.fromkeys(sets)
     response = cast(ProduceResponse, await link.send(request, low=low, wait_ms=packing.timeout_ms))
     return {
         TopicPartition(topic.name, data.index): response_error(

@@ -16,9 +16,9 @@ from ottla.clients.legacy.partition_info import (
 )
 from ottla.clients.legacy.produce import (
     RANDOM_PARTITION,
+    MessageSets,
     Outcome,
     Packing,
-    Parcel,
     ProducerRequest,
     produce,
 )
@@ -81,9 +81,9 @@ class PoolCore:
             link = self._links[broker_id] = BrokerLink(self.runtime, node, self._settings)
         return link
 
-    async def send(self, parcel: Parcel) -> None:
+    async def send(self, sets: MessageSets) -> None:
         """Send to the leaders; raises an error that remains after num.retries."""
-        pending = parcel
+        pending = sets
         for attempt in range(self.config.num_retries + 1):
             if attempt:
                 await pause(self.runtime.scheduler, self.config.retry_backoff_ms)
@@ -101,16 +101,16 @@ class PoolCore:
         for broker_id in list(self._links):
             self._drop(broker_id)
 
-    async def _send_once(self, parcel: Parcel, *, is_retry: bool) -> Outcome:
+    async def _send_once(self, sets: MessageSets, *, is_retry: bool) -> Outcome:
         outcome: Outcome = {}
-        by_leader: dict[int, Parcel] = {}
-        for topic in {partition.topic for partition in parcel}:
+        by_leader: dict[int, MessageSets] = {}
+        for topic in {partition.topic for partition in sets}:
             if is_retry or topic not in self.info.known:
                 try:
                     await self.info.learn(topic)
                 except KafkaError as error:
-                    outcome.update((p, error) for p in parcel if p.topic == topic)
-        for partition, messages in parcel.items():
+                    outcome.update((p, error) for p in sets if p.topic == topic)
+        for partition, messages in sets.items():
             leader = self._leader(partition)
             if partition in outcome:
                 continue
@@ -123,12 +123,12 @@ class PoolCore:
             outcome.update(answer)
         return outcome
 
-    async def _produce(self, leader: int, parcel: Parcel) -> Outcome:
+    async def _produce(self, leader: int, sets: MessageSets) -> Outcome:
         try:
             now_ms = self.runtime.clock.now_ms
-            return await produce(self.link_to(leader), parcel, self.packing, now_ms)
+            return await produce(self.link_to(leader), sets, self.packing, now_ms)
         except KafkaError as error:
-            return dict.fromkeys(parcel, error)
+            return dict.fromkeys(sets, error)
 
     def _leader(self, partition: TopicPartition) -> int:
         for entry in self.info.known.get(partition.topic, ()):
@@ -170,8 +170,8 @@ class ProducerPool:
 
     def multi_send(self, requests: Sequence[ProducerRequest]) -> None:
         """Send messages to several partitions at once."""
-        for parcel in self._core.packing.parcels(requests, self.any_partition):
-            self._io.run(self._core.send(parcel))
+        for sets in self._core.packing.message_sets(requests, self.any_partition):
+            self._io.run(self._core.send(sets))
 
     def partitions(self, topic: str) -> Sequence[tuple[int, int, int]]:
         """The partitions of a topic, as (broker it belongs to, number, leader)."""

@@ -9,8 +9,8 @@ from ottla.clients.legacy.broker_link import UNKNOWN_ID, BrokerLink, LinkSetting
 from ottla.clients.legacy.message import Message
 from ottla.clients.legacy.produce import (
     RANDOM_PARTITION,
+    MessageSets,
     Packing,
-    Parcel,
     ProducerRequest,
     produce,
 )
@@ -56,22 +56,22 @@ class SyncProducer(ClosedOnExit):
         def any_partition(topic: str) -> int:
             return self._io.run(self._any_partition(topic))
 
-        for parcel in self._packing.parcels(requests, any_partition):
-            self._io.run(self._send(parcel))
+        for sets in self._packing.message_sets(requests, any_partition):
+            self._io.run(self._send(sets))
 
     def close(self) -> None:
         """Close the connection. Closing twice does nothing."""
         self._io.close(self._link.close)
 
-    async def _send(self, parcel: Parcel) -> None:
+    async def _send(self, sets: MessageSets) -> None:
         now_ms = self._io.runtime.clock.now_ms
-        outcome = await produce(self._link, parcel, self._packing, now_ms)
+        outcome = await produce(self._link, sets, self._packing, now_ms)
         unknown = [p for p, error in outcome.items() if error is not None and _is_unknown(error)]
         if unknown:
             # Nothing was appended there; a metadata request creates the topic, as sends did in 0.7.
             for topic in {partition.topic for partition in unknown}:
                 await self._link.metadata(topic)
-            again = {partition: parcel[partition] for partition in unknown}
+            again = {partition: sets[partition] for partition in unknown}
             outcome |= await produce(self._link, again, self._packing, now_ms)
         for error in outcome.values():
             if error is not None:

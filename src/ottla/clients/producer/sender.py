@@ -49,7 +49,7 @@ UNCERTAIN = frozenset(
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
+class SentBatch:
     """One batch in a request, and the queue to which it returns if it must be sent again."""
 
     queue: PartitionQueue
@@ -192,41 +192,43 @@ class Sender:
             return
         most = self._config.max_in_flight_requests_per_connection
         while queues and self._in_flight.get(node_id, 0) < most:
-            parcels = self._pack(queues)
-            if not parcels:
+            sent_batches = self._pack(queues)
+            if not sent_batches:
                 return
-            self._send(node_id, connection, parcels)
+            self._send(node_id, connection, sent_batches)
             queues = [queue for queue in queues if self._is_full(queue)]
 
     def _is_full(self, queue: PartitionQueue) -> bool:
         """Whether the next batch of the queue is full and may be sent at once."""
         return len(queue.batches) > 1 and not queue.batches[0].retry_at_ms
 
-    def _pack(self, queues: Sequence[PartitionQueue]) -> list[Parcel]:
+    def _pack(self, queues: Sequence[PartitionQueue]) -> list[SentBatch]:
         """At most one batch of each partition, together at most max.request.size."""
-        parcels: list[Parcel] = []
+        sent_batches: list[SentBatch] = []
         room = self._config.max_request_size
         for queue in queues:
             batch = queue.batches[0]
             if self._manager is not None and not self._manager.may_send(batch):
                 continue
-            if batch.size > room and parcels:
+            if batch.size > room and sent_batches:
                 break
             room -= batch.size
             self._accumulator.drain(queue)
             if self._manager is not None and not batch.has_sequence:
                 self._manager.assign(batch)
             if self._encode(batch):
-                parcels.append(Parcel(queue, batch))
-        return parcels
+                sent_batches.append(SentBatch(queue, batch))
+        return sent_batches
 
-    def _send(self, node_id: int, connection: NodeConnection, parcels: list[Parcel]) -> None:
+    def _send(
+        self, node_id: int, connection: NodeConnection, sent_batches: list[SentBatch]
+    ) -> None:
         config = self._config
         request = ProduceRequest(acks=config.acks, timeout_ms=config.request_timeout_ms)
         request.transactional_id = config.transactional_id
         topics: dict[str, TopicProduceData] = {}
-        for parcel in parcels:
-            batch = parcel.batch
+        for sent in sent_batches:
+            batch = sent.batch
             batch.attempts += 1
             batch.is_in_flight = True
             name, partition = batch.topic_partition
@@ -240,14 +242,14 @@ class Sender:
             version = connection.version_of(ProduceRequest, *self._versions())
             if self._config.acks == 0:
                 connection.send_without_response(request, version)
-                self._on_no_response(parcels)
+                self._on_no_response(sent_batches)
                 return
             future = self._client.send_on(connection, request, version)
         except KafkaError as error:
-            self._on_error(parcels, error)
+            self._on_error(sent_batches, error)
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
-        future.add_done_callback(partial(self._on_response, node_id, parcels))
+        future.add_done_callback(partial(self._on_response, node_id, sent_batches))
 
     def _versions(self) -> tuple[int, int]:
         """The lowest and the highest version of Produce that the transaction can use."""
@@ -270,13 +272,13 @@ class Sender:
             return False
         return True
 
-    def _on_no_response(self, parcels: list[Parcel]) -> None:
-        for parcel in parcels:
-            parcel.batch.is_in_flight = False
-            self._succeed(parcel.batch, -1, -1)
+    def _on_no_response(self, sent_batches: list[SentBatch]) -> None:
+        for sent in sent_batches:
+            sent.batch.is_in_flight = False
+            self._succeed(sent.batch, -1, -1)
 
     def _on_response(
-        self, node_id: int, parcels: list[Parcel], future: asyncio.Future[Any]
+        self, node_id: int, sent_batches: list[SentBatch], future: asyncio.Future[Any]
     ) -> None:
         self._in_flight[node_id] -= 1
         waiting, self._idle = self._idle, []
@@ -287,66 +289,66 @@ class Sender:
             return  # the client is being closed; `abort` fails its batches
         cause = future.exception()
         if cause is None:
-            self._on_produced(parcels, cast(ProduceResponse, future.result()))
+            self._on_produced(sent_batches, cast(ProduceResponse, future.result()))
         elif isinstance(cause, KafkaError):
-            self._on_error(parcels, cause)
+            self._on_error(sent_batches, cause)
         else:
             logger.error("an answer to Produce could not be read", exc_info=cause)
             text = f"the answer could not be read: {cause}"
-            self._on_error(parcels, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
+            self._on_error(sent_batches, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
         self.wakeup()
 
-    def _on_error(self, parcels: list[Parcel], error: KafkaError) -> None:
+    def _on_error(self, sent_batches: list[SentBatch], error: KafkaError) -> None:
         """The whole request failed."""
-        for parcel in parcels:
-            parcel.batch.is_in_flight = False
-            self._handle_failure(parcel, error)
+        for sent in sent_batches:
+            sent.batch.is_in_flight = False
+            self._handle_failure(sent, error)
         self._settle()
 
-    def _on_produced(self, parcels: list[Parcel], response: ProduceResponse) -> None:
+    def _on_produced(self, sent_batches: list[SentBatch], response: ProduceResponse) -> None:
         results = {
             (topic.name, partition.index): partition
             for topic in response.responses
             for partition in topic.partition_responses
         }
-        for parcel in parcels:
-            batch = parcel.batch
+        for sent in sent_batches:
+            batch = sent.batch
             batch.is_in_flight = False
             result = results.get(batch.topic_partition)
             if result is None:
                 text = "the answer to Produce leaves the partition out"
                 error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
-                self._handle_failure(parcel, error)
+                self._handle_failure(sent, error)
             else:
-                self._handle_result(parcel, result)
+                self._handle_result(sent, result)
         self._settle()
 
     def _settle(self) -> None:
         if self._manager is not None:
             self._manager.settle()
 
-    def _handle_result(self, parcel: Parcel, result: PartitionProduceResponse) -> None:
-        batch = parcel.batch
+    def _handle_result(self, sent: SentBatch, result: PartitionProduceResponse) -> None:
+        batch = sent.batch
         error = ErrorCode.of(result.error_code)
         if error is ErrorCode.NONE:
             self._succeed(batch, result.base_offset, result.log_append_time_ms)
         elif error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self._succeed(batch, -1, -1)  # it was appended, but its offset is no longer known
         elif error is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
-            self._split(parcel)
+            self._split(sent)
         else:
             text = f"{batch} was refused: {result.error_message or error.sentence}"
             errors = {
                 entry.batch_index: entry.batch_index_error_message or error.sentence
                 for entry in result.record_errors
             }
-            self._handle_failure(parcel, KafkaError.of(result.error_code, text), errors)
+            self._handle_failure(sent, KafkaError.of(result.error_code, text), errors)
 
     def _handle_failure(
-        self, parcel: Parcel, error: KafkaError, record_errors: dict[int, str] | None = None
+        self, sent: SentBatch, error: KafkaError, record_errors: dict[int, str] | None = None
     ) -> None:
         """Send the batch again if that may help, else fail it."""
-        batch, code = parcel.batch, error.error
+        batch, code = sent.batch, error.error
         is_new = batch.last_error is None or batch.last_error.error is not code
         batch.last_error = error
         batch.maybe_appended |= code in UNCERTAIN
@@ -364,20 +366,20 @@ class Sender:
             level = logging.WARNING if is_new else logging.DEBUG
             logger.log(level, "retrying: %s (%s)", error.message, code.name)
             batch.retry_at_ms = now_ms + self._backoff.delay_ms(batch.attempts)
-            self._accumulator.reenqueue(parcel.queue, [batch])
+            self._accumulator.reenqueue(sent.queue, [batch])
 
     def _may_retry(self, batch: ProducerBatch, code: ErrorCode) -> bool:
         if code.retriable:
             return True
         return self._manager is not None and self._manager.may_retry(batch, code)
 
-    def _split(self, parcel: Parcel) -> None:
-        batch = parcel.batch
+    def _split(self, sent: SentBatch) -> None:
+        batch = sent.batch
         parts = batch.split(self._config.batch_size, self._runtime.clock.monotonic_ms())
         logger.info("%s is too large and sent as %d smaller ones", batch, len(parts))
         if self._manager is not None:
             self._manager.on_split(batch, parts)
-        self._accumulator.reenqueue(parcel.queue, parts)
+        self._accumulator.reenqueue(sent.queue, parts)
         self._accumulator.finished(batch)
 
     def _succeed(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:

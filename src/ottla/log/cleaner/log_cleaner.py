@@ -24,7 +24,7 @@ from ottla.log.cleaner.segment_swap import CleaningAbortedError, SegmentSwap
 from ottla.log.log import FlushJob, FsyncError, Log
 from ottla.log.log_manager import DirContents, LogAttachment, LogManager
 from ottla.log.log_segment import LogSegment
-from ottla.log.throttler import Pace
+from ottla.log.throttler import Throttler
 from ottla.record.plain_compaction import SECRET_BYTES
 from ottla.runtime import Timer
 from ottla.structs import TopicPartition
@@ -165,7 +165,7 @@ class LogCleaner(LogAttachment):
         self._logs = logs
         self._runtime = logs.runtime
         self._config = logs.config
-        self._pace = Pace(self._runtime, self._config.log_cleaner_io_max_bytes_per_second)
+        self._throttler = Throttler(self._runtime, self._config.log_cleaner_io_max_bytes_per_second)
         self._under_way: dict[TopicPartition, asyncio.Task[bool]] = {}
         self._horizons: dict[Log, int] = {}
         self._timer: Timer | None = None
@@ -187,7 +187,7 @@ class LogCleaner(LogAttachment):
         before, self._config = self._config, config
         rate = config.log_cleaner_io_max_bytes_per_second
         if rate != before.log_cleaner_io_max_bytes_per_second:
-            self._pace.change(rate)
+            self._throttler.change(rate)
         if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and self._timer:
             self._timer.cancel()
             self._start_timer()
@@ -204,7 +204,7 @@ class LogCleaner(LogAttachment):
         if self._timer is not None:
             self._timer.cancel()
         self._is_stopping = True
-        self._pace.wake()
+        self._throttler.wake()
         await self.finish()
 
     async def pause(self, topic_partition: TopicPartition) -> None:
@@ -295,7 +295,7 @@ class LogCleaner(LogAttachment):
         try:
             while (step := await runtime.background.run(partial(next, steps, None))) is not None:
                 if isinstance(step, int):
-                    await self._pace.keep(step)
+                    await self._throttler.throttle(step)
                     self._check_going_on(log)
                 else:
                     await swap.run(step, cleaning.stats.end_offset)

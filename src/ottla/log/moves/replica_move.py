@@ -43,7 +43,7 @@ from ottla.log.log_dir import (
 )
 from ottla.log.log_manager import LogManager
 from ottla.log.log_segment import LogSegment, delete_directory
-from ottla.log.throttler import Pace
+from ottla.log.throttler import Throttler
 from ottla.runtime import File
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -215,7 +215,12 @@ class ReplicaMove:
     """
 
     def __init__(
-        self, logs: LogManager, cleaner: LogCleaner | None, log: Log, target: LogDir, pace: Pace
+        self,
+        logs: LogManager,
+        cleaner: LogCleaner | None,
+        log: Log,
+        target: LogDir,
+        throttler: Throttler,
     ) -> None:
         self.log = log
         self.target = target
@@ -224,7 +229,7 @@ class ReplicaMove:
         self._logs = logs
         self._cleaner = cleaner
         self._runtime = logs.runtime
-        self._pace = pace
+        self._throttler = throttler
         self._is_given_up = False
         self._original = log.dir
         self._directory = target.file(future_dir_name(log.topic_partition, logs.unique_name()))
@@ -258,7 +263,7 @@ class ReplicaMove:
     def give_up(self) -> None:
         """Throw away what was copied, unless the log is there already."""
         self._is_given_up = True
-        self._pace.wake()
+        self._throttler.wake()
 
     async def run(self) -> None:
         """Move; an error is logged, and counted against the directory that it came from."""
@@ -371,7 +376,7 @@ class ReplicaMove:
     async def _copy_piece(self, copy: SegmentCopy, missing: dict[str, int]) -> None:
         """Copy a piece of the first file that is not complete: the file of batches comes last."""
         suffix = min(missing, key=lambda each: each == LOG_SUFFIX)
-        rate = self._pace.throttler.bytes_per_second
+        rate = self._throttler.limit.bytes_per_second
         length = min(missing[suffix], PIECE_BYTES, max(1, int(rate)))
         piece = piece_of(copy, suffix, length, (self.source, self.target, self._directory))
         try:
@@ -381,7 +386,7 @@ class ReplicaMove:
                 raise CopyError(self.source, error, f"reading {piece.paths.source}") from error
             return  # it was deleted or cut meanwhile
         copy.copied[suffix] = piece.position + length
-        await self._pace.keep(length)
+        await self._throttler.throttle(length)
 
     def _copy_small_files(self, topic_id: UUID, snapshot_offsets: tuple[int, ...]) -> None:
         """Copy the topic id and just these snapshots of producers; in the background."""
@@ -468,9 +473,9 @@ class ReplicaMove:
 
     def _check(self) -> None:
         if self._is_given_up:
-            raise MoveGivenUpError("it is not wanted any more")
+            raise MoveGivenUpError("it is no longer wanted")
         if not self.log.is_available or self.log.log_dir is not self.source:
-            raise MoveGivenUpError(f"it is not in {self.source.path} any more")
+            raise MoveGivenUpError(f"it is no longer in {self.source.path}")
         if self.target.is_offline:
             raise MoveGivenUpError(str(self.target.offline_error()))
 

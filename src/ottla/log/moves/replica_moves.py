@@ -21,7 +21,7 @@ from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import DirContents, LogAttachment, LogManager
 from ottla.log.moves.replica_move import ReplicaMove
-from ottla.log.throttler import Pace
+from ottla.log.throttler import Throttler
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -37,13 +37,15 @@ class ReplicaMoves(LogAttachment):
         self._tasks: dict[ReplicaMove, asyncio.Task[None]] = {}
         self._wanted: dict[TopicPartition, LogDir] = {}
         self._turns = asyncio.Semaphore(max(1, len(logs.config.log_dirs)))
-        self._pace = Pace(logs.runtime, logs.config.replica_alter_log_dirs_io_max_bytes_per_second)
+        self._throttler = Throttler(
+            logs.runtime, logs.config.replica_alter_log_dirs_io_max_bytes_per_second
+        )
 
     def update_config(self, config: BrokerConfig) -> None:
         """Follow a changed limit."""
         bytes_per_second = config.replica_alter_log_dirs_io_max_bytes_per_second
-        if bytes_per_second != self._pace.throttler.bytes_per_second:
-            self._pace.change(bytes_per_second)
+        if bytes_per_second != self._throttler.limit.bytes_per_second:
+            self._throttler.change(bytes_per_second)
 
     def alter(self, topic_partition: TopicPartition, path: str) -> None:
         """Move a replica to a log directory, or let it stay there; this replaces earlier requests.
@@ -103,7 +105,7 @@ class ReplicaMoves(LogAttachment):
             move.give_up()
 
     def _begin(self, log: Log, target: LogDir) -> None:
-        move = ReplicaMove(self._logs, self._cleaner, log, target, self._pace)
+        move = ReplicaMove(self._logs, self._cleaner, log, target, self._throttler)
         before = [
             task
             for each, task in self._tasks.items()

@@ -121,8 +121,8 @@ class TransactionalProduce:
         """Batches that are refused come again, while others of the same pipeline arrive."""
         for topic_partition, error in errors.items():
             partition = self.replica_manager.partitions.get(topic_partition)
-            if partition and partition.leading and error in RETRIED_AS_NOT_ENOUGH_REPLICAS:
-                partition.leading.note_refusal()
+            if partition and partition.leadership and error in RETRIED_AS_NOT_ENOUGH_REPLICAS:
+                partition.leadership.note_refusal()
 
 
 def unverified(error: ErrorCode, api_version: int) -> PartitionAppendResult:

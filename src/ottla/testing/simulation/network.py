@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from ottla.testing.network import ChannelNetwork, Seat, feed
+from ottla.testing.network import ChannelNetwork, Connect, feed
 from ottla.testing.simulation.agenda import AgendaLoop
 from ottla.testing.virtual_loop import MockClock
 
@@ -194,7 +194,7 @@ class ProcessNetwork(ChannelNetwork):
         """End the streams and listeners of a process that is gone."""
         self._network.forget(self)
 
-    async def seat_at(self, host: str, port: int) -> Seat:
+    async def way_to(self, host: str, port: int) -> Connect:
         return partial(_sit_down, await self.open(host, port))
 
 

@@ -185,4 +185,4 @@ class Story:
 
 def isr_of(partition: Partition) -> tuple[int, ...]:
     """The replicas in sync, as the leader knows them; empty for a follower."""
-    return () if partition.leading is None else partition.leading.in_sync.committed
+    return () if partition.leadership is None else partition.leadership.in_sync.committed

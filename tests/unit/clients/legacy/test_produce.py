@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.clients.legacy import DefaultPartitioner, Message, ProducerRequest
-from ottla.clients.legacy.produce import RECORD_OVERHEAD, Packing, parcels
+from ottla.clients.legacy.produce import RECORD_OVERHEAD, Packing, message_sets
 from ottla.clients.producer.record_accumulator import partition_for_key
 from ottla.errors import KafkaError
 from ottla.record.compression import CompressionType
@@ -21,7 +21,7 @@ def test_requests_for_one_partition_are_put_together():
         ProducerRequest("t", 0, [c]),
     ]
 
-    assert list(parcels(requests, 1000)) == [
+    assert list(message_sets(requests, 1000)) == [
         {TopicPartition("t", 0): [a, c], TopicPartition("t", 1): [b]}
     ]
 
@@ -32,7 +32,7 @@ def test_a_parcel_holds_no_more_than_a_batch_may_have():
     limit = 2 * (10 + RECORD_OVERHEAD)
 
     requests = [ProducerRequest("t", 0, messages)]
-    found = [parcel[TopicPartition("t", 0)] for parcel in parcels(requests, limit)]
+    found = [sets[TopicPartition("t", 0)] for sets in message_sets(requests, limit)]
 
     assert found == [messages[:2], messages[2:3], messages[3:]]
 
