@@ -88,6 +88,7 @@ class Section:
 
     `faults` are columns of its only row that should be 0: the page begins with them. `unparsed` is
     a column of it that counts records whose rows were kept although they did not parse.
+    `lists_unparsed` says that its rows are these records.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Section:
     plot: Callable[[Table, Parameters], str] | None = None
     faults: tuple[str, ...] = ()
     unparsed: str = ""
+    lists_unparsed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

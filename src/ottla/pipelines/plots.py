@@ -1,14 +1,28 @@
-"""Plots as SVG to stand inside a page: text stays text, and nothing is loaded from anywhere."""
+"""Plots as SVG to stand inside a page: text stays text, and nothing is loaded from anywhere.
+
+A plot carries its values in the attribute `data-points`, for a script that shows the one that a
+reader points at. Places are fractions of the picture, from its left and its top:
+
+    {"across": true, "labels": ["10:04", ...], "at": [0.1, ...], "series": {"requests": ["9", ...]}}
+
+`at` are the places of the labels along the axis that the panels share: across the picture or, for
+bars, down.
+"""
 
 from __future__ import annotations
 
+import html
 import io
+import json
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from math import isnan
 from typing import TYPE_CHECKING, Any, cast
+
+from ottla.pipelines.tables import text_of
 
 if TYPE_CHECKING:
     from ottla.pipelines.pipeline import Parameters
@@ -56,7 +70,7 @@ def lines_plot(
         {"linewidth": 1.4, "marker": "o", "markersize": 2.2},
     )
     _dates(panels[-1])
-    return _svg(figure, title)
+    return _svg(figure, title, partial(_points, panels[-1], xs, list(map(text_of, xs)), series))
 
 
 def seconds_plot(title: str, xs: Sequence[float], series: Mapping[str, Sequence[float]]) -> str:
@@ -67,7 +81,8 @@ def seconds_plot(title: str, xs: Sequence[float], series: Mapping[str, Sequence[
     )
     panels[-1].set_xlim(left=0)
     panels[-1].set_xlabel("seconds since the start")
-    return _svg(figure, title)
+    labels = [f"{text_of(float(x))} s" for x in xs]
+    return _svg(figure, title, partial(_points, panels[-1], xs, labels, series))
 
 
 def _panels(
@@ -107,7 +122,10 @@ def bars_plot(
     _thousands(panel.xaxis)
     if limit is not None:
         panel.axvline(limit, color=ALARM, linewidth=1.2, linestyle="--")
-    return _svg(figure, name)
+    texts = [text_of(label) for label in labels]
+    return _svg(
+        figure, name, partial(_points, panel, list(positions), texts, {name: values}, across=False)
+    )
 
 
 def top_rows_plot(label: str, value: str, name: str) -> Callable[[Table, Parameters], str]:
@@ -175,7 +193,30 @@ def _short(label: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _svg(figure: Any, title: str) -> str:
+def _points(
+    panel: Any,
+    at: Sequence[Any],
+    labels: Sequence[str],
+    series: Mapping[str, Sequence[float]],
+    *,
+    across: bool = True,
+) -> dict[str, object]:
+    """The values of a plot whose layout is final, and where each of them stands."""
+    to_picture = panel.transData + panel.figure.transFigure.inverted()
+    numbers = panel.convert_xunits(at) if across else at
+    if across:
+        places = [float(to_picture.transform((each, 0))[0]) for each in numbers]
+    else:
+        places = [1 - float(to_picture.transform((0, each))[1]) for each in numbers]
+    return {
+        "across": across,
+        "labels": labels,
+        "at": [round(place, 4) for place in places],
+        "series": {name: list(map(text_of, values)) for name, values in series.items()},
+    }
+
+
+def _svg(figure: Any, title: str, points: Callable[[], dict[str, object]]) -> str:
     """The picture without the prolog and the metadata, which name addresses on the network."""
     from matplotlib import pyplot
 
@@ -184,9 +225,11 @@ def _svg(figure: Any, title: str) -> str:
         # The browser's fonts write the text; those of matplotlib, which may lack a letter, do not.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", metadata=NO_METADATA, transparent=True)
+    data = html.escape(json.dumps(points(), separators=(",", ":")))
     pyplot.close(figure)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*"', r"<svg \1", text, count=1)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
+    head = f'<svg role="img" tabindex="0" aria-label="{title}" data-points="{data}" '
+    return text.replace("<svg ", head, 1)

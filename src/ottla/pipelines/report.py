@@ -15,6 +15,10 @@ from ottla.pipelines.tables import Table, is_number, text_of
 
 TEMPLATE = Path(__file__).with_name("report.html")
 SHOWN_ROWS = 20
+PAGE_ROWS = 1000
+"""More rows of a table than this are in its Parquet files only."""
+MADE = "made"
+"""The section about how the report was made: batches and steps."""
 MAX_CELL_WIDTH = 400
 SHORT_CELL = 20
 PLOTTED_BATCHES = 500
@@ -24,11 +28,15 @@ LISTED_BATCHES = 10
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A number at the top of the page; good or bad news where it is either."""
+    """A number at the top of the page; good or bad news where it is either.
+
+    `section` is the name of the section that shows what the number counts.
+    """
 
     value: object
     label: str
     is_good: bool | None = None
+    section: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,9 @@ def render(report: Report) -> str:
     environment.filters["cell"] = partial(text_of, width=MAX_CELL_WIDTH)
     environment.tests["numeric"] = is_number
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(report=report, shown_rows=SHOWN_ROWS, short_cell=SHORT_CELL)
+    return template.render(
+        report=report, shown_rows=SHOWN_ROWS, page_rows=PAGE_ROWS, short_cell=SHORT_CELL, made=MADE
+    )
 
 
 def progress_plot(tally: Tally) -> str:

@@ -1,5 +1,6 @@
 """Plots as SVG."""
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime, timedelta
@@ -65,3 +66,21 @@ def test_axis_of_nothing_but_zeros_says_zero_once():
     plot = lines_plot("t", [1.0, 2.0], {"records waiting": [0.0, 0.0]})
 
     assert len(re.findall(r">0</text>", plot)) == 1
+
+
+def test_plot_carries_its_values():
+    """Places from left to right, and from the first bar down; labels and values as text."""
+    lines = lines_plot("Traffic", [START, START + timedelta(minutes=1)], {"requests": [1, 2000]})
+    bars = bars_plot(['"a" <b>', "b"], [3, 2.5], "requests")
+    seconds = seconds_plot("Batches", [0.5, 1.5], {"seconds": [0.25, 0.75]})
+    of_lines, of_bars, of_seconds = (
+        json.loads(ET.fromstring(svg).get("data-points")) for svg in (lines, bars, seconds)
+    )
+
+    assert of_lines["labels"] == ["2026-01-01 00:00", "2026-01-01 00:01"]
+    assert of_lines["series"] == {"requests": ["1", "2,000"]}
+    assert 0 < of_lines["at"][0] < 0.2 < 0.9 < of_lines["at"][1] < 1
+    assert (of_bars["across"], of_bars["labels"]) == (False, ['"a" <b>', "b"])
+    assert of_bars["series"] == {"requests": ["3", "2.5"]}
+    assert 0 < of_bars["at"][0] < of_bars["at"][1] < 1
+    assert of_seconds["labels"] == ["0.5 s", "1.5 s"]

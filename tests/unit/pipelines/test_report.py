@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
@@ -11,6 +14,7 @@ from ottla.pipelines.pipeline import Section
 from ottla.pipelines.plots import bars_plot
 from ottla.pipelines.progress import Batch, Tally
 from ottla.pipelines.report import (
+    PAGE_ROWS,
     SHOWN_ROWS,
     Card,
     Part,
@@ -24,6 +28,8 @@ from ottla.pipelines.tables import Table
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTILE = '/<script src="http://evil.example/x.js"></script>?$x$\x00\u6f22'
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+BROWSER_LIMIT_S = 120
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 LOADING = {"src", "href", "xlink:href", "srcset", "data", "action", "poster", "background"}
 
@@ -68,7 +74,7 @@ def report(pages=(), lost=0, batches=(), **changes):
     table = Table(("path", "requests", "seen"), rows)
     section = Section("top_pages", "Top pages", "A note.", lambda *_: None, plot)
     parts = [Part.of(section, table, {"limit": "2"})]
-    cards = [Card(10, "events in"), Card(lost, "lost", lost == 0)]
+    cards = [Card(10, "events in"), Card(lost, "lost", lost == 0, "top_pages")]
     fields = {
         "title": "A title",
         "summary": "What it does.",
@@ -107,7 +113,7 @@ def test_page_loads_nothing(html):
 
 
 def test_page_shows_cards_tables_and_plots(html):
-    """Numbers are cards, good or bad; each table is cut at its limit; two plots stand there."""
+    """Numbers are cards, good or bad; a table shows its first rows; two plots stand there."""
     page = Page(html)
 
     assert {"events in", "lost", "one step", "1.2", "2026-01-01 00:00", "versions"} <= set(
@@ -116,7 +122,22 @@ def test_page_shows_cards_tables_and_plots(html):
     assert page.tags.count("svg") == 2
     assert f"/page-{SHOWN_ROWS - 2}" in page.texts
     assert html.count('class="card bad"') == 1
-    assert "11 more rows are in" in page.texts
+    assert html.count("<tr hidden>") == 11
+
+
+def test_long_table_names_its_files():
+    """What is more than a page can hold is in Parquet."""
+    texts = Page(render(report(map(str, range(PAGE_ROWS + 1))))).texts
+
+    assert "The first 1,000 of 1,001 rows are in this page, all of them in" in texts
+    assert "top_pages/" in texts
+
+
+def test_number_leads_to_what_it_counts(html):
+    """A card is a link to the section with the rows."""
+    assert '<a href="#top_pages">lost</a>' in html
+    assert '<section id="top_pages">' in html
+    assert '<a href="#">' not in html
 
 
 def test_events_cannot_write_into_the_page(html):
@@ -171,3 +192,145 @@ def test_page_is_replaced_at_once(tmp_path):
 
     assert "<h1>second</h1>" in path.read_text(encoding="utf-8")
     assert list(tmp_path.iterdir()) == [path]
+
+
+# What the script of the page does, in a browser.
+
+
+@pytest.fixture(scope="session")
+def browser() -> str:
+    """The program of a Chromium."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"there is no Chromium on PATH: none of {', '.join(BROWSERS)}")
+    return found
+
+
+@pytest.fixture
+def result_of(browser, tmp_path):
+    """Load a page in the browser, run a script on it, and return what the script returns."""
+
+    def run(html: str, script: str) -> object:
+        page = tmp_path / "report.html"
+        first = "<script>const faults = []; onerror = text => { faults.push(text); };</script>"
+        last = (
+            "<script>document.body.dataset.result = JSON.stringify("
+            f"faults.length ? {{faults}} : (() => {{ {script} }})());</script>"
+        )
+        html = html.replace("<head>", f"<head>{first}").replace("</body>", f"{last}</body>")
+        page.write_text(html, encoding="utf-8")
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/user"]
+        done = subprocess.run(
+            [browser, *flags, "--window-size=1200,900", "--dump-dom", page.as_uri()],
+            capture_output=True,
+            text=True,
+            timeout=BROWSER_LIMIT_S,
+            check=True,
+        )
+        results = []
+
+        class Body(HTMLParser):
+            def handle_starttag(self, tag, attributes):
+                if tag == "body":
+                    results.append(json.loads(dict(attributes)["data-result"]))
+
+        Body().feed(done.stdout)
+        return results[0]
+
+    return run
+
+
+TOOLS = """
+    const section = document.querySelector("#top_pages");
+    const rows = () => [...section.querySelectorAll("tbody tr")].filter(row => !row.hidden);
+    const column = number => rows().map(row => row.cells[number].textContent);
+    const head = number => section.querySelectorAll("th button")[number];
+"""
+
+
+def numbered_page() -> str:
+    """A page with a table of 30 rows that is neither sorted by text nor by number."""
+    rows = [
+        {"path": f"/{n * 7 % 30}", "requests": n * 7 % 30 * 100, "seen": START} for n in range(30)
+    ]
+    rows[3]["requests"] = None
+    table = Table(("path", "requests", "seen"), rows)
+    section = Section("top_pages", "Top pages", "", lambda *_: None, plot)
+    shown = Table(("path", "requests"), [{**row, "requests": row["requests"] or 0} for row in rows])
+    drawn = plot(Table(shown.columns, shown.rows[:3]), {})
+    return render(report(parts=[Part(section.name, "Top pages", "", table, drawn)]))
+
+
+def test_table_is_sorted_by_a_click(result_of):
+    """Numbers by their value, a dash first; a second click turns the order round."""
+    script = "head(1).click(); const up = column(1); head(1).click(); return [up, column(1)];"
+    up, down = result_of(numbered_page(), TOOLS + script)
+
+    assert up[:4] == ["-", "0", "100", "200"]
+    assert down[:3] == ["2,900", "2,800", "2,700"]
+    assert len(up) == len(down) == SHOWN_ROWS
+
+
+def test_all_rows_are_shown_and_searched(result_of):
+    """The button shows what is hidden; a search finds hidden rows too."""
+    script = """
+        const before = rows().length, more = section.querySelector(".more");
+        const search = section.querySelector(".search");
+        const find = text => {
+          search.value = text;
+          search.dispatchEvent(new Event("input"));
+          return column(0);
+        };
+        const found = find("/23"), after = find("").length;
+        more.click();
+        const all = rows().length, text = more.textContent;
+        more.click();
+        return [before, found, after, all, text, rows().length];
+    """
+    found = result_of(numbered_page(), TOOLS + script)
+
+    assert found == [20, ["/23"], 20, 30, "Show the first 20 rows", 20]
+
+
+def test_plot_tells_the_value_below_the_pointer(result_of):
+    """By pointer and by key; a drag shows a part of it, Escape the whole again."""
+    script = """
+        const svg = section.querySelector("svg"), tip = section.querySelector(".plot + .tip");
+        const box = svg.getBoundingClientRect(), points = JSON.parse(svg.dataset.points);
+        const at = (type, x, y) => svg.dispatchEvent(new PointerEvent(type, { pointerType: "mouse",
+          clientX: box.left + x * box.width, clientY: box.top + y * box.height }));
+        const key = name => svg.dispatchEvent(new KeyboardEvent("keydown", { key: name }));
+        at("pointermove", .5, points.at[1]);
+        const second = tip.textContent;
+        key("ArrowDown");
+        const view = () => svg.getAttribute("viewBox").split(" ").map(Number);
+        const third = tip.textContent, whole = view();
+        at("pointerdown", .25, .5); at("pointerup", .75, .5);
+        const part = view().map((each, n) => each / whole[n % 2 + 2]);
+        key("Escape");
+        return [second, third, part, String(view()) === String(whole)];
+    """
+    second, third, part, is_whole = result_of(numbered_page(), TOOLS + script)
+
+    assert (second, third) == ("/7: requests 700", "/14: requests 1,400")
+    assert part == pytest.approx([0.25, 0.25, 0.5, 0.5], abs=0.02)
+    assert is_whole
+
+
+def test_record_is_named_by_the_command_that_reads_it(result_of):
+    """A table with topic, partition and offset leads to each record; a hostile name does not."""
+    names = ("web-traffic", "x; rm -rf /")
+    rows = [{"_topic": name, "_partition": 1, "_offset": 12345} for name in names]
+    table = Table(("_topic", "_partition", "_offset"), rows)
+    html = render(report(parts=[Part("top_pages", "Lines", "", table)]))
+    script = """
+        const buttons = section.querySelectorAll("td button");
+        buttons[0].click();
+        const code = section.querySelector("output code");
+        return [buttons.length, code.textContent, String(getSelection())];
+    """
+    count, command, selected = result_of(html, TOOLS + script)
+
+    expected = "ottla console-consumer --topic web-traffic --partition 1 --offset 12345"
+    assert count == 1
+    assert command == selected == f"{expected} --max-messages 1"

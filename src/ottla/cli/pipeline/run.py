@@ -18,6 +18,7 @@ from ottla.cli.pipeline.steps import BatchLines, Steps
 from ottla.cli.terminal import Progress, Terminal
 from ottla.pipelines.execution import Execution, RunOptions
 from ottla.pipelines.report import (
+    MADE,
     Card,
     Part,
     Report,
@@ -245,7 +246,12 @@ class PipelineRun:
             summary=plan.pipeline.summary,
             source=source,
             cards=[
-                *cards(execution.tally, self.outcome, unparsed(plan.pipeline, tables)),
+                *cards(
+                    execution.tally,
+                    self.outcome,
+                    unparsed(plan.pipeline, tables),
+                    unparsed_section(plan.pipeline),
+                ),
                 *faults(plan.pipeline, tables),
             ],
             parts=parts(plan.pipeline, tables, execution.parameters),
@@ -266,19 +272,26 @@ def _watched(source: Source, progress: Progress) -> Iterator[Event]:
         yield event
 
 
-def cards(tally: Tally, outcome: Outcome, unparsed_rows: int) -> list[Card]:
-    """The numbers at the top of the page."""
+def cards(tally: Tally, outcome: Outcome, unparsed_rows: int, unparsed_in: str = "") -> list[Card]:
+    """The numbers at the top of the page, each with the section that shows what it counts."""
     malformed = tally.malformed + unparsed_rows
     found = [Card(outcome.events_in, "events in")] if outcome.published else []
     return [
         *found,
         Card(tally.rows, "read by the pipeline"),
-        Card(malformed, "did not parse", None if not malformed else False),
+        Card(malformed, "did not parse", None if not malformed else False, unparsed_in),
         Card(tally.late, "too late for their window", None if not tally.late else False),
-        Card(len(tally.batches), "micro-batches"),
-        Card(float(f"{tally.seconds_per_batch():.3g}"), "seconds per batch"),
-        Card(tally.lag, "waiting", tally.lag == 0),
+        Card(len(tally.batches), "micro-batches", section=MADE),
+        Card(float(f"{tally.seconds_per_batch():.3g}"), "seconds per batch", section=MADE),
+        Card(tally.lag, "waiting", tally.lag == 0, MADE),
     ]
+
+
+def unparsed_section(pipeline: Pipeline) -> str:
+    """The section that lists the records that did not parse, or at least counts them."""
+    listing = [each.name for each in pipeline.sections if each.lists_unparsed]
+    counting = [each.name for each in pipeline.sections if each.unparsed]
+    return next(iter([*listing, *counting]), "")
 
 
 def unparsed(pipeline: Pipeline, tables: Mapping[str, Table]) -> int:
@@ -294,7 +307,7 @@ def unparsed(pipeline: Pipeline, tables: Mapping[str, Table]) -> int:
 def faults(pipeline: Pipeline, tables: Mapping[str, Table]) -> list[Card]:
     """What should be 0, of the tables that know."""
     return [
-        Card(row[name], name, row[name] == 0)
+        Card(row[name], name, row[name] == 0, section.name)
         for section in pipeline.sections
         for name in section.faults
         for row in tables[section.name].rows[:1]

@@ -133,6 +133,7 @@ PIPELINE = Pipeline(
             "Each is in the dead-letter topic as well, with its reason and the place of the record "
             "it came from.",
             lambda topics, parameters: transformations.malformed(topics[EVENTS]),
+            lists_unparsed=True,
         ),
         Section(
             COMPLETENESS,
