@@ -7,7 +7,7 @@ requests over and sends its `outgoing`; the connection knows what it may do next
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ottla.errors import LocalProtocolError, RemoteProtocolError
@@ -101,15 +101,31 @@ class FrameBuffer:
         self._end = end
 
     def target(self) -> memoryview:
-        """Where the rest of a begun frame must be received; there must be one."""
+        """Where the rest of a begun frame is received; there must be one."""
         if self._own is None or self._end == len(self._own):
             self._make_room()
         room = self._start + self._needed_bytes() - self._end
         return self._view[self._end : self._end + room]
 
-    def received(self, count: int) -> None:
-        """`count` bytes were received into `target`."""
-        self._end += count
+    def fill(self, receive: Callable[[memoryview], int], max_bytes: int) -> int | None:
+        """Receive up to the end of a begun frame, or for now; about `max_bytes` at most.
+
+        Returns how many bytes have come, None at the end of the stream.
+        """
+        count = 0
+        while count < max_bytes:
+            target = self.target()
+            try:
+                received = receive(target)
+            except BlockingIOError:
+                break
+            if not received:
+                return None
+            self._end += received
+            count += received
+            if received < len(target) or self.has_frame():
+                break
+        return count
 
     def has_frame(self) -> bool:
         """Whether `next_frame` would give a frame, or complain about its size."""

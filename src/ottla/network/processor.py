@@ -461,24 +461,12 @@ class Processor:
 
     def _receive_large(self, connection: Connection) -> None:
         """Receive the rest of a begun frame straight into the buffer that it will be handled in."""
-        frames = connection.frames
-        received = 0
-        while received < LARGE_FRAME_BYTES:
-            target = frames.target()
-            try:
-                count = connection.transport.recv_into(target)
-            except BlockingIOError:
-                break
-            if not count:
-                connection.close("the client has closed the connection within a request")
-                return
-            frames.received(count)
-            received += count
-            if frames.has_frame():
-                self._make_ready(connection)
-                break
-            if count < len(target):
-                break
+        received = connection.frames.fill(connection.transport.recv_into, LARGE_FRAME_BYTES)
+        if received is None:
+            connection.close("the client has closed the connection within a request")
+            return
+        if connection.frames.has_frame():
+            self._make_ready(connection)
         self._large_bytes_left -= received
         self._idle_expiry.touch(connection, self._now_ms)
 

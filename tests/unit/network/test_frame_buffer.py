@@ -26,10 +26,14 @@ def receive(frames: FrameBuffer, data: bytes) -> int:
         arena[3 : 3 + len(data)] = data
         frames.feed(memoryview(arena), 3, 3 + len(data))
         return len(data)
-    target = frames.target()
-    count = min(len(target), len(data))
-    target[:count] = data[:count]
-    frames.received(count)
+
+    def take(target: memoryview) -> int:
+        count = min(len(target), len(data))
+        target[:count] = data[:count]
+        return count
+
+    count = frames.fill(take, 1)
+    assert count is not None
     return count
 
 
