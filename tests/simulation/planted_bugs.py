@@ -20,7 +20,7 @@ from ottla.coordinator.transaction.transaction_coordinator import TransactionCoo
 from ottla.errors import ErrorCode
 from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
 from ottla.registry.tree import Set
-from ottla.replication import exchange
+from ottla.replication import replica_requests
 from ottla.replication.follower_partition import FollowerPartition, FollowerSession, LeaderQuestions
 from ottla.replication.partition_leader import PartitionLeader
 from ottla.server import fetch_session
@@ -164,7 +164,7 @@ def forgotten_partitions_stay_in_fetch_sessions(patch: pytest.MonkeyPatch) -> No
             ]
         return accept(self, response)
 
-    patch.setattr(exchange, "partition_key", by_name)
+    patch.setattr(replica_requests, "partition_key", by_name)
     patch.setattr(fetch_session, "partition_key", by_name)
     patch.setattr(FollowerSession, "accept", accept_what_was_asked_for)
 

@@ -9,21 +9,15 @@ from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_changes import BrokerChanges, IsrChanges
-from ottla.controller.broker_request_batch import BrokerRequestBatch, OrdersToBrokers
-from ottla.controller.controller_context import ControllerContext
+from ottla.controller.broker_request_batch import OrdersToBrokers
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.fenced_registry import ControllerEpoch, EventQueue, FencedRegistry
 from ottla.controller.leader_balance import LeaderBalance
 from ottla.controller.partition_state_machine import (
-    PartitionStateMachine,
-    ReplicaStateMachine,
-    StoredStates,
     elect_offline,
 )
 from ottla.controller.reassignment import PartitionReassignment
 from ottla.controller.topic_changes import TopicChanges
-from ottla.controller.topic_deletion import TopicDeletion
-from ottla.controller.topic_store import EntityConfigs, TopicStore
 from ottla.errors import ErrorCode
 from ottla.registry import paths
 from ottla.registry.tree import Registry, Watch
@@ -53,51 +47,27 @@ class ActiveController:
         run: Callable[[ActiveController, Callable[[], Awaitable[object]]], Awaitable[object]],
     ) -> None:
         self.epoch = epoch
-        self.context = ControllerContext(epoch.epoch)
         self._runtime = runtime
         self._registry = registry
         self._queue = queue
         self._run = run
         self._watches: list[Watch] = []
         self._timer: Timer | None = None
-        self.core = core = self._build(config, orders)
+        self.core = core = ControllerCore(
+            runtime,
+            config,
+            orders,
+            FencedRegistry(registry, epoch),
+            self.enqueue_once,
+            self._on_leader_and_isr,
+            self._on_deleted,
+        )
+        self.context = core.context
         self.reassignment = PartitionReassignment(core)
         self.brokers = BrokerChanges(core, self.reassignment)
         self.topics = TopicChanges(core)
         self.balance = LeaderBalance(core)
         self.isr = IsrChanges(core, self.brokers, self.reassignment)
-
-    def _build(self, config: BrokerConfig, orders: OrdersToBrokers) -> ControllerCore:
-        context, runtime = self.context, self._runtime
-        fenced = FencedRegistry(self._registry, self.epoch)
-        store = TopicStore(fenced)
-        configs = EntityConfigs(self._registry)
-        states = StoredStates(context, store)
-        batch = BrokerRequestBatch(
-            context,
-            orders,
-            config.inter_broker_listener_name,
-            self._on_leader_and_isr,
-            self._on_deleted,
-        )
-        partitions = PartitionStateMachine(context, states, configs, config, batch)
-        replicas = ReplicaStateMachine(context, states, batch)
-        deletion = TopicDeletion(context, store, configs, partitions, replicas, batch)
-        return ControllerCore(
-            runtime=runtime,
-            config=config,
-            orders=orders,
-            enqueue_once=self.enqueue_once,
-            context=context,
-            fenced=fenced,
-            store=store,
-            configs=configs,
-            states=states,
-            batch=batch,
-            partitions=partitions,
-            replicas=replicas,
-            deletion=deletion,
-        )
 
     async def begin(self) -> None:
         """Take over from a predecessor: read everything, elect leaders, inform all brokers."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.broker_request_batch import BrokerRequestBatch, OrdersToBrokers
+from ottla.controller.broker_request_batch import (
+    BrokerRequestBatch,
+    OnBrokerAnswer,
+    OrdersToBrokers,
+)
 from ottla.controller.controller_context import ControllerContext
 from ottla.controller.fenced_registry import FencedRegistry
 from ottla.controller.partition_state_machine import (
@@ -19,24 +22,39 @@ from ottla.controller.topic_store import EntityConfigs, TopicStore
 from ottla.runtime import Runtime
 
 
-@dataclass(frozen=True, slots=True)
 class ControllerCore:
     """The tools of one epoch.
 
     The context changes only within an event of the queue; the batch is sent at the event's end.
+    `enqueue_once` queues something as an event of its own; of those with one name only one waits.
     """
 
-    runtime: Runtime
-    config: BrokerConfig
-    orders: OrdersToBrokers
-    enqueue_once: Callable[[str, Callable[[], Awaitable[object]]], None]
-    """Queue something as an event of its own; requests of one name that still wait are merged."""
-    context: ControllerContext
-    fenced: FencedRegistry
-    store: TopicStore
-    configs: EntityConfigs
-    states: StoredStates
-    batch: BrokerRequestBatch
-    partitions: PartitionStateMachine
-    replicas: ReplicaStateMachine
-    deletion: TopicDeletion
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        orders: OrdersToBrokers,
+        fenced: FencedRegistry,
+        enqueue_once: Callable[[str, Callable[[], Awaitable[object]]], None],
+        on_leader_and_isr: OnBrokerAnswer,
+        on_deleted: OnBrokerAnswer,
+    ) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.orders = orders
+        self.fenced = fenced
+        self.enqueue_once = enqueue_once
+        self.context = context = ControllerContext(fenced.epoch.epoch)
+        self.store = TopicStore(fenced)
+        self.configs = EntityConfigs(fenced.registry)
+        self.states = StoredStates(context, self.store)
+        self.batch = BrokerRequestBatch(
+            context, orders, config.inter_broker_listener_name, on_leader_and_isr, on_deleted
+        )
+        self.partitions = PartitionStateMachine(
+            context, self.states, self.configs, config, self.batch
+        )
+        self.replicas = ReplicaStateMachine(context, self.states, self.batch)
+        self.deletion = TopicDeletion(
+            context, self.store, self.configs, self.partitions, self.replicas, self.batch
+        )

@@ -15,7 +15,8 @@ from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log import Log, LogAppendInfo
 from ottla.log.log_validator import AppendOrigin, ValidBatch
 from ottla.log.producers.producer_state_manager import ProducerState, Verification
-from ottla.replication.exchange import (
+from ottla.replication.partition_leader import Cluster, PartitionLeader
+from ottla.replication.replica_requests import (
     ACKS_ALL,
     FetchParams,
     FetchPartition,
@@ -23,7 +24,6 @@ from ottla.replication.exchange import (
     IsolationLevel,
     OffsetResult,
 )
-from ottla.replication.partition_leader import Cluster, PartitionLeader
 from ottla.runtime import Clock
 from ottla.structs import (
     CONSUMER_REPLICA_ID,

@@ -18,7 +18,10 @@ from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.log.log_results import LogAppendInfo
 from ottla.log.log_validator import AppendOrigin, LargeBatchError, LargeBatches, Validated
-from ottla.replication.exchange import (
+from ottla.replication.fetcher import FetcherManager
+from ottla.replication.partition import Partition
+from ottla.replication.partition_leader import Cluster, PartitionLeader
+from ottla.replication.replica_requests import (
     ACKS_ALL,
     ACKS_NONE,
     DeleteRecordsResult,
@@ -30,9 +33,6 @@ from ottla.replication.exchange import (
     PartitionAppendResult,
     PartitionKey,
 )
-from ottla.replication.fetcher import FetcherManager
-from ottla.replication.partition import Partition
-from ottla.replication.partition_leader import Cluster, PartitionLeader
 from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime import DelayedOperation, DelayedOperationPurgatory, Runtime, Scheduler, Timer
 from ottla.structs import (

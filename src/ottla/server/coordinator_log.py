@@ -8,8 +8,8 @@ from typing import Final
 from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.record_batch import batches
-from ottla.replication.exchange import ACKS_ALL
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_requests import ACKS_ALL
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import TopicPartition
 

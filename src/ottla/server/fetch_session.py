@@ -27,7 +27,8 @@ from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchRequest
 from ottla.protocol.fetch import FetchPartition as RequestedPartition
 from ottla.protocol.fetch import FetchTopic as RequestedTopic
 from ottla.record.conversion import Converted, down_convert, needs_down_conversion
-from ottla.replication.exchange import (
+from ottla.replication.replica_manager import DelayedFetch, FetchResults, ReplicaManager
+from ottla.replication.replica_requests import (
     AwakePartitions,
     FetchParams,
     FetchPartition,
@@ -35,7 +36,6 @@ from ottla.replication.exchange import (
     PartitionKey,
     partition_key,
 )
-from ottla.replication.replica_manager import DelayedFetch, FetchResults, ReplicaManager
 from ottla.runtime import FileRegion, Runtime
 from ottla.structs import CONSUMER_REPLICA_ID, NO_OFFSET, NO_UUID, TopicPartition
 

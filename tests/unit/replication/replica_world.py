@@ -17,9 +17,9 @@ from ottla.log.log_manager import LogManager
 from ottla.protocol.message import decode, encode
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import batches
-from ottla.replication.exchange import ACKS_ALL, FetchParams, FetchPartition, IsolationLevel
 from ottla.replication.partition_leader import Cluster
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_requests import ACKS_ALL, FetchParams, FetchPartition, IsolationLevel
 from ottla.runtime import FileRegion
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.fetch import FetchHandler

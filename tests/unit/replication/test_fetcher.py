@@ -17,7 +17,7 @@ from ottla.protocol.offsets import (
 )
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
 from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
-from ottla.replication.exchange import ACKS_LEADER, IsolationLevel
+from ottla.replication.replica_requests import ACKS_LEADER, IsolationLevel
 from ottla.structs import NO_EPOCH, TopicPartition
 
 

@@ -6,7 +6,7 @@ from replica_world import LAG_MS, T0, ReplicaWorld
 
 from ottla.errors import ErrorCode
 from ottla.log.log import FlushJob
-from ottla.replication.exchange import ACKS_LEADER
+from ottla.replication.replica_requests import ACKS_LEADER
 from ottla.structs import LeaderAndIsr
 
 

@@ -12,14 +12,14 @@ from ottla.errors import ErrorCode
 from ottla.log.log_manager import LogManager
 from ottla.record.batch_builder import BatchBuilder
 from ottla.record.record_batch import batches
-from ottla.replication.exchange import (
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_requests import (
     ACKS_ALL,
     ACKS_LEADER,
     FetchParams,
     FetchPartition,
     IsolationLevel,
 )
-from ottla.replication.replica_manager import ReplicaManager
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     NO_EPOCH,

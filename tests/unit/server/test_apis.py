@@ -196,7 +196,7 @@ def test_a_coroutine_answers_when_it_is_done(connection):
 def test_a_request_is_answered_in_its_own_version(apis, connection):
     """An old version of ListOffsets has no leader epochs, and is encoded without them."""
     from ottla.protocol.offsets import ListOffsetsPartition, ListOffsetsTopic
-    from ottla.replication.exchange import OffsetResult
+    from ottla.replication.replica_requests import OffsetResult
     from ottla.server.handlers.offsets import ListOffsetsHandler
 
     class Offsets:

@@ -7,7 +7,7 @@ import pytest
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
-from ottla.replication.exchange import ACKS_ALL, PartitionAppendResult
+from ottla.replication.replica_requests import ACKS_ALL, PartitionAppendResult
 from ottla.server.coordinator_log import TopicLog, java_hash
 from ottla.structs import TopicPartition
 

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from ottla.replication.exchange import FetchPartitionResult
+from ottla.replication.replica_requests import FetchPartitionResult
 from ottla.runtime import FileRegion
 from ottla.server.fetch_session import MIN_EVICTION_MS, FetchSessionCache
 from ottla.structs import TopicPartition

@@ -13,7 +13,7 @@ from ottla.record.batch_builder import build_batch
 from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
 from ottla.record.record_batch import batches
-from ottla.replication.exchange import (
+from ottla.replication.replica_requests import (
     FetchParams,
     FetchPartition,
     FetchPartitionResult,

@@ -132,16 +132,16 @@ class GroupCoordinator:
             self._expiry = None
         for partition in range(self.manager.log.partition_count):
             for group in self.manager.unload(partition):
-                self._abandon(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._rebalancers[group.type].abandon(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def on_election(self, partition: int) -> None:
         """This broker leads the partition of the offsets topic now: read its groups."""
-        self.manager.load(partition, self._on_group_loaded)
+        self.manager.load(partition, lambda group: self._rebalancers[group.type].resume(group))
 
     def on_resignation(self, partition: int) -> None:
         """Another broker leads the partition now: send the waiting members to it."""
         for group in self.manager.unload(partition):
-            self._abandon(group, ErrorCode.NOT_COORDINATOR)
+            self._rebalancers[group.type].abandon(group, ErrorCode.NOT_COORDINATOR)
 
     def on_topics_deleted(self, topics: Collection[str]) -> None:
         """Topics were deleted: delete the offsets in them."""
@@ -361,12 +361,6 @@ class GroupCoordinator:
         if error:
             return error, {}
         return ErrorCode.NONE, self._commits.fetch(group_id, partitions)
-
-    def _on_group_loaded(self, group: Group) -> None:
-        self._rebalancers[group.type].resume(group)
-
-    def _abandon(self, group: Group, error: ErrorCode) -> None:
-        self._rebalancers[group.type].abandon(group, error)
 
     def _expire_offsets(self) -> None:
         self.manager.expire_offsets(self._config.offsets_retention_minutes * MS_PER_MINUTE)

@@ -21,8 +21,8 @@ from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_end_transaction_marker
 from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
-from ottla.replication.exchange import ACKS_ALL, PartitionAppendResult
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_requests import ACKS_ALL, PartitionAppendResult
 from ottla.runtime import Clock, Runtime
 from ottla.structs import OFFSETS_TOPIC, TopicPartition
 

@@ -34,13 +34,13 @@ from ottla.protocol.fetch import (
 )
 from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.compression import CompressionType
-from ottla.replication.exchange import (
+from ottla.replication.replica_manager import FetchResults, ReplicaManager
+from ottla.replication.replica_requests import (
     FetchParams,
     FetchPartition,
     FetchPartitionResult,
     IsolationLevel,
 )
-from ottla.replication.replica_manager import FetchResults, ReplicaManager
 from ottla.server.apis import Handler
 from ottla.server.fetch_session import (
     FIRST_VERSION_WITH_BATCHES,

@@ -52,8 +52,8 @@ from ottla.protocol.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from ottla.replication.exchange import IsolationLevel, OffsetResult
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_requests import IsolationLevel, OffsetResult
 from ottla.runtime import Clock
 from ottla.server.apis import Handler
 from ottla.structs import (

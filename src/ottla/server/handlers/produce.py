@@ -36,13 +36,13 @@ from ottla.protocol.produce import (
 from ottla.record.compression import CompressionType
 from ottla.record.record import LOG_OVERHEAD, TRANSACTIONAL_FLAG
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
-from ottla.replication.exchange import (
+from ottla.replication.replica_manager import AppendResults, ReplicaManager
+from ottla.replication.replica_requests import (
     ACKS_ALL,
     ACKS_LEADER,
     ACKS_NONE,
     PartitionAppendResult,
 )
-from ottla.replication.replica_manager import AppendResults, ReplicaManager
 from ottla.server.apis import Handler
 from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import TopicPartition

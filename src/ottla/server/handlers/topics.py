@@ -45,8 +45,8 @@ from ottla.protocol.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from ottla.replication.exchange import DeleteRecordsResult
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_requests import DeleteRecordsResult
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import within
 from ottla.server.apis import Handler, error_code, error_message

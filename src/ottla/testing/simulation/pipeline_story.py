@@ -33,7 +33,7 @@ from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicPr
 from ottla.protocol.transactions import InitProducerIdRequest
 from ottla.record.batch_builder import build_batch
 from ottla.registry import paths
-from ottla.replication.exchange import ACKS_ALL
+from ottla.replication.replica_requests import ACKS_ALL
 from ottla.structs import NO_EPOCH, NO_LEADER, NO_PRODUCER_ID, TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
 from ottla.testing.simulation.invariants import partitions_of

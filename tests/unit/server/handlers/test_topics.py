@@ -28,7 +28,7 @@ from ottla.protocol.topics import (
 )
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.replication.exchange import DeleteRecordsResult
+from ottla.replication.replica_requests import DeleteRecordsResult
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.structs import EndPoint, TopicPartition

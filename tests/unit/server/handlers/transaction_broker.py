@@ -20,8 +20,8 @@ from ottla.protocol.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.record.batch_builder import build_batch
-from ottla.replication.exchange import FetchParams, FetchPartition, IsolationLevel
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.replica_requests import FetchParams, FetchPartition, IsolationLevel
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.handlers import of_coordinators
