@@ -26,8 +26,7 @@ from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.clients.producer.producer import Producer
-    from ottla.clients.producer.producer_batch import OnDelivery, RecordMetadata
-    from ottla.clients.producer.record_accumulator import RecordFuture
+    from ottla.clients.producer.producer_batch import OnDelivery, RecordFuture, RecordMetadata
 
 logger = logging.getLogger(__name__)
 

@@ -45,16 +45,6 @@ ACTIONS = ("--generate", "--execute", "--verify", "--list", "--cancel")
 Assignment = dict[TopicPartition, Replicas]
 
 
-class Dice:
-    """Chance, for a plan that is to begin with any of the brokers."""
-
-    def randrange(self, stop: int, /) -> int:
-        return secrets.randbelow(stop)
-
-    def getrandbits(self, count: int, /) -> int:
-        return secrets.randbits(count)
-
-
 class ReassignPartitionsCommand(Command):
     """Moves replicas between brokers, as files of JSON say."""
 
@@ -161,7 +151,7 @@ def generate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     for topic in topics:
         mine = {each: replicas for each, replicas in current.items() if each.topic == topic}
         factor = len(mine[TopicPartition(topic, 0)])
-        planned = assign_new_topic(targets, len(mine), factor, Dice())
+        planned = assign_new_topic(targets, len(mine), factor, secrets.randbelow)
         proposed |= {TopicPartition(topic, index): each for index, each in planned.items()}
     terminal.print(f"Current partition replica assignment\n{assignment_json(current)}\n")
     terminal.print(f"Proposed partition reassignment configuration\n{assignment_json(proposed)}")

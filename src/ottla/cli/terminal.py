@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.times import age_text
@@ -33,19 +33,12 @@ SHORT_MS = 300
 CLEAR_LINE = "\r\x1b[K"
 
 
-class Clients(Protocol):
-    """Opens the clients that a command asks for; settings have Kafka's dotted keys."""
+class Clients:
+    """Opens the clients that a command asks for; settings have Kafka's dotted keys.
 
-    def admin(self, servers: str, settings: Mapping[str, str]) -> Admin: ...
-
-    def producer(self, servers: str, settings: Mapping[str, str]) -> Producer: ...
-
-    def consumer(self, servers: str, settings: Mapping[str, str]) -> Consumer: ...
-
-
-class RealClients:
-    """Clients of a real cluster, opened only where a broker listens, so that a wrong address is
-    one clear line at once and not a timeout."""
+    They are opened only where a broker listens: a wrong address is one clear line at once and not a
+    timeout.
+    """
 
     def admin(self, servers: str, settings: Mapping[str, str]) -> Admin:
         from ottla.clients.admin.admin import Admin
@@ -86,7 +79,7 @@ class Terminal:
         self.out = out or sys.stdout
         self.raw_out: BinaryIO = raw_out or sys.stdout.buffer
         self.err = err or sys.stderr
-        self.clients = clients or RealClients()
+        self.clients = clients or Clients()
         self._silence: threading.Timer | None = None
         self._progress: Progress | None = None
 

@@ -283,7 +283,7 @@ class Adoption:
         if len(ids) > 1:
             logger.warning("%s is not adopted: its partitions have different topic ids", topic)
             return None
-        return ids.pop() if ids else random_uuid(self.runtime.random)
+        return ids.pop() if ids else random_uuid(self.runtime.random.getrandbits)
 
     def _read_metadata(self) -> KraftMetadata | None:
         for log_dir in self.config.log_dirs:

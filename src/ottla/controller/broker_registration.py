@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.topic_assignment import Chance
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import (
@@ -26,10 +25,10 @@ logger = logging.getLogger(__name__)
 PLAINTEXT: Final = "PLAINTEXT"
 
 
-def random_uuid(chance: Chance) -> UUID:
+def random_uuid(getrandbits: Callable[[int], int]) -> UUID:
     """A random id whose text does not begin with a dash, which command lines would misread."""
     while True:
-        value = UUID(int=chance.getrandbits(128), version=4)
+        value = UUID(int=getrandbits(128), version=4)
         if not encode_uuid(value).startswith("-"):
             return value
 
@@ -40,7 +39,9 @@ async def ensure_persistent_paths(registry: Registry) -> None:
         await ensure_path(registry, path)
 
 
-async def ensure_cluster_id(registry: Registry, chance: Chance, wanted: str | None = None) -> str:
+async def ensure_cluster_id(
+    registry: Registry, getrandbits: Callable[[int], int], wanted: str | None = None
+) -> str:
     """The id of the cluster: made by the first broker, and never changed.
 
     `wanted` is the id of an earlier cluster without this registry, whose logs are taken over.
@@ -48,7 +49,7 @@ async def ensure_cluster_id(registry: Registry, chance: Chance, wanted: str | No
     try:
         data, _ = await registry.get(paths.CLUSTER_ID)
     except NoNodeError:
-        cluster_id = wanted or encode_uuid(random_uuid(chance))
+        cluster_id = wanted or encode_uuid(random_uuid(getrandbits))
         try:
             await registry.create(paths.CLUSTER_ID, encode_cluster_id(cluster_id))
             return cluster_id

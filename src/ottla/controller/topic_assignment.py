@@ -12,9 +12,9 @@ Where every broker says in which rack it is, replicas are spread over racks firs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
@@ -80,14 +80,6 @@ def _replicas(
 # The source of the controller's random numbers.
 
 
-class Chance(Protocol):
-    """As much of `Runtime.random` as the controller needs."""
-
-    def randrange(self, stop: int, /) -> int: ...
-
-    def getrandbits(self, count: int, /) -> int: ...
-
-
 # Which names a topic may have.
 
 
@@ -142,13 +134,17 @@ def assign_replicas(
     return assignment
 
 
+RandRange = Callable[[int], int]
+"""A random number from 0 on, below the one that is given: `Random.randrange`."""
+
+
 def assign_new_topic(
-    brokers: Racks, num_partitions: int, replication_factor: int, chance: Chance
+    brokers: Racks, num_partitions: int, replication_factor: int, randrange: RandRange
 ) -> Assignment:
     """Replicas for all partitions of a topic, starting at a random broker."""
     check_partition_count(num_partitions)
     check_replication_factor(replication_factor, brokers)
-    start_index, shift = chance.randrange(len(brokers)), chance.randrange(len(brokers))
+    start_index, shift = randrange(len(brokers)), randrange(len(brokers))
     return _assign(brokers, range(num_partitions), replication_factor, start_index, shift)
 
 
@@ -358,7 +354,7 @@ def check_new_topic(topic: NewTopic, existing: Collection[str]) -> None:
 
 
 def plan_assignment(
-    topic: NewTopic, config: BrokerConfig, brokers: Racks, chance: Chance
+    topic: NewTopic, config: BrokerConfig, brokers: Racks, randrange: RandRange
 ) -> Assignment:
     """The replicas of each partition: those that were asked for, or a round of the brokers."""
     if topic.assignment:
@@ -369,4 +365,4 @@ def plan_assignment(
         num_partitions = config.num_partitions
     if replication_factor == BROKER_DEFAULT:
         replication_factor = config.default_replication_factor
-    return assign_new_topic(brokers, num_partitions, replication_factor, chance)
+    return assign_new_topic(brokers, num_partitions, replication_factor, randrange)

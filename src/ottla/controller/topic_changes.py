@@ -161,7 +161,7 @@ class TopicChanges:
             self.context.unreadable.add(name)
             return None
         if node.topic_id == NO_UUID:  # written before topics had ids (2.8)
-            topic_id = random_uuid(self.core.runtime.random)
+            topic_id = random_uuid(self.core.runtime.random.getrandbits)
             node = TopicNode(node.assignment, topic_id, node.adding, node.removing)
             await self.core.store.update(name, node)
         return TopicContext(
@@ -240,10 +240,10 @@ class TopicChanges:
                 f"topic {new.name!r} is being deleted, and a broker that has a part of it is away",
             )
         check_new_topic(new, self.context.topics)
-        assignment = plan_assignment(new, core.config, self._racks(), core.runtime.random)
+        assignment = plan_assignment(new, core.config, self._racks(), core.runtime.random.randrange)
         check_partition_count(len(assignment), max_partitions)
         config = {key: value for key, value in new.config.items() if value is not None}
-        topic_id = NO_UUID if validate_only else random_uuid(core.runtime.random)
+        topic_id = NO_UUID if validate_only else random_uuid(core.runtime.random.getrandbits)
         topic = TopicContext(new.name, topic_id, assignment)
         if not validate_only:
             await self._write(topic, config)

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from ottla.network.connection import Connection
 from ottla.network.transport import TlsSide, TlsTransport, Transport
@@ -75,28 +75,22 @@ class Listener:
     port: int
 
 
-class Admission(Protocol):
-    """Where accepted sockets go, and who can be asked to make room."""
-
-    def admit(self, endpoint: socket.socket, listener: Listener, client: tuple[str, int]) -> None:
-        """Serve a new client."""
-        ...
-
-    def quietest(self, listener: Listener) -> Connection | None:
-        """The client of another listener that was quiet for longest."""
-        ...
-
-
 class Acceptor:
     """All listening sockets of a broker, in the processor's epoll while clients can be accepted."""
 
     def __init__(
-        self, runtime: Runtime, config: NetworkConfig, epoll: select.epoll, admission: Admission
+        self,
+        runtime: Runtime,
+        config: NetworkConfig,
+        epoll: select.epoll,
+        admit: Callable[[socket.socket, Listener, tuple[str, int]], object],
+        quietest: Callable[[Listener], Connection | None],
     ) -> None:
         self._runtime = runtime
         self._config = config
         self._epoll = epoll
-        self._admission = admission
+        self._admit = admit
+        self._quietest = quietest
         self._sockets: dict[int, tuple[socket.socket, Listener]] = {}
         self._watched: set[int] = set()
         self._count = 0
@@ -189,7 +183,7 @@ class Acceptor:
             return
         self._count += 1
         self._count_by_ip[host] += 1
-        self._admission.admit(client, listener, address)
+        self._admit(client, listener, address)
 
     def _is_full(self) -> bool:
         return self._count >= self._config.max_connections
@@ -197,7 +191,7 @@ class Acceptor:
     def _replaceable_by(self, listener: Listener) -> Connection | None:
         if listener.name != self._config.inter_broker_listener_name:
             return None
-        return self._admission.quietest(listener)
+        return self._quietest(listener)
 
     def _pause(self, listener: Listener, error: OSError) -> None:
         """Leave clients in the backlog for a moment; to ask again at once would only burn time."""

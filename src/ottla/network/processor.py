@@ -220,7 +220,7 @@ class Processor:
         self._config = config
         self._on_request, self._complete_delayed = on_request, complete_delayed
         self._epoll = select.epoll()
-        self._acceptor = Acceptor(runtime, config, self._epoll, self)
+        self._acceptor = Acceptor(runtime, config, self._epoll, self.admit, self.quietest)
         self._idle_expiry = IdleExpiry(runtime, config.connections_max_idle_ms)
         self._read_ahead = ReadAhead(runtime.background)
         self._handshakes = Handshakes(

@@ -11,7 +11,7 @@ from ottla import Admin, NewTopic, Producer
 from ottla.pipelines.pipeline import Event, Pipeline
 
 if TYPE_CHECKING:
-    from ottla.clients.producer.record_accumulator import RecordFuture
+    from ottla.clients.producer.producer_batch import RecordFuture
 
 MAX_FUTURES = 50_000
 PACE_S = 0.05

@@ -49,7 +49,7 @@ _SHORT = 8000
 _MAX_HEADER_OVERHEAD = 10
 
 
-class BatchHeader(TypedDict, total=False):
+class HeaderFields(TypedDict, total=False):
     """The fields of a batch's header that its writer chooses; all have a default."""
 
     base_offset: int
@@ -74,7 +74,7 @@ class BatchBuilder:
         compression: CompressionType = CompressionType.NONE,
         *,
         level: int | None = None,
-        **header: Unpack[BatchHeader],
+        **header: Unpack[HeaderFields],
     ) -> None:
         self.compression = compression
         self.level = level
@@ -131,7 +131,7 @@ def build_batch(
     compression: CompressionType = CompressionType.NONE,
     *,
     level: int | None = None,
-    **header: Unpack[BatchHeader],
+    **header: Unpack[HeaderFields],
 ) -> bytes:
     """A batch of `(timestamp_ms, key, value, headers)` tuples."""
     payload, base_timestamp, max_timestamp = kernel.encode_records(records)
@@ -147,7 +147,7 @@ def build_batch_of_values(
     compression: CompressionType = CompressionType.NONE,
     *,
     level: int | None = None,
-    **header: Unpack[BatchHeader],
+    **header: Unpack[HeaderFields],
 ) -> bytes:
     """A batch of records that have nothing but a value, all of the same time: the fastest way."""
     payload = kernel.encode_values(values)
@@ -164,7 +164,7 @@ def build_batch_of_payload(
     compression: CompressionType = CompressionType.NONE,
     *,
     level: int | None = None,
-    **header: Unpack[BatchHeader],
+    **header: Unpack[HeaderFields],
 ) -> bytes:
     """A batch around encoded records; `timestamps` are the base and the maximum."""
     if compression is not CompressionType.NONE:
@@ -230,7 +230,7 @@ def _seal(
     timestamps: tuple[int, int],
     record_count: int,
     compression: CompressionType,
-    header: BatchHeader,
+    header: HeaderFields,
 ) -> bytes:
     attributes = (
         compression

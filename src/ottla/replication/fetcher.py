@@ -17,6 +17,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log_manager import LogManager
+from ottla.network.node_connection import NodeConnection
 from ottla.protocol.fetch import (
     FIRST_VERSION_WITH_FETCHED_EPOCH,
     FIRST_VERSION_WITH_REPLICA_STATE,
@@ -35,7 +36,7 @@ from ottla.replication.follower_partition import (
     is_damage,
 )
 from ottla.replication.partition import Partition
-from ottla.replication.partition_leader import Cluster, LeaderConnection
+from ottla.replication.partition_leader import Cluster
 from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, Node, TopicPartition
@@ -72,7 +73,7 @@ class Fetcher:
         self.cluster = cluster
         self._quota = quota
         self._on_progress = on_progress
-        self._connection: LeaderConnection = cluster.connect(leader)
+        self._connection: NodeConnection = cluster.connect(leader)
         self._session = FollowerSession()
         self._unflushed: dict[TopicPartition, FollowerPartition] = {}
         # What is asked for, and the partitions whose request may have changed since the last round.

@@ -21,6 +21,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.log_manager import LogManager
+from ottla.network.node_connection import NodeConnection
 from ottla.protocol.fetch import (
     LAST_VERSION_WITH_NAMES,
     FetchPartition,
@@ -43,7 +44,6 @@ from ottla.protocol.offsets import (
 from ottla.protocol.types import RecordsData
 from ottla.record.record_batch import CorruptRecordError
 from ottla.replication.partition import Partition
-from ottla.replication.partition_leader import LeaderConnection
 from ottla.structs import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -381,7 +381,7 @@ class LeaderQuestions:
     """Asks for several partitions in one request. Those that get an error go to `delay`."""
 
     def __init__(
-        self, connection: LeaderConnection, config: BrokerConfig, broker_id: int, delay: Delay
+        self, connection: NodeConnection, config: BrokerConfig, broker_id: int, delay: Delay
     ) -> None:
         self._connection = connection
         self._timeout_ms = config.replica_socket_timeout_ms

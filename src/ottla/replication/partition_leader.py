@@ -12,15 +12,14 @@ watermark, and to where the leader's epoch begins, is proposed for addition.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
-from ottla.protocol.message import Request, Response
+from ottla.network.node_connection import NodeConnection
 from ottla.runtime import Clock
 from ottla.structs import NO_EPOCH, NO_OFFSET, LeaderAndIsr, Node, PartitionState, TopicPartition
 
@@ -139,40 +138,17 @@ class InSyncReplicas:
 OnIsrChanged = Callable[[LeaderAndIsr | ErrorCode], object]
 
 
-class AlterIsr(Protocol):
-    """Asks the controller, whichever broker that is, for in-sync replicas (KIP-497)."""
+AlterIsr = Callable[[TopicPartition, UUID, LeaderAndIsr, Mapping[int, int], OnIsrChanged], None]
+"""Asks the controller, whichever broker that is, for in-sync replicas (KIP-497).
 
-    def __call__(
-        self,
-        topic_partition: TopicPartition,
-        topic_id: UUID,
-        state: LeaderAndIsr,
-        broker_epochs: Mapping[int, int],
-        on_done: OnIsrChanged,
-    ) -> None:
-        """Ask for the in-sync replicas of `state`, whose version is the one that they replace.
-
-        `on_done` is called once: with the state that the controller has written, its version
-        included, or with the reason why it did not. Errors that a retry may mend are retried below.
-        `broker_epochs` has the registration of each proposed replica, -1 where it is not known
-        (KIP-903).
-        """
-        ...
+It gets the partition, the id of its topic, the state that is asked for, whose version is the one
+that it replaces, and the registration of each proposed replica, -1 where it is not known (KIP-903).
+`OnIsrChanged` is called once: with the state that the controller has written, its version
+included, or with the reason why it did not. Errors that a retry may mend are retried below.
+"""
 
 
 # What replication needs to know of the other brokers, and its ways to reach them.
-
-
-class LeaderConnection(Protocol):
-    """A connection to the broker that leads: opened when needed, requests in order."""
-
-    async def ready(self) -> None: ...
-
-    def send(self, request: Request, version: int, timeout_ms: int) -> asyncio.Future[Response]: ...
-
-    def version_of(self, request: type[Request], low: int = 0, high: int = 1 << 15) -> int: ...
-
-    def close(self, reason: str) -> None: ...
 
 
 class Cluster(NamedTuple):
@@ -183,7 +159,7 @@ class Cluster(NamedTuple):
     """
 
     alter_isr: AlterIsr
-    connect: Callable[[Node], LeaderConnection]
+    connect: Callable[[Node], NodeConnection]
     live_brokers: Callable[[], Mapping[int, Node]]
     broker_epoch: Callable[[], int]
 

@@ -10,19 +10,13 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ottla.runtime.scheduler import Scheduler, Timer
 
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
-
-
-class CompletionListener(Protocol):
-    """Who wants to know that an operation has ended: the purgatory that holds it."""
-
-    def forget(self, operation: DelayedOperation) -> None: ...
 
 
 class DelayedOperation(ABC):
@@ -38,7 +32,7 @@ class DelayedOperation(ABC):
         self.delay_ms = delay_ms
         self.is_completed = False
         self.watch_count = 0
-        self._listener: CompletionListener | None = None
+        self._listener: DelayedOperationPurgatory[Any] | None = None
         self._timer: Timer | None = None
 
     @abstractmethod
@@ -73,7 +67,7 @@ class DelayedOperation(ABC):
         if self._listener is not None:
             self._listener.forget(self)
 
-    def begin_wait(self, scheduler: Scheduler, listener: CompletionListener) -> None:
+    def begin_wait(self, scheduler: Scheduler, listener: DelayedOperationPurgatory[Any]) -> None:
         """Let time end the wait after `delay_ms`, and tell `listener` how it ends."""
         self._listener = listener
         self._timer = scheduler.call_later(self.delay_ms, self._expire)

@@ -10,7 +10,7 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +39,7 @@ from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.features import Features
 from ottla.server.handlers import Parts, families
+from ottla.server.handlers.metadata import CreateTopic
 from ottla.server.listeners import connection_limits, inter_broker_tls, network_config
 from ottla.server.membership import LogDirFailureHandler, Membership, cluster_registry
 from ottla.server.metadata_cache import MetadataCache
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT_MS: Final = 5_000
-CreateTopic = Callable[[str], Coroutine[Any, Any, None]]
 MakeProcessor = Callable[..., Any]
 """The class `Processor`, or what takes its place where there are no sockets."""
 
@@ -102,7 +102,7 @@ class Broker:
         await self.registry.start()
         await ensure_persistent_paths(self.registry)
         known_id = owner.cluster_id if owner and config.zookeeper_connect is None else None
-        cluster_id = await ensure_cluster_id(self.registry, runtime.random, known_id)
+        cluster_id = await ensure_cluster_id(self.registry, runtime.random.getrandbits, known_id)
         if self.broker_id < 0 and owner is not None:
             self.broker_id = owner.broker_id
         if self.broker_id < 0:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
 
 from ottla.controller.broker_request_batch import OnAnswer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
@@ -31,14 +30,6 @@ logger = logging.getLogger(__name__)
 Errors = dict[TopicPartition, ErrorCode]
 
 
-class Coordinator(Protocol):
-    """A coordinator: it keeps its state in the partitions of an internal topic."""
-
-    def on_election(self, partition: int) -> None: ...
-
-    def on_resignation(self, partition: int) -> None: ...
-
-
 class ControllerOrders:
     """Carries out LeaderAndIsr, StopReplica and UpdateMetadata.
 
@@ -56,7 +47,7 @@ class ControllerOrders:
         self.cache = cache
         self.controller_epoch = 0
         self._groups = groups
-        self._coordinators: Mapping[str, Coordinator] = {
+        self._coordinators: Mapping[str, GroupCoordinator | TransactionCoordinator] = {
             OFFSETS_TOPIC: groups,
             TRANSACTIONS_TOPIC: transactions,
         }

@@ -71,7 +71,7 @@ class Coordinators:
             runtime,
             config,
             transactions_log,
-            producer_ids,
+            producer_ids.generate_producer_id,
             self._markers_to_leaders(connections),
         )
         self.verifier = TransactionVerifier(

@@ -78,7 +78,7 @@ class TransactionWorld:
     def start(self) -> None:
         """A coordinator that has read what is in the log, as after the start of the broker."""
         self.coordinator = TransactionCoordinator(
-            self.runtime, self.config, self.log, self.ids, self.leaders
+            self.runtime, self.config, self.log, self.ids.generate_producer_id, self.leaders
         )
         self.coordinator.startup()
         self.coordinator.on_election(0)

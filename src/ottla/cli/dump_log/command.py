@@ -125,13 +125,13 @@ def _add_decoders(parser: ArgumentParser) -> None:
 
 def record_parser(arguments: Namespace) -> RecordParser | None:
     """What shows keys and values; None where they are not to be shown."""
-    from ottla.cli.dump_log.record_parser import DecodingParser, OffsetsParser
+    from ottla.cli.dump_log.record_parser import decoding_parser, parse_offsets
 
     if arguments.offsets_decoder:
-        return OffsetsParser()
+        return parse_offsets
     key, value = arguments.key_decoder_class, arguments.value_decoder_class
     if arguments.print_data_log or key or value:
-        return DecodingParser(key or "string", value or "string")
+        return decoding_parser(key or "string", value or "string")
     return None
 
 

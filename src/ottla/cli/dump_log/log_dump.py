@@ -100,7 +100,7 @@ class LogDump:
         if batch.is_control:
             line += control_text(record)
         elif self.parser is not None:
-            key, payload = self.parser.parse(record)
+            key, payload = self.parser(record)
             line += "" if key is None else f" key: {key}"
             line += "" if payload is None else f" payload: {payload}"
         self.terminal.print(line)

@@ -66,7 +66,7 @@ class PositionalDump:
         if self.parser is None:
             return
         record = Record(message.position, NO_TIMESTAMP, None, message.payload, ())
-        _, payload = self.parser.parse(record)
+        _, payload = self.parser(record)
         self.terminal.print(
             f"| offset: {message.position} payloadsize: {len(message.payload)} payload: {payload}"
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.cli.decoders import text_decoder
 
@@ -10,32 +11,25 @@ if TYPE_CHECKING:
     from ottla.record.record_batch import Record
 
 Texts = tuple[str | None, str | None]
+RecordParser = Callable[["Record"], Texts]
+"""Finds the text of a key and of a value; None for what is not there."""
 
 
-class RecordParser(Protocol):
-    """Finds the text of a key and of a value; None for what is not there."""
-
-    def parse(self, record: Record) -> Texts: ...
-
-
-class DecodingParser:
+def decoding_parser(key_decoder: str, value_decoder: str) -> RecordParser:
     """Decodes keys and values by the names of decoders."""
+    decode_key, decode_value = text_decoder(key_decoder), text_decoder(value_decoder)
 
-    def __init__(self, key_decoder: str, value_decoder: str) -> None:
-        self.decode_key = text_decoder(key_decoder)
-        self.decode_value = text_decoder(value_decoder)
-
-    def parse(self, record: Record) -> Texts:
+    def parse(record: Record) -> Texts:
         return (
-            None if record.key is None else self.decode_key(record.key),
-            None if record.value is None else self.decode_value(record.value),
+            None if record.key is None else decode_key(record.key),
+            None if record.value is None else decode_value(record.value),
         )
 
+    return parse
 
-class OffsetsParser:
+
+def parse_offsets(record: Record) -> Texts:
     """Reads records as those of __consumer_offsets."""
+    from ottla.cli.group_records import key_and_payload
 
-    def parse(self, record: Record) -> Texts:
-        from ottla.cli.group_records import key_and_payload
-
-        return key_and_payload(record.key, record.value)
+    return key_and_payload(record.key, record.value)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import deque
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import bootstrap_server, key_values
 from ottla.cli.properties import command_settings
 from ottla.cli.terminal import Progress, Terminal
-from ottla.cli.topics.describe import TopicNames, existing_topics
+from ottla.cli.topics.describe import existing_topics
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ottla import Admin, NewTopic, Producer
     from ottla.cli.tail import Tail
     from ottla.cli.zookeeper_topics import ZooKeeperTopics
-    from ottla.clients.producer.record_accumulator import RecordFuture
+    from ottla.clients.producer.producer_batch import RecordFuture
 
 
 COLLISION_WARNING = (
@@ -172,7 +173,7 @@ def _send_copies(producer: Producer, target: str, tail: Tail, progress: Progress
 
 def delete_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Delete the topics that match and print each; a person confirms what a pattern matches."""
-    names = chosen_topics(admin, arguments.topic, if_exists=arguments.if_exists)
+    names = chosen_topics(admin.list_topics(), arguments.topic, if_exists=arguments.if_exists)
     if not names:
         return
     if names != [arguments.topic]:
@@ -194,9 +195,9 @@ def delete_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> Non
         raise CommandError(f"{len(failed)} of {len(names)} topics were not deleted")
 
 
-def chosen_topics(source: TopicNames, expression: str, *, if_exists: bool) -> list[str]:
+def chosen_topics(topics: Collection[str], expression: str, *, if_exists: bool) -> list[str]:
     """The topics to delete; an internal one only where it is named itself."""
-    matched = existing_topics(source, expression, if_exists=if_exists)
+    matched = existing_topics(topics, expression, if_exists=if_exists)
     named = {part.strip(" \"'") for part in expression.split(",")}
     names = [name for name in matched if name not in INTERNAL_TOPICS or name in named]
     if matched and not names:
@@ -224,7 +225,7 @@ def delete_nodes(
 ) -> None:
     """The same in the words of the tool that marked topics in ZooKeeper; the brokers do it."""
     marked = nodes.marked_for_deletion()
-    names = chosen_topics(nodes, arguments.topic, if_exists=arguments.if_exists)
+    names = chosen_topics(nodes.list_topics(), arguments.topic, if_exists=arguments.if_exists)
     if names and names != [arguments.topic]:
         confirm(names, arguments, terminal)
     for name in names:
@@ -257,7 +258,7 @@ def alter_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None
     """Add partitions to the topics that match, and change their settings."""
     if not (arguments.partitions or arguments.config or arguments.delete_config):
         raise UsageError("--alter needs --partitions, --config or --delete-config")
-    names = existing_topics(admin, arguments.topic, if_exists=arguments.if_exists)
+    names = existing_topics(admin.list_topics(), arguments.topic, if_exists=arguments.if_exists)
     if arguments.config or arguments.delete_config:
         _change_settings(admin, names, arguments, terminal)
     if arguments.partitions:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import did_you_mean
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 # Which topics an expression of the user names.
 
 
-class TopicNames(Protocol):
-    """A source of the names of all topics: the brokers, or ZooKeeper."""
-
-    def list_topics(self) -> set[str]: ...
-
-
 def topic_pattern(expression: str) -> re.Pattern[str]:
     """The regular expression of a topic list: quotes and blanks drop out, a comma means 'or'."""
     text = expression.strip().replace(",", "|").replace(" ", "").strip("\"'")
@@ -36,10 +30,10 @@ def topic_pattern(expression: str) -> re.Pattern[str]:
 
 
 def matching_topics(
-    source: TopicNames, expression: str | None, *, exclude_internal: bool = False
+    topics: Collection[str], expression: str | None, *, exclude_internal: bool = False
 ) -> list[str]:
     """The names, in order, of the topics that the expression matches as a whole."""
-    names = sorted(source.list_topics())
+    names = sorted(topics)
     if exclude_internal:
         names = [name for name in names if name not in INTERNAL_TOPICS]
     if expression is None:
@@ -49,16 +43,16 @@ def matching_topics(
 
 
 def existing_topics(
-    source: TopicNames,
+    topics: Collection[str],
     expression: str,
     *,
     if_exists: bool = False,
     exclude_internal: bool = False,
 ) -> list[str]:
     """`matching_topics`, and an error where there are none, unless that is allowed."""
-    names = matching_topics(source, expression, exclude_internal=exclude_internal)
+    names = matching_topics(topics, expression, exclude_internal=exclude_internal)
     if not names and not if_exists:
-        near = did_you_mean(expression, source.list_topics())
+        near = did_you_mean(expression, topics)
         raise CommandError(f"topic '{expression}' does not exist{near}")
     return names
 
@@ -86,7 +80,7 @@ class Described(NamedTuple):
 
 def describe_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Print the topics that match, or what a report picks out of them."""
-    names = _names(admin, arguments)
+    names = _names(admin.list_topics(), arguments)
     if not names:
         return
     topics = admin.describe_topics(names)
@@ -104,7 +98,7 @@ def describe_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> N
 
 def describe_nodes(nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal) -> None:
     """The same as ZooKeeper has it: of the settings only those that were made for the topic."""
-    topics = nodes.describe_topics(_names(nodes, arguments))
+    topics = nodes.describe_topics(_names(nodes.list_topics(), arguments))
     marked = nodes.marked_for_deletion()
     wanted = _wanted_partitions(arguments, nodes.live_brokers)
     for name, topic in topics.items():
@@ -132,11 +126,11 @@ def _print(
     return count
 
 
-def _names(source: TopicNames, arguments: Namespace) -> list[str]:
+def _names(topics: Collection[str], arguments: Namespace) -> list[str]:
     if arguments.topic is None:
-        return matching_topics(source, None, exclude_internal=arguments.exclude_internal)
+        return matching_topics(topics, None, exclude_internal=arguments.exclude_internal)
     return existing_topics(
-        source,
+        topics,
         arguments.topic,
         if_exists=arguments.if_exists,
         exclude_internal=arguments.exclude_internal,
@@ -201,7 +195,7 @@ def _ids(brokers: Sequence[int]) -> str:
 def list_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Print a topic name per line."""
     for name in matching_topics(
-        admin, arguments.topic, exclude_internal=arguments.exclude_internal
+        admin.list_topics(), arguments.topic, exclude_internal=arguments.exclude_internal
     ):
         terminal.print(name)
 
@@ -210,6 +204,6 @@ def list_nodes(nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal)
     """The same as ZooKeeper has it, where topics are that wait for their deletion, too."""
     marked = nodes.marked_for_deletion()
     for name in matching_topics(
-        nodes, arguments.topic, exclude_internal=arguments.exclude_internal
+        nodes.list_topics(), arguments.topic, exclude_internal=arguments.exclude_internal
     ):
         terminal.print(f"{name} - marked for deletion" if name in marked else name)

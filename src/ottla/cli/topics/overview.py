@@ -40,9 +40,11 @@ def show_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
 def _names(admin: Admin, arguments: Namespace) -> list[str]:
     hides = arguments.exclude_internal
     if arguments.topic is None or arguments.list:
-        return matching_topics(admin, arguments.topic, exclude_internal=hides)
+        return matching_topics(admin.list_topics(), arguments.topic, exclude_internal=hides)
     if_exists = arguments.if_exists
-    return existing_topics(admin, arguments.topic, if_exists=if_exists, exclude_internal=hides)
+    return existing_topics(
+        admin.list_topics(), arguments.topic, if_exists=if_exists, exclude_internal=hides
+    )
 
 
 def shape(topic: TopicDescription) -> dict[str, Any]:

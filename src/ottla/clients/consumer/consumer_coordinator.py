@@ -46,7 +46,7 @@ METADATA_LIMIT_MS = 10_000
 
 
 class GroupAssignment:
-    """Implements `GroupProtocol` for consumers.
+    """The data that members exchange: opaque to the broker.
 
     `owned` is the last assignment of this member, of `generation`. A leader remembers the partition
     counts of its assignment: when they change, the group has to rebalance.
@@ -183,7 +183,14 @@ class ConsumerCoordinator:
         )
 
     def _new_member(self) -> Membership:
-        return GroupMember(self._client, self.link, self._config, self._assignment, self._on_change)
+        return GroupMember(
+            self._client,
+            self.link,
+            self._config,
+            self._assignment.metadata,
+            self._assignment.assign,
+            self._on_change,
+        )
 
     # Rebalancing
 

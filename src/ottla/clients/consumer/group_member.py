@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.consumer.membership import PollWatch
@@ -61,18 +61,10 @@ class MemberState(Enum):
     STABLE = "stable"
 
 
-class GroupProtocol(Protocol):
-    """The data that members exchange: built and read by the consumer, opaque to the broker."""
-
-    def metadata(self) -> list[tuple[str, bytes]]:
-        """The names of the assignors that this member can run, with its data for each."""
-        ...
-
-    async def assign(
-        self, name: str, members: Sequence[JoinGroupResponseMember]
-    ) -> Mapping[str, bytes]:
-        """As the leader of the group, compute each member's assignment."""
-        ...
+Metadata = Callable[[], list[tuple[str, bytes]]]
+"""The names of the assignors that this member can run, with its data for each."""
+Assign = Callable[[str, Sequence[JoinGroupResponseMember]], Awaitable[Mapping[str, bytes]]]
+"""As the leader of the group: computes each member's assignment, by the name of an assignor."""
 
 
 class JoinedGroup(NamedTuple):
@@ -94,7 +86,8 @@ class GroupMember:
         client: NetworkClient,
         link: CoordinatorLink,
         config: ConsumerConfig,
-        protocol: GroupProtocol,
+        metadata: Metadata,
+        assign: Assign,
         on_change: Callable[[], object],
     ) -> None:
         self.state = MemberState.UNJOINED
@@ -111,7 +104,8 @@ class GroupMember:
         self._runtime = client.runtime
         self._link = link
         self._config = config
-        self._protocol = protocol
+        self._metadata = metadata
+        self._assign = assign
         self.on_lost: Callable[[], Awaitable[None]] = _nothing_to_lose
         self._on_change = on_change
         self._heart: asyncio.Task[None] | None = None
@@ -184,7 +178,7 @@ class GroupMember:
         protocol = response.protocol_name or ""
         assignments: Mapping[str, bytes] = {}
         if self.is_leader and not response.skip_assignment:
-            assignments = await self._protocol.assign(protocol, response.members)
+            assignments = await self._assign(protocol, response.members)
         return JoinedGroup(protocol, await self._send_sync(node_id, protocol, assignments))
 
     async def _send_join(self, node_id: int) -> JoinGroupResponse:
@@ -197,7 +191,7 @@ class GroupMember:
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocols=[
                 JoinGroupRequestProtocol(name=name, metadata=metadata)
-                for name, metadata in self._protocol.metadata()
+                for name, metadata in self._metadata()
             ],
         )
         low = 0

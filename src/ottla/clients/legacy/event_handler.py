@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.clients.legacy.message import Encoder, Message
 from ottla.clients.legacy.produce import ProducerRequest
-from ottla.clients.legacy.producer_pool import MessageSender
+from ottla.clients.legacy.producer_pool import ProducerPool
 from ottla.structs import TopicPartition
 
 
@@ -23,7 +23,7 @@ class EventHandler(Protocol):
     """Serialises a batch of events and sends it; an error that it raises fails the batch."""
 
     def handle(
-        self, events: Sequence[QueueItem], producer: MessageSender, encoder: Encoder
+        self, events: Sequence[QueueItem], producer: ProducerPool, encoder: Encoder
     ) -> None: ...
 
     def close(self) -> None: ...
@@ -32,9 +32,7 @@ class EventHandler(Protocol):
 class DefaultEventHandler:
     """Encodes the events, puts those of each partition together, and sends all at once."""
 
-    def handle(
-        self, events: Sequence[QueueItem], producer: MessageSender, encoder: Encoder
-    ) -> None:
+    def handle(self, events: Sequence[QueueItem], producer: ProducerPool, encoder: Encoder) -> None:
         messages: dict[TopicPartition, list[Message]] = {}
         for data, topic, partition in events:
             queue = messages.setdefault(TopicPartition(topic, partition), [])

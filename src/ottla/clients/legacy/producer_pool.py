@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from ottla.clients.legacy.broker_link import BrokerLink, LinkSettings
 from ottla.clients.legacy.group_nodes import registry_of
@@ -29,16 +28,6 @@ from ottla.runtime import Runtime
 from ottla.runtime.io_thread import IoThread
 from ottla.runtime.scheduler import pause
 from ottla.structs import NO_LEADER, Node, TopicPartition
-
-
-class MessageSender(Protocol):
-    """What an event handler uses to send messages."""
-
-    def send(
-        self, topic: str, messages: Sequence[Message], partition: int = RANDOM_PARTITION
-    ) -> None: ...
-
-    def multi_send(self, requests: Sequence[ProducerRequest]) -> None: ...
 
 
 class PoolCore:

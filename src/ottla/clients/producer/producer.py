@@ -17,6 +17,7 @@ from ottla.clients.producer.producer_batch import (
     Headers,
     OnDelivery,
     ProducerBatch,
+    RecordFuture,
     RecordMetadata,
     headers_size,
 )
@@ -24,7 +25,6 @@ from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.producer.record_accumulator import (
     CustomPartitioner,
     PartitionQueue,
-    RecordFuture,
     TopicQueues,
     partition_for_key,
 )

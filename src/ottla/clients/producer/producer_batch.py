@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.record.batch_builder import BatchHeader, build_batch
+from ottla.record.batch_builder import HeaderFields, build_batch
 from ottla.record.compression import CompressionType
 from ottla.runtime.io_thread import Event, Lock
 from ottla.structs import (
@@ -17,6 +18,9 @@ from ottla.structs import (
     NO_TIMESTAMP,
     TopicPartition,
 )
+
+logger = logging.getLogger(__name__)
+
 
 # What a producer is told about a record that was written.
 
@@ -49,14 +53,6 @@ class BatchFormat(NamedTuple):
     codec: CompressionType
     level: int | None
     is_transactional: bool
-
-
-class Waiter(Protocol):
-    """What a batch needs of a RecordFuture, whose outcome is that of the batch."""
-
-    def call(self, on_delivery: OnDelivery) -> None: ...
-
-    def add_on_delivery(self, on_delivery: OnDelivery) -> None: ...
 
 
 class ProducerBatch:
@@ -115,7 +111,7 @@ class ProducerBatch:
         self.error: KafkaError | None = None
         self.record_errors: dict[int, str] = {}
         self.parts: list[tuple[int, ProducerBatch]] = []
-        self._callbacks: list[tuple[Waiter, OnDelivery]] = []
+        self._callbacks: list[tuple[RecordFuture, OnDelivery]] = []
         self._finished: Event | None = None
         self._lock = Lock()
 
@@ -132,9 +128,9 @@ class ProducerBatch:
             cast(Any, self.records), form.codec, level=form.level, **self.header(form)
         )
 
-    def header(self, form: BatchFormat) -> BatchHeader:
+    def header(self, form: BatchFormat) -> HeaderFields:
         """The fields by which a broker recognises the batch."""
-        return BatchHeader(
+        return HeaderFields(
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=self.sequence,
@@ -218,7 +214,7 @@ class ProducerBatch:
         failures = (part.failure() for _, part in self.parts)
         return next((error for error in failures if error is not None), None)
 
-    def add_callback(self, future: Waiter, on_delivery: OnDelivery) -> bool:
+    def add_callback(self, future: RecordFuture, on_delivery: OnDelivery) -> bool:
         """Have `on_delivery` called when the batch is done; False if it is done, or split."""
         with self._lock:
             if self.is_done or self.parts:
@@ -292,3 +288,89 @@ def _share_out(records: list[NewRecord], limit: int) -> list[list[NewRecord]]:
         room -= size
         shares[-1].append(record)
     return shares
+
+
+class RecordFuture:
+    """The outcome of one `send`, with the methods of a concurrent.futures.Future.
+
+    It is a place in a batch: what happens to the batch is recorded once, there, and a million of
+    these cost no more than their slots. It cannot be cancelled, as the record is already queued.
+    """
+
+    __slots__ = ("_batch", "_index", "_key_size", "_timestamp_ms", "_value_size")
+
+    def __init__(
+        self, batch: ProducerBatch, index: int, timestamp_ms: int, key_size: int, value_size: int
+    ) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+        self._key_size = key_size
+        self._value_size = value_size
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait up to `timeout` seconds; raises the record's KafkaError, or TimeoutError."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error.with_traceback(None)
+        return self._metadata()
+
+    def exception(self, timeout: float | None = None) -> KafkaError | None:
+        """Wait up to `timeout` seconds; the record's error, or None when it was written."""
+        if not self.done() and not self._batch.wait(timeout):
+            raise TimeoutError(f"no response for {self._batch} within {timeout} s")
+        self._follow()
+        return self._batch.error_of(self._index)
+
+    def done(self) -> bool:
+        self._follow()
+        return self._batch.is_done
+
+    def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
+        """Call `callback(self)` when the outcome is known: in the I/O thread, or now if it is."""
+        self.add_on_delivery(lambda metadata, error: callback(self))
+
+    def add_on_delivery(self, on_delivery: OnDelivery) -> None:
+        """Like `add_done_callback`, for a callback that takes metadata and error."""
+        self._follow()
+        while not self._batch.add_callback(self, on_delivery):
+            if self.done():
+                self.call(on_delivery)
+                return
+
+    def call(self, on_delivery: OnDelivery) -> None:
+        """Pass the outcome to `on_delivery`; exceptions are logged, so that others are called."""
+        error = self._batch.error_of(self._index)
+        try:
+            on_delivery(None if error else self._metadata(), error)
+        except Exception:
+            logger.exception("the delivery callback %r raised", on_delivery)
+
+    def cancel(self) -> bool:
+        return False
+
+    def cancelled(self) -> bool:
+        return False
+
+    def running(self) -> bool:
+        return not self.done()
+
+    def _follow(self) -> None:
+        """Refer to the part that now holds the record, if its batch was split."""
+        while self._batch.parts:
+            self._batch, self._index = self._batch.part_of(self._index)
+
+    def _metadata(self) -> RecordMetadata:
+        batch = self._batch
+        appended_ms = batch.log_append_time_ms
+        return RecordMetadata(
+            *batch.topic_partition,
+            batch.offset_of(self._index),
+            self._timestamp_ms if appended_ms == NO_TIMESTAMP else appended_ms,
+            self._key_size,
+            self._value_size,
+        )
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "pending"
+        return f"<RecordFuture {self._batch.topic_partition} #{self._index} {state}>"

@@ -14,7 +14,7 @@ from ottla.clients.producer.record_accumulator import (
 )
 from ottla.clients.producer.sender import Sender
 from ottla.clients.producer.transaction_manager import TransactionManager
-from ottla.clients.producer.transactions import Transactions
+from ottla.clients.producer.transactions import Outbox, Transactions
 from ottla.config.producer_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
@@ -56,7 +56,9 @@ class ProducerCore:
             self.client, self.metadata, self.accumulator, config, manager, self.transactions
         )
         if self.transactions is not None:
-            self.transactions.outbox = self.sender
+            self.transactions.outbox = Outbox(
+                self.sender.wakeup, self.sender.drop_queued, self.sender.idle
+            )
         self._idle_check = runtime.scheduler.call_every(
             max(1000, config.connections_max_idle_ms // 2), self.client.close_idle
         )

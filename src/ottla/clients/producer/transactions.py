@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.group_coordination import CoordinatorLink
@@ -304,14 +304,12 @@ def _offsets_by_topic(
 FORGOTTEN = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 
 
-class Outbox(Protocol):
-    """What transactions need of the sender."""
+class Outbox(NamedTuple):
+    """What transactions ask of the sender."""
 
-    def wakeup(self) -> None: ...
-
-    def drop_queued(self, error: KafkaError) -> None: ...
-
-    async def idle(self) -> None: ...
+    wakeup: Callable[[], object]
+    drop_queued: Callable[[KafkaError], object]
+    idle: Callable[[], Awaitable[None]]
 
 
 class Transactions:

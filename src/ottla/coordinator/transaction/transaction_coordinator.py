@@ -22,8 +22,8 @@ transaction, which may be aborted though it is empty.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Collection
+from typing import NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.coordinator_log import CoordinatorLog
@@ -58,12 +58,6 @@ class TxnProducer(NamedTuple):
     session: int = NO_SESSION
 
 
-class ProducerIds(Protocol):
-    """Gives out producer ids that no producer has had."""
-
-    async def generate_producer_id(self) -> int: ...
-
-
 OnInitialized = Callable[[ErrorCode, int, int], object]
 
 
@@ -75,14 +69,14 @@ class TransactionCoordinator:
         runtime: Runtime,
         config: BrokerConfig,
         log: CoordinatorLog,
-        producer_ids: ProducerIds,
+        new_producer_id: Callable[[], Awaitable[int]],
         leaders: MarkersToLeaders,
     ) -> None:
         self.manager = TransactionStateManager(runtime, log)
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._config = config
-        self._producer_ids = producer_ids
+        self._new_producer_id = new_producer_id
         self._markers = MarkerSender(runtime, self.manager, leaders)
         self._timers: list[Timer] = []
         self._is_active = False
@@ -149,7 +143,7 @@ class TransactionCoordinator:
         known = self.manager.get(producer.transactional_id)
         new_producer_id = NO_PRODUCER_ID
         if known is None or known.current.is_epoch_exhausted:
-            new_producer_id = await self._producer_ids.generate_producer_id()
+            new_producer_id = await self._new_producer_id()
         try:
             self._init_producer_id(producer, timeout_ms, new_producer_id, respond)
         except KafkaError as refusal:
@@ -309,7 +303,7 @@ class TransactionCoordinator:
         known = self.manager.get(producer.transactional_id)
         new_producer_id = NO_PRODUCER_ID
         if known is not None and known.current.is_epoch_exhausted:
-            new_producer_id = await self._producer_ids.generate_producer_id()
+            new_producer_id = await self._new_producer_id()
         try:
             self._end_with_bump(producer, commit, new_producer_id, respond)
         except KafkaError as refusal:

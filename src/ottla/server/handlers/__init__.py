@@ -6,9 +6,8 @@ broker that it works with: a handler is made nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.log.log_dir import validate_topic_name
@@ -25,7 +24,7 @@ from ottla.server.handlers.group import (
     KeyType,
 )
 from ottla.server.handlers.log_dirs import LogDirsHandler
-from ottla.server.handlers.metadata import MetadataHandler
+from ottla.server.handlers.metadata import CreateTopic, MetadataHandler
 from ottla.server.handlers.offsets import LeaderEpochHandler, ListOffsetsHandler, OffsetHandlers
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
 from ottla.server.handlers.reassignments import ReassignmentsHandler
@@ -71,7 +70,7 @@ class Parts:
     coordinators: Coordinators
     controller: Controller
     orders: ControllerOrders
-    create_topic: Callable[[str], Coroutine[Any, Any, None]]
+    create_topic: CreateTopic
     link: ClusterLink | None
 
 
@@ -113,7 +112,7 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
 
 def of_coordinators(
     coordinators: Coordinators,
-    create_topic: Callable[[str], Coroutine[Any, Any, None]],
+    create_topic: CreateTopic,
     offsets: RegistryOffsets,
 ) -> tuple[ApiFamily, ...]:
     """The rows of groups and transactions; requests of version 0 have offsets of their own."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigTableType
@@ -74,14 +74,8 @@ class Entity(NamedTuple):
     name: str
 
 
-class Resource(Protocol):
-    """What the resources of the three requests have in common."""
-
-    resource_type: int
-    resource_name: str
-
-
-R = TypeVar("R", bound=Resource)
+Resource = DescribeConfigsResource | AlterConfigsResource | IncrementalAlterConfigsResource
+R = TypeVar("R", AlterConfigsResource, IncrementalAlterConfigsResource)
 
 
 class ConfigsHandler:

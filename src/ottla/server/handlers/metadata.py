@@ -18,7 +18,7 @@ Gaps: no eligible leader replicas (KIP-966): their lists are empty.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
@@ -53,11 +53,8 @@ TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 OPERATIONS_NOT_REQUESTED = -(2**31)
 
-
-class TopicCreator(Protocol):
-    """Creates a topic that a client named (auto.create.topics.enable)."""
-
-    def __call__(self, name: str, /) -> Coroutine[Any, Any, None]: ...
+CreateTopic = Callable[[str], Coroutine[Any, Any, None]]
+"""Creates a topic that a client named (auto.create.topics.enable)."""
 
 
 class MetadataHandler:
@@ -67,7 +64,7 @@ class MetadataHandler:
         self,
         cache: MetadataCache,
         auto_create: bool,
-        create_topic: TopicCreator,
+        create_topic: CreateTopic,
         validate_name: Callable[[str], object],
         max_request_partitions: int,
     ) -> None:
