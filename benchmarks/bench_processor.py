@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import cast
 
-from ottla.network.acceptor import NetworkConfig
+from ottla.network.acceptor import SocketConfig
 from ottla.network.connection import Connection
 from ottla.network.processor import Processor
 from ottla.runtime import real_runtime
@@ -33,7 +33,7 @@ SECONDS = float(os.environ.get("BENCH_SECONDS", "1.0"))
 CONNECTIONS = 8
 ANSWER_BYTES = 100
 # The others leave the socket buffers to the system, too.
-CONFIG = NetworkConfig(socket_send_buffer_bytes=-1, socket_receive_buffer_bytes=-1)
+CONFIG = SocketConfig(socket_send_buffer_bytes=-1, socket_receive_buffer_bytes=-1)
 SIZE = struct.Struct(">i")
 ANSWER_SIZE = SIZE.pack(ANSWER_BYTES)
 Server = Callable[[Pipe, int], None]

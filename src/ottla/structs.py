@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -84,6 +85,21 @@ def by_topic(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     for topic, value in pairs:
         topics.setdefault(topic, []).append(value)
     return topics
+
+
+class IsolationLevel(IntEnum):
+    """How far a consumer may read: to the high watermark, or to the last stable offset (KIP-98).
+
+    With READ_COMMITTED no records of open or aborted transactions are visible.
+    """
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+    @classmethod
+    def of(cls, name: str) -> IsolationLevel:
+        """The level with Kafka's name in settings, such as read_committed."""
+        return cls[name.upper()]
 
 
 class Node(NamedTuple):

@@ -38,13 +38,13 @@ from ottla.protocol.offsets_topic import (
     ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
-    MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
     PartitionsSchema,
     ProducerIdsRecord,
     RemoveTopicRecord,
     StoredClassicProtocol,
+    StoredMember,
     StoredOwnedPartitions,
     StoredRacks,
     StoredTopic,
@@ -101,7 +101,7 @@ def group_metadata_value(group: dict[str, Any], member: dict[str, Any]) -> Group
         protocol="range",
         leader="m-1",
         members=[
-            MemberMetadata(
+            StoredMember(
                 member_id="m-1",
                 client_id="c",
                 client_host="/10.0.0.1",

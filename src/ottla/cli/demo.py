@@ -15,7 +15,7 @@ from ottla.cli.pipeline.errors import require_packages
 from ottla.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from ottla.cli.pipeline.run import Source
+    from ottla.cli.pipeline.run import EventSource
 
 MAX_OFFSETS_PER_TRIGGER = 100_000
 DEFAULT_OUTPUT = "demo-output"
@@ -56,9 +56,9 @@ class DemoCommand(Command):
             return run_demo(terminal, source, Path(arguments.output), Path(folder))
 
 
-def event_source(arguments: Namespace) -> Source:
+def event_source(arguments: Namespace) -> EventSource:
     """A log file, or generated events where none is given."""
-    from ottla.cli.pipeline.run import Source
+    from ottla.cli.pipeline.run import EventSource
     from ottla.pipelines.pipeline import FeedRequest
     from ottla.pipelines.site_activity import DEFAULT_EVENTS, DEFAULT_SEED
     from ottla.pipelines.web_traffic.pipeline import PIPELINE
@@ -70,16 +70,16 @@ def event_source(arguments: Namespace) -> Source:
         path = Path(arguments.log)
         if not path.is_file():
             raise CommandError(f"--log {path}: there is no such file")
-        return Source(f"The access log {path.name}", feed(FeedRequest(0, 0, path)))
+        return EventSource(f"The access log {path.name}", feed(FeedRequest(0, 0, path)))
     events = DEFAULT_EVENTS if arguments.events is None else arguments.events
     seed = DEFAULT_SEED if arguments.seed is None else arguments.seed
     if events < 1:
         raise UsageError(f"--events {events}: must be at least 1")
     words = f"{events:,} generated events (no log was given; seed {seed})"
-    return Source(words, feed(FeedRequest(events, seed)), count=events)
+    return EventSource(words, feed(FeedRequest(events, seed)), count=events)
 
 
-def run_demo(terminal: Terminal, source: Source, output: Path, folder: Path) -> int:
+def run_demo(terminal: Terminal, source: EventSource, output: Path, folder: Path) -> int:
     """Run the pipeline from its beginning, with a broker in `folder`; 1 if anything is amiss."""
     from ottla.cli.pipeline.reset import remove_results
     from ottla.cli.pipeline.run import PipelineRun, Plan

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ottla.structs import CONSUMER_PROTOCOL_TYPE, encode_uuid
 
 if TYPE_CHECKING:
-    from ottla.protocol.offsets_topic import GroupMetadataValue, MemberMetadata, OffsetCommitValue
+    from ottla.protocol.offsets_topic import GroupMetadataValue, OffsetCommitValue, StoredMember
 
 KAFKA_NAMES = {"group": "group_id", "partition_count": "num_partitions"}
 
@@ -155,7 +155,7 @@ def _group_json(group: GroupMetadataValue) -> str:
     )
 
 
-def _assignment_text(protocol_type: str, member: MemberMetadata) -> str:
+def _assignment_text(protocol_type: str, member: StoredMember) -> str:
     """`[topic-0, topic-1]`, with the user data behind it; hexadecimal for other protocols."""
     from ottla.protocol.consumer_protocol import decode_assignment, partitions_of
 

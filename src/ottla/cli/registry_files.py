@@ -15,7 +15,7 @@ from kazoo.protocol.states import ZnodeStat
 from ottla.cli.command_error import CommandError
 from ottla.errors import KafkaError
 from ottla.registry.embedded import read_tree
-from ottla.registry.tree import Node, NodeTree, NoNodeError
+from ottla.registry.tree import NodeTree, NoNodeError, TreeNode
 from ottla.runtime.local_disk import LocalDisk
 
 REGISTRY = "registry"
@@ -57,7 +57,7 @@ class RegistryFiles:
 
     create = set = delete = get_acls = add_auth = _refuse
 
-    def _find(self, path: str) -> Node:
+    def _find(self, path: str) -> TreeNode:
         try:
             return self._tree().find(path)
         except NoNodeError as error:
@@ -77,7 +77,7 @@ class RegistryFiles:
             return False
 
 
-def _stat(node: Node) -> ZnodeStat:
+def _stat(node: TreeNode) -> ZnodeStat:
     """An ephemeral node has an owner; the registry has one session, which is numbered 1."""
     return ZnodeStat(
         czxid=node.created_id,

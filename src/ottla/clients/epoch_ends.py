@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from ottla.clients.network_client import NetworkClient, response_error
 from ottla.errors import KafkaError
-from ottla.protocol.fetch import EpochEndOffset as FetchEnd
+from ottla.protocol.fetch import DivergingEpoch
 from ottla.protocol.offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -81,6 +81,6 @@ def parting_before(offset: int, end: EpochEndOffset) -> Parting | None:
     return None
 
 
-def parting_of(found: FetchEnd) -> Parting:
+def parting_of(found: DivergingEpoch) -> Parting:
     """Where the log diverges, by a fetch response to the last fetched epoch (KIP-595)."""
     return Parting(None if found.end_offset == NO_OFFSET else found.end_offset, found.epoch)

@@ -29,7 +29,7 @@ PURPOSE_SHIFT = 32
 NODE_MASK = (1 << PURPOSE_SHIFT) - 1
 
 
-class Purpose(IntEnum):
+class RequestKind(IntEnum):
     """Purposes with separate connections, as a broker handles one request of each at a time.
 
     A fetch waits for records and a JoinGroup for members; other requests must not wait for them.
@@ -40,7 +40,7 @@ class Purpose(IntEnum):
     GROUP = 2
 
 
-def connection_id(node_id: int, purpose: Purpose) -> int:
+def connection_id(node_id: int, purpose: RequestKind) -> int:
     """The id under which the client knows its connection to a broker for a purpose."""
     return node_id | purpose << PURPOSE_SHIFT
 

@@ -14,12 +14,12 @@ from ottla.clients.epoch_ends import EpochQuestion, Parting, epoch_ends, parting
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import (
     NetworkClient,
-    Purpose,
+    RequestKind,
     connection_id,
     response_error,
 )
 from ottla.clients.retrying import Retrying, may_pass
-from ottla.clients.topic_offsets import IsolationLevel, ask_leaders
+from ottla.clients.topic_offsets import ask_leaders
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION
@@ -39,12 +39,12 @@ from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.runtime.scheduler import pause
-from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
+from ottla.structs import NO_EPOCH, NO_UUID, IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
-class OffsetRange(NamedTuple):
+class UnreadRange(NamedTuple):
     """The range of a partition that is left to read; `end` is exclusive.
 
     `epoch` is the leader epoch of the last batch before the start, if that was read.
@@ -120,7 +120,7 @@ class PartitionReader(ClosedOnExit):
         anything new.
         """
         level = IsolationLevel.of(isolation)
-        left = OffsetRange(TopicPartition(*topic_partition), start_offset, end_offset, level)
+        left = UnreadRange(TopicPartition(*topic_partition), start_offset, end_offset, level)
         limit_ms = self._config.default_api_timeout_ms + self._config.request_timeout_ms + MARGIN_MS
         future = self._io.submit(self._core.fetch(left)) if start_offset < end_offset else None
         while future is not None:
@@ -212,7 +212,7 @@ class RangeFetcher:
 
         return await ask_leaders(self._metadata, pending, ask)
 
-    async def fetch(self, left: OffsetRange) -> Chunk:
+    async def fetch(self, left: UnreadRange) -> Chunk:
         """The next batches of a range; waits and retries for up to default.api.timeout.ms."""
         deadline = Deadline(self._runtime.clock, self._config.default_api_timeout_ms)
         failures = 0
@@ -242,9 +242,9 @@ class RangeFetcher:
         self._metadata.close()
         self._client.close()
 
-    async def _fetch_once(self, left: OffsetRange, deadline: Deadline) -> Chunk:
+    async def _fetch_once(self, left: UnreadRange, deadline: Deadline) -> Chunk:
         leader = await self._metadata.leader(left.partition, deadline)
-        connection = await self._client.ready(connection_id(leader, Purpose.FETCH))
+        connection = await self._client.ready(connection_id(leader, RequestKind.FETCH))
         topic_id = self._metadata.cluster.topics[left.partition.topic].topic_id
         version = connection.version_of(
             FetchRequest,
@@ -297,7 +297,7 @@ def parting_by(answer: EpochEndOffset | KafkaError, offset: int) -> Parting | No
     raise answer
 
 
-def chunk_of(left: OffsetRange, data: PartitionData) -> Chunk:
+def chunk_of(left: UnreadRange, data: PartitionData) -> Chunk:
     """The wanted batches of a response, as views that are as long as possible."""
     what = f"offset {left.start} of {left.partition}"
     refused = response_error(data.error_code, what)

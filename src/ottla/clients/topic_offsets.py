@@ -17,7 +17,7 @@ from ottla.protocol.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, TopicPartition, by_topic
+from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, IsolationLevel, TopicPartition, by_topic
 
 V = TypeVar("V")
 
@@ -32,17 +32,6 @@ class OffsetSpec(IntEnum):
     LATEST = structs.LATEST_TIMESTAMP
     EARLIEST = structs.EARLIEST_TIMESTAMP
     MAX_TIMESTAMP = structs.MAX_TIMESTAMP
-
-
-class IsolationLevel(IntEnum):
-    """Whether records of transactions are visible before their commit."""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
-
-    @classmethod
-    def of(cls, name: str) -> IsolationLevel:
-        return cls[name.upper()]
 
 
 class OffsetAndMetadata(NamedTuple):

@@ -16,7 +16,7 @@ from ottla.controller.leader_balance import LeaderBalance
 from ottla.controller.partition_state_machine import (
     elect_offline,
 )
-from ottla.controller.reassignment import PartitionReassignment
+from ottla.controller.reassignment import PartitionReassigner
 from ottla.controller.topic_changes import TopicChanges
 from ottla.errors import ErrorCode
 from ottla.registry import paths
@@ -63,7 +63,7 @@ class ActiveController:
             self._on_deleted,
         )
         self.context = core.context
-        self.reassignment = PartitionReassignment(core)
+        self.reassignment = PartitionReassigner(core)
         self.brokers = BrokerChanges(core, self.reassignment)
         self.topics = TopicChanges(core)
         self.balance = LeaderBalance(core)

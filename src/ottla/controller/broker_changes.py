@@ -9,7 +9,7 @@ from ottla.controller.broker_registration import live_brokers
 from ottla.controller.controller_context import PartitionReplica, ReplicaStatus
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.partition_state_machine import elect_for_shutdown, elect_offline
-from ottla.controller.reassignment import PartitionReassignment
+from ottla.controller.reassignment import PartitionReassigner
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import Delete, NoNodeError
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 class BrokerChanges:
     """Follows /brokers/ids: a broker lives if it is registered there, in that epoch."""
 
-    def __init__(self, core: ControllerCore, reassignment: PartitionReassignment) -> None:
+    def __init__(self, core: ControllerCore, reassignment: PartitionReassigner) -> None:
         self.core = core
         self.context = core.context
         self.reassignment = reassignment
@@ -209,7 +209,7 @@ class IsrChanges:
     """Takes the new ISR of a partition from its leader, if the leader knows the latest state."""
 
     def __init__(
-        self, core: ControllerCore, brokers: BrokerChanges, reassignment: PartitionReassignment
+        self, core: ControllerCore, brokers: BrokerChanges, reassignment: PartitionReassigner
     ) -> None:
         self.core = core
         self.context = core.context

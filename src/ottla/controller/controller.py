@@ -25,9 +25,9 @@ from ottla.controller.fenced_registry import (
     elect_controller,
     give_up_control,
 )
-from ottla.controller.leader_balance import ElectionType
-from ottla.controller.topic_assignment import CreatedTopic, MorePartitions, NewTopic
+from ottla.controller.topic_assignment import CreatedTopic, MorePartitions, RequestedTopic
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.reassignments import ElectionType
 from ottla.registry import paths
 from ottla.registry.tree import REGISTRY_RETRY_MS, Registry, RegistryError, SessionEndedError, Watch
 from ottla.registry.znodes import encode_log_dir_event
@@ -119,7 +119,7 @@ class Controller:
             self._queue.clear()
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+        self, topics: Sequence[RequestedTopic], *, validate_only: bool = False
     ) -> dict[str, CreatedTopic | KafkaError]:
         """Create each topic that can be; by name, what it became or why it did not."""
         return await self._do(

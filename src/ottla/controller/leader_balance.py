@@ -7,24 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from enum import IntEnum
 
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.partition_state_machine import elect_preferred, elect_unclean
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.reassignments import ElectionType
 from ottla.registry import paths
 from ottla.registry.tree import Delete
 from ottla.registry.znodes import decode_preferred_elections
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
-
-
-class ElectionType(IntEnum):
-    """Which election ElectLeaders asks for; the numbers are those of the protocol (KIP-460)."""
-
-    PREFERRED = 0
-    UNCLEAN = 1
 
 
 class LeaderBalance:

@@ -29,7 +29,7 @@ from ottla.structs import LeaderAndIsr, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-class PartitionReassignment:
+class PartitionReassigner:
     """Begins, continues, completes and cancels reassignments.
 
     Which partitions are being reassigned is in their topics' nodes; /admin/reassign_partitions

@@ -248,7 +248,7 @@ def _shown(ids: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopic:
+class RequestedTopic:
     """A requested topic: counts, or replicas by partition, and overrides of its settings."""
 
     name: str
@@ -288,9 +288,9 @@ def internal_replication_factor(
     return min(wanted, len(live_brokers))
 
 
-def offsets_topic(config: BrokerConfig, live_brokers: Collection[int]) -> NewTopic:
+def offsets_topic(config: BrokerConfig, live_brokers: Collection[int]) -> RequestedTopic:
     """`__consumer_offsets` as the broker makes it; a small cluster gets fewer replicas."""
-    return NewTopic(
+    return RequestedTopic(
         OFFSETS_TOPIC,
         config.offsets_topic_num_partitions,
         internal_replication_factor(
@@ -307,7 +307,7 @@ def offsets_topic(config: BrokerConfig, live_brokers: Collection[int]) -> NewTop
     )
 
 
-def transactions_topic(config: BrokerConfig, live_brokers: Collection[int]) -> NewTopic:
+def transactions_topic(config: BrokerConfig, live_brokers: Collection[int]) -> RequestedTopic:
     """`__transaction_state` as the broker makes it; a small cluster gets fewer replicas."""
     replication_factor = internal_replication_factor(
         config,
@@ -315,7 +315,7 @@ def transactions_topic(config: BrokerConfig, live_brokers: Collection[int]) -> N
         config.transaction_state_log_replication_factor,
         live_brokers,
     )
-    return NewTopic(
+    return RequestedTopic(
         TRANSACTIONS_TOPIC,
         config.transaction_state_log_num_partitions,
         replication_factor,
@@ -338,7 +338,7 @@ INTERNAL_TOPIC_PLANS: Final = {
 """How each of the brokers' own topics is made."""
 
 
-def check_new_topic(topic: NewTopic, existing: Collection[str]) -> None:
+def check_new_topic(topic: RequestedTopic, existing: Collection[str]) -> None:
     """The rules that need no broker: name, settings, and one way of saying how many."""
     validate_topic_name(topic.name)
     if topic.name in existing:
@@ -354,7 +354,7 @@ def check_new_topic(topic: NewTopic, existing: Collection[str]) -> None:
 
 
 def plan_assignment(
-    topic: NewTopic, config: BrokerConfig, brokers: Racks, randrange: RandRange
+    topic: RequestedTopic, config: BrokerConfig, brokers: Racks, randrange: RandRange
 ) -> Assignment:
     """The replicas of each partition: those that were asked for, or a round of the brokers."""
     if topic.assignment:

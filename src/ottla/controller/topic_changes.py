@@ -19,7 +19,7 @@ from ottla.controller.topic_assignment import (
     Assignment,
     CreatedTopic,
     MorePartitions,
-    NewTopic,
+    RequestedTopic,
     assign_more_partitions,
     check_assignment,
     check_new_topic,
@@ -201,13 +201,13 @@ class TopicChanges:
     # -- what clients ask for: each topic of a request succeeds or fails alone
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+        self, topics: Sequence[RequestedTopic], *, validate_only: bool = False
     ) -> dict[str, CreatedTopic | KafkaError]:
         """Create topics; by name, the topic or the reason why it was not created."""
 
         left = MAX_PARTITIONS_PER_REQUEST
 
-        async def create(topic: NewTopic) -> CreatedTopic:
+        async def create(topic: RequestedTopic) -> CreatedTopic:
             nonlocal left
             refuse_internal(topic.name, "created")
             created = await self._create_topic(topic, validate_only, left)
@@ -224,12 +224,12 @@ class TopicChanges:
             topic = INTERNAL_TOPIC_PLANS[name](self.core.config, self.context.brokers)
         else:
             refuse_internal(name, "created")
-            topic = NewTopic(name)
+            topic = RequestedTopic(name)
         await self._create_topic(topic, validate_only=False)
 
     async def _create_topic(
         self,
-        new: NewTopic,
+        new: RequestedTopic,
         validate_only: bool,
         max_partitions: int = MAX_PARTITIONS_PER_REQUEST,
     ) -> CreatedTopic:

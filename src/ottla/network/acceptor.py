@@ -33,7 +33,7 @@ NO_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkConfig:
+class SocketConfig:
     """Kafka's keys for sockets, under Kafka's names and defaults.
 
     The limits of one turn of the processor are not Kafka's: they bound how long everything else
@@ -81,7 +81,7 @@ class Acceptor:
     def __init__(
         self,
         runtime: Runtime,
-        config: NetworkConfig,
+        config: SocketConfig,
         epoll: select.epoll,
         admit: Callable[[socket.socket, Listener, tuple[str, int]], object],
         quietest: Callable[[Listener], Connection | None],
@@ -121,7 +121,7 @@ class Acceptor:
         self._watch()
         return listener
 
-    def update_config(self, config: NetworkConfig) -> None:
+    def update_config(self, config: SocketConfig) -> None:
         """Follow changed limits; clients that are connected stay."""
         self._config = config
         self._watch()

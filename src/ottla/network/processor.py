@@ -40,7 +40,7 @@ from functools import partial
 from typing import Final
 
 from ottla.errors import RemoteProtocolError
-from ottla.network.acceptor import Acceptor, Handshakes, Listener, NetworkConfig
+from ottla.network.acceptor import Acceptor, Handshakes, Listener, SocketConfig
 from ottla.network.connection import (
     BLOCKED,
     CLOSING,
@@ -211,7 +211,7 @@ class Processor:
     def __init__(
         self,
         runtime: Runtime,
-        config: NetworkConfig,
+        config: SocketConfig,
         on_request: Callable[[Connection, memoryview], object],
         complete_delayed: Callable[[], object] = lambda: None,
     ) -> None:
@@ -257,7 +257,7 @@ class Processor:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    def update_config(self, config: NetworkConfig) -> None:
+    def update_config(self, config: SocketConfig) -> None:
         """Follow changed limits of connections and, for new ones, changed certificates."""
         self._config = config
         self._acceptor.update_config(config)

@@ -31,7 +31,7 @@ class LogLine(NamedTuple):
     value: bytes
 
 
-class Request(NamedTuple):
+class LoggedRequest(NamedTuple):
     """The request in a line; its path is without the query."""
 
     client: str
@@ -66,7 +66,7 @@ def lines_of(log: Path | None, seed: int, events: int) -> Iterator[LogLine]:
     return log_lines(SiteActivity(seed, events).lines()) if log is None else read_lines(log)
 
 
-def requests(lines: Iterable[LogLine]) -> Iterator[Request]:
+def requests(lines: Iterable[LogLine]) -> Iterator[LoggedRequest]:
     """The lines that are requests in combined format, in their order; others are left out."""
     for line in lines:
         request = request_of(line.value.decode("utf-8", "replace"))
@@ -74,7 +74,7 @@ def requests(lines: Iterable[LogLine]) -> Iterator[Request]:
             yield request
 
 
-def request_of(line: str) -> Request | None:
+def request_of(line: str) -> LoggedRequest | None:
     """The request in a line; None where it has none."""
     found = LINE.fullmatch(line)
     asked = REQUEST.fullmatch(found[3]) if found else None
@@ -86,4 +86,4 @@ def request_of(line: str) -> Request | None:
         return None
     size = 0 if found[5] == "-" else int(found[5])
     path = asked[2].partition("?")[0]
-    return Request(found[1], time, asked[1], path, int(found[4]), size, found[6])
+    return LoggedRequest(found[1], time, asked[1], path, int(found[4]), size, found[6])

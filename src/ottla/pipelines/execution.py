@@ -28,7 +28,7 @@ from ottla.pipelines.records import (
     rows_of,
     table_of,
 )
-from ottla.pipelines.tables import Table
+from ottla.pipelines.tables import ResultTable
 from ottla.spark.batch_commit import into_topics
 from ottla.warehouse.places import Place
 from ottla.warehouse.queries import read_table
@@ -116,7 +116,7 @@ class Execution:
             queries.append(PatientQuery(query))
         self._follow(queries, on_batch, is_over)
 
-    def write_tables(self, folder: Path) -> dict[str, Table]:
+    def write_tables(self, folder: Path) -> dict[str, ResultTable]:
         """The tables of the report as they are now, each also as a folder of Parquet."""
         topics = self.topics()
         tables = {}
@@ -124,7 +124,7 @@ class Execution:
             path = folder / section.name
             table = section.table(topics, self.parameters)
             table.coalesce(1).write.mode("overwrite").parquet(str(path))
-            tables[section.name] = Table.read(path)
+            tables[section.name] = ResultTable.read(path)
         return tables
 
     def topics(self) -> Frames:

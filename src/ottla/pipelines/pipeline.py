@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ottla.pipelines.tables import Table
+    from ottla.pipelines.tables import ResultTable
 
 Frames = Mapping[str, "DataFrame"]
 Parameters = Mapping[str, str]
@@ -95,7 +95,7 @@ class Section:
     title: str
     note: str
     table: Callable[[Frames, Parameters], DataFrame]
-    plot: Callable[[Table, Parameters], str] | None = None
+    plot: Callable[[ResultTable, Parameters], str] | None = None
     faults: tuple[str, ...] = ()
     unparsed: str = ""
     lists_unparsed: bool = False

@@ -26,7 +26,7 @@ from ottla.pipelines.tables import text_of
 
 if TYPE_CHECKING:
     from ottla.pipelines.pipeline import Parameters
-    from ottla.pipelines.tables import Table
+    from ottla.pipelines.tables import ResultTable
 
 INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 FIRST, SECOND, ALARM = "#1d6fa5", "#e07a2d", "#c0392b"
@@ -128,10 +128,10 @@ def bars_plot(
     )
 
 
-def top_rows_plot(label: str, value: str, name: str) -> Callable[[Table, Parameters], str]:
+def top_rows_plot(label: str, value: str, name: str) -> Callable[[ResultTable, Parameters], str]:
     """The plot of a section: a bar for each of the table's first rows, by two of its columns."""
 
-    def plot(table: Table, parameters: Parameters) -> str:
+    def plot(table: ResultTable, parameters: Parameters) -> str:
         top = table.rows[:PLOTTED_ROWS]
         return bars_plot([row[label] for row in top], [row[value] for row in top], name)
 

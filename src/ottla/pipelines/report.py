@@ -11,7 +11,7 @@ from pathlib import Path
 from ottla.pipelines.pipeline import Parameters, Section
 from ottla.pipelines.plots import seconds_plot
 from ottla.pipelines.progress import Tally
-from ottla.pipelines.tables import Table, is_number, text_of
+from ottla.pipelines.tables import ResultTable, is_number, text_of
 
 TEMPLATE = Path(__file__).with_name("report.html")
 SHOWN_ROWS = 20
@@ -46,11 +46,11 @@ class Part:
     name: str
     title: str
     note: str
-    table: Table
+    table: ResultTable
     plot: str = ""
 
     @classmethod
-    def of(cls, section: Section, table: Table, parameters: Parameters) -> Part:
+    def of(cls, section: Section, table: ResultTable, parameters: Parameters) -> Part:
         """A table without rows has no plot."""
         draw = section.plot
         plot = draw(table, parameters) if draw is not None and table.rows else ""
@@ -68,7 +68,7 @@ class Report:
     parts: Sequence[Part]
     made: str
     progress_plot: str
-    batches: Table
+    batches: ResultTable
     steps: Sequence[tuple[str, float]]
     versions: str
     refresh_s: int = 0
@@ -110,7 +110,7 @@ def progress_plot(tally: Tally) -> str:
     return seconds_plot("Micro-batches", [at_s for at_s, _ in batches], series)
 
 
-def batches_table(tally: Tally) -> Table:
+def batches_table(tally: Tally) -> ResultTable:
     """The newest batches, the last one on top."""
     newest = reversed(tally.batches[-LISTED_BATCHES:])
     rows = [
@@ -125,4 +125,4 @@ def batches_table(tally: Tally) -> Table:
         }
         for at_s, batch in newest
     ]
-    return Table(list(rows[0]) if rows else [], rows)
+    return ResultTable(list(rows[0]) if rows else [], rows)

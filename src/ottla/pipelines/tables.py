@@ -12,14 +12,14 @@ MAX_CELL_WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ResultTable:
     """A result: names of the columns, and rows in their order."""
 
     columns: Sequence[str]
     rows: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def read(cls, path: Path) -> Table:
+    def read(cls, path: Path) -> ResultTable:
         """A table that Spark wrote, as one file or several."""
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -18,7 +18,7 @@ from ottla.protocol.types import UNSET, StructType
 LABELS: Final = "labels"
 
 
-class Source:
+class FunctionSource:
     """Python source of one function that grows line by line, with the objects its names mean."""
 
     def __init__(self, name: str, parameters: str) -> None:
@@ -94,7 +94,7 @@ def constructor(cls: StructType) -> Any:
     if not cls.fields:
         return object.__init__
     parameters = ", ".join(f"{field.name}=default_{field.name}" for field in cls.fields)
-    source = Source("__init__", f"self, *, {parameters}")
+    source = FunctionSource("__init__", f"self, *, {parameters}")
     for field in cls.fields:
         name = field.name
         source.constant(f"default_{name}", UNSET if field.is_list else field.default)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ottla.protocol import wire
-from ottla.protocol.codegen import Source
+from ottla.protocol.codegen import FunctionSource
 from ottla.protocol.types import Array, Bytes, Field, Fixed, Sized, String, StructType, Uuid
 
 
@@ -35,7 +35,7 @@ def smallest(type: Any, version: int, flexible: bool) -> int:
     ) + (1 if flexible else 0)
 
 
-class DecoderSource(Source):
+class DecoderSource(FunctionSource):
     """`decode(buffer, pos)`: `run` collects fixed-size values to be unpacked in one go.
 
     A flexible length is kept as it is on the wire, one more than it says (0 is null).

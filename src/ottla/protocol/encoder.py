@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from ottla.protocol import wire
-from ottla.protocol.codegen import Source
+from ottla.protocol.codegen import FunctionSource
 from ottla.protocol.types import Array, Field, Fixed, Records, Sized, String, StructType, Uuid
 
 
-class EncoderSource(Source):
+class EncoderSource(FunctionSource):
     """`encode(m, out, parts)`: `run` collects fixed-size values to be packed in one go."""
 
     def __init__(self, cls: StructType, version: int) -> None:

@@ -97,7 +97,7 @@ class FetchRequest(Request, api_key=1, versions="0-18", flexible="12+"):
     rack_id: str = field(String, versions="11+", ignorable=True)
 
 
-class EpochEndOffset(Struct):
+class DivergingEpoch(Struct):
     """Where the leader's log parts from the follower's: the end of the last common epoch."""
 
     epoch: int = field(Int32, default=-1)
@@ -126,7 +126,7 @@ class PartitionData(Struct):
     high_watermark: int = field(Int64)
     last_stable_offset: int = field(Int64, versions="4+", default=-1, ignorable=True)
     log_start_offset: int = field(Int64, versions="5+", default=-1, ignorable=True)
-    diverging_epoch: EpochEndOffset | None = field(EpochEndOffset, versions="12+", tag=0)
+    diverging_epoch: DivergingEpoch | None = field(DivergingEpoch, versions="12+", tag=0)
     # A hint, so older versions simply go without it (KIP-951).
     current_leader: LeaderIdAndEpoch | None = field(
         LeaderIdAndEpoch, versions="12+", tag=1, ignorable=True

@@ -27,7 +27,7 @@ from ottla.protocol.types import (
 )
 
 if TYPE_CHECKING:
-    from ottla.protocol.codegen import Source
+    from ottla.protocol.codegen import FunctionSource
 
 # What generated code raises when it meets bytes, or values, that do not fit.
 DECODE_FAULTS: Final = (ValueError, IndexError, struct.error, OverflowError, MemoryError)
@@ -88,7 +88,7 @@ class Codecs(dict[int, Any]):
         )
         return codec
 
-    def _source(self, version: int) -> Source:
+    def _source(self, version: int) -> FunctionSource:
         """`encode(m, out, parts) -> last`, or `decode(data, pos) -> (message, position after)`."""
         if self.direction == "encode":
             from ottla.protocol.encoder import EncoderSource  # both only where a codec is missing

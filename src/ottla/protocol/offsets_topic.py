@@ -53,7 +53,7 @@ class GroupMetadataKey(Message, versions="2"):
     group: str = field(String)
 
 
-class MemberMetadata(Struct):
+class StoredMember(Struct):
     """A member of a group as it is stored."""
 
     member_id: str = field(String)
@@ -78,7 +78,7 @@ class GroupMetadataValue(Message, versions="0-4", flexible="4+"):
     protocol: str | None = field(String, nullable="0+")
     leader: str | None = field(String, nullable="0+")
     current_state_timestamp: int = field(Int64, versions="2+", default=-1, ignorable=True)
-    members: list[MemberMetadata] = field(Array(MemberMetadata))
+    members: list[StoredMember] = field(Array(StoredMember))
 
 
 class ConsumerGroupMetadataKey(Message, versions="3"):

@@ -130,7 +130,7 @@ MIN_SIZES: Final = (14, 22)
 NEWEST_CODEC: Final = CompressionType.LZ4
 
 
-class Message(NamedTuple):
+class MessageSetEntry(NamedTuple):
     """One entry of a message set, its CRC checked; the offset is as it is stored."""
 
     offset: int
@@ -150,7 +150,7 @@ class Message(NamedTuple):
         return self.magic == MAGIC_1 and bool(self.attributes & LOG_APPEND_TIME_FLAG)
 
 
-def parse_message(data: bytes | memoryview, position: int) -> Message:
+def parse_message(data: bytes | memoryview, position: int) -> MessageSetEntry:
     """The entry at a position; CorruptRecordError unless it is complete and valid."""
     left = len(data) - position
     if left < ENTRY.size:
@@ -173,7 +173,7 @@ def parse_message(data: bytes | memoryview, position: int) -> Message:
     value, start = _field(data, start, end, offset)
     if start != end:
         raise _corrupt_entry(offset, f"{end - start} bytes follow its value")
-    return Message(offset, end - position, magic, attributes, timestamp_ms, key, value)
+    return MessageSetEntry(offset, end - position, magic, attributes, timestamp_ms, key, value)
 
 
 def _field(data: bytes | memoryview, start: int, end: int, offset: int) -> tuple[bytes | None, int]:

@@ -29,7 +29,7 @@ from ottla.record.legacy import (
     MIN_SIZES,
     NEWEST_CODEC,
     TIMESTAMP,
-    Message,
+    MessageSetEntry,
     mend_lz4,
     parse_message,
 )
@@ -291,7 +291,7 @@ class LegacyBatch(RecordBatch):
             for record in self.records(max_bytes=max_bytes)
         )
 
-    def _message(self) -> Message:
+    def _message(self) -> MessageSetEntry:
         return parse_message(self.buffer, self.position)
 
     def _extent(self) -> tuple[int, int]:
@@ -332,7 +332,7 @@ class LegacyBatch(RecordBatch):
             for message in messages
         ]
 
-    def messages(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Message]:
+    def messages(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[MessageSetEntry]:
         """The messages inside a compressed set, as they are stored; there is at least one."""
         data = self._decompressed(max_bytes)
         if not data:

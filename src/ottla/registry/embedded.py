@@ -17,10 +17,10 @@ from zlib import crc32
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.tree import (
     Done,
-    Node,
     NodeTree,
     RegistryFailedError,
     SessionTree,
+    TreeNode,
     TreeRegistry,
     Write,
     WriteKind,
@@ -109,7 +109,7 @@ def decode_snapshot(data: bytes) -> tuple[NodeTree, int]:
     return tree, last_id
 
 
-def encode_session(nodes: Iterable[tuple[str, Node]]) -> bytes:
+def encode_session(nodes: Iterable[tuple[str, TreeNode]]) -> bytes:
     """The ephemeral nodes of a broker that runs: for readers of the files, not for recovery."""
     return SNAPSHOT_MAGIC + b"".join(frame(_encode_node(path, node)) for path, node in nodes)
 
@@ -161,7 +161,7 @@ def _payloads(data: bytes, position: int) -> Iterator[bytes]:
         position += _FRAME.size + len(payload)
 
 
-def _encode_node(path: str, node: Node) -> bytes:
+def _encode_node(path: str, node: TreeNode) -> bytes:
     name = path.encode()
     head = _NODE.pack(
         node.version,
@@ -175,13 +175,13 @@ def _encode_node(path: str, node: Node) -> bytes:
     return head + name + node.data
 
 
-def _decode_node(payload: bytes) -> tuple[str, Node]:
+def _decode_node(payload: bytes) -> tuple[str, TreeNode]:
     version, children_version, created_id, modified_id, created_ms, modified_ms, path_length = (
         _NODE.unpack_from(payload)
     )
     data_start = _NODE.size + path_length
     path = payload[_NODE.size : data_start].decode()
-    node = Node(Write(WriteKind.CREATE, created_id, created_ms, path, payload[data_start:]))
+    node = TreeNode(Write(WriteKind.CREATE, created_id, created_ms, path, payload[data_start:]))
     node.version, node.children_version = version, children_version
     node.modified_id, node.modified_ms = modified_id, modified_ms
     return path, node

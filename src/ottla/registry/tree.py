@@ -235,7 +235,7 @@ Done = tuple[Write, bool]
 """A write, and whether its node is ephemeral."""
 
 
-class Node:
+class TreeNode:
     """A node and its children by name."""
 
     __slots__ = (
@@ -257,7 +257,7 @@ class Node:
         self.created_id = self.modified_id = write.id
         self.created_ms = self.modified_ms = write.time_ms
         self.is_ephemeral = is_ephemeral
-        self.children: dict[str, Node] = {}
+        self.children: dict[str, TreeNode] = {}
 
     def stat(self) -> Stat:
         return Stat(
@@ -286,14 +286,14 @@ class NodeTree:
     """All nodes, reached from the root."""
 
     def __init__(self) -> None:
-        self.root = Node(Write(WriteKind.OPEN, 0, 0, "/"))
+        self.root = TreeNode(Write(WriteKind.OPEN, 0, 0, "/"))
 
-    def find(self, path: str) -> Node:
+    def find(self, path: str) -> TreeNode:
         """The node, or NoNodeError."""
         if path == "/":
             return self.root
         split_path(path)
-        node: Node | None = self.root
+        node: TreeNode | None = self.root
         for name in path.split("/")[1:]:
             node = node.children.get(name) if node is not None else None
         if node is None:
@@ -317,13 +317,13 @@ class NodeTree:
         if parent.is_ephemeral:
             raise EphemeralParentError(f"{parent_path} is ephemeral and cannot have children")
 
-    def check_write(self, path: str, version: int) -> Node:
+    def check_write(self, path: str, version: int) -> TreeNode:
         node = self.find(path)
         if version not in (ANY_VERSION, node.version):
             raise BadVersionError(f"{path} has version {node.version}, not {version}")
         return node
 
-    def check_delete(self, path: str, version: int) -> Node:
+    def check_delete(self, path: str, version: int) -> TreeNode:
         split_path(path)
         node = self.check_write(path, version)
         if node.children:
@@ -342,7 +342,7 @@ class NodeTree:
             parent = self.find(parent_path)
             parent.children_version += 1
             if write.kind is WriteKind.CREATE:
-                parent.children[name] = Node(write, is_ephemeral)
+                parent.children[name] = TreeNode(write, is_ephemeral)
             else:
                 del parent.children[name]
 
@@ -406,7 +406,7 @@ class NodeTree:
         self.check_write(operation.path, operation.version)
         return False, None
 
-    def walk(self) -> Iterator[tuple[str, Node]]:
+    def walk(self) -> Iterator[tuple[str, TreeNode]]:
         """Every node that is not ephemeral, each after its parent; the root is the first."""
         pending = [("/", self.root)]
         while pending:
@@ -419,14 +419,14 @@ class NodeTree:
                 if not child.is_ephemeral
             ]
 
-    def ephemeral(self) -> Iterator[tuple[str, Node]]:
+    def ephemeral(self) -> Iterator[tuple[str, TreeNode]]:
         """Every ephemeral node; they have no children."""
         for path, node in self.walk():
             for name, child in node.children.items():
                 if child.is_ephemeral:
                     yield f"{path.rstrip('/')}/{name}", child
 
-    def restore(self, path: str, node: Node) -> None:
+    def restore(self, path: str, node: TreeNode) -> None:
         """Put a node of a snapshot in its place."""
         if path == "/":
             self.root = node
@@ -480,7 +480,7 @@ class TreeSession:
         """Do all of it or nothing; returns what was done, and the answers of `Registry.multi`."""
         return self._tree.write(operations, self)
 
-    def _stat(self, path: str, node: Node) -> Stat:
+    def _stat(self, path: str, node: TreeNode) -> Stat:
         return node.stat()._replace(is_own=path in self.ephemerals)
 
 

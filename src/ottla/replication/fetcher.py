@@ -36,7 +36,7 @@ from ottla.replication.follower_partition import (
     is_damage,
 )
 from ottla.replication.partition import Partition
-from ottla.replication.partition_leader import Cluster
+from ottla.replication.partition_leader import ClusterView
 from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, Node, TopicPartition
@@ -52,7 +52,7 @@ FLUSH_CHECK_MS: Final = 1_000
 OnProgress = Callable[[TopicPartition], object]
 
 
-class Fetcher:
+class ReplicaFetcher:
     """The partitions that one coroutine copies from one broker."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Fetcher:
         config: BrokerConfig,
         broker_id: int,
         leader: Node,
-        cluster: Cluster,
+        cluster: ClusterView,
         quota: ReplicationQuota,
         on_progress: OnProgress,
     ) -> None:
@@ -355,7 +355,7 @@ class FetcherManager:
         self._broker_id = broker_id
         self._quota = quota
         self._on_progress = on_progress
-        self._fetchers: dict[FetcherKey, Fetcher] = {}
+        self._fetchers: dict[FetcherKey, ReplicaFetcher] = {}
         self._places: dict[TopicPartition, FetcherKey] = {}
 
     def __len__(self) -> int:
@@ -366,7 +366,7 @@ class FetcherManager:
         key = self._places.get(topic_partition)
         return None if key is None else self._fetchers[key].followers.get(topic_partition)
 
-    def add(self, partition: Partition, leader: Node, cluster: Cluster) -> None:
+    def add(self, partition: Partition, leader: Node, cluster: ClusterView) -> None:
         """Copy a partition from its leader, in place of its earlier leader."""
         topic_partition = partition.topic_partition
         self.remove(topic_partition)
@@ -378,10 +378,10 @@ class FetcherManager:
         fetcher.add(FollowerPartition(partition, self._log_manager))
         self._places[topic_partition] = key
 
-    def _renew(self, key: FetcherKey, leader: Node, cluster: Cluster) -> Fetcher:
+    def _renew(self, key: FetcherKey, leader: Node, cluster: ClusterView) -> ReplicaFetcher:
         """Make a fetcher, which takes over from one that knew the leader at another address."""
         older = self._fetchers.pop(key, None)
-        fetcher = self._fetchers[key] = Fetcher(
+        fetcher = self._fetchers[key] = ReplicaFetcher(
             self._runtime,
             self._config,
             self._broker_id,

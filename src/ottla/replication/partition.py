@@ -14,15 +14,14 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.log import Log, LogAppendInfo
 from ottla.log.log_validator import AppendOrigin, ValidBatch
-from ottla.log.producers.producer_state_manager import ProducerState, Verification
-from ottla.replication.partition_leader import Cluster, PartitionLeader
+from ottla.log.producers.producer_state_manager import ProducerStateEntry, Verification
+from ottla.replication.partition_leader import ClusterView, PartitionLeader
 from ottla.replication.replica_requests import (
     ACKS_ALL,
     FetchParams,
-    FetchPartition,
     FetchPartitionResult,
-    IsolationLevel,
     OffsetResult,
+    PartitionFetch,
 )
 from ottla.runtime import Clock
 from ottla.structs import (
@@ -33,6 +32,7 @@ from ottla.structs import (
     NO_LEADER,
     NO_TIMESTAMP,
     NO_UUID,
+    IsolationLevel,
     PartitionState,
     TopicPartition,
 )
@@ -65,7 +65,7 @@ class Partition:
         self.version = -1
         self.replicas: tuple[int, ...] = ()
         self.leadership: PartitionLeader | None = None
-        self.idle_fetches: dict[int, FetchPartition] = {}
+        self.idle_fetches: dict[int, PartitionFetch] = {}
         """The requests of followers that have no news yet, by broker id."""
 
     @property
@@ -91,7 +91,7 @@ class Partition:
         self,
         state: PartitionState,
         clock: Clock,
-        cluster: Cluster | None,
+        cluster: ClusterView | None,
         lag_ms: int,
         on_progress: Callable[[TopicPartition], object],
     ) -> None:
@@ -125,7 +125,7 @@ class Partition:
                 if request.session is not None:
                     request.session.wake(request)
 
-    def has_news_for(self, request: FetchPartition) -> bool:
+    def has_news_for(self, request: PartitionFetch) -> bool:
         """Whether a follower's fetch has to look here: False if it waits where it has before."""
         log = self.log
         return (
@@ -136,7 +136,7 @@ class Partition:
             or request.told_log_start_offset != log.log_start_offset
         )
 
-    def on_follower_fetch(self, request: FetchPartition, params: FetchParams) -> tuple[bool, bool]:
+    def on_follower_fetch(self, request: PartitionFetch, params: FetchParams) -> tuple[bool, bool]:
         """A follower has been served: whether that commits something, and moves its log start."""
         leadership = self.leadership
         if leadership is None:
@@ -185,7 +185,7 @@ class Partition:
     # -- reading
 
     def read_records(
-        self, request: FetchPartition, params: FetchParams, max_bytes: int, min_one_message: bool
+        self, request: PartitionFetch, params: FetchParams, max_bytes: int, min_one_message: bool
     ) -> FetchPartitionResult:
         """Read whole batches from the wanted offset, as far as the reader may see."""
         self._check_topic_id(request.topic_id)
@@ -222,7 +222,7 @@ class Partition:
             result.aborted_transactions = log.aborted_transactions(data, max_offset)
         return result
 
-    def _divergence(self, request: FetchPartition) -> EpochEntry | None:
+    def _divergence(self, request: PartitionFetch) -> EpochEntry | None:
         """Where the reader's log, which ends in another epoch than ours there, diverges from it."""
         log = self.log
         epoch, end_offset = log.leader_epoch_cache.end_offset_for(
@@ -303,7 +303,7 @@ class Partition:
         known = self.log.producer_state_manager
         return self.is_leader and known.has_open_txn(producer_id, producer_epoch)
 
-    def active_producers(self) -> list[ProducerState]:
+    def active_producers(self) -> list[ProducerStateEntry]:
         """What is known of each producer that has written here, if this broker leads."""
         if not self.is_leader:
             raise self._not_leader()

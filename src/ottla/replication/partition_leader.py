@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 LONG_AGO_MS: Final = -(2**62)
 
 
-class ReplicaState:
+class FollowerState:
     """One follower of a partition, as its leader last heard from it.
 
     A follower has caught up when it asks for the leader's end; one that is a little behind all the
@@ -151,7 +151,7 @@ included, or with the reason why it did not. Errors that a retry may mend are re
 # What replication needs to know of the other brokers, and its ways to reach them.
 
 
-class Cluster(NamedTuple):
+class ClusterView(NamedTuple):
     """The rest of the cluster as one broker's replicas see it.
 
     `live_brokers` are those that the controller has told of, by id; `broker_epoch` is that of this
@@ -201,7 +201,7 @@ class PartitionLeader:
         state: PartitionState,
         log: Log,
         clock: Clock,
-        cluster: Cluster | None,
+        cluster: ClusterView | None,
         lag_ms: int,
         on_progress: Callable[[TopicPartition], object],
     ) -> None:
@@ -211,7 +211,7 @@ class PartitionLeader:
         self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = log.log_end_offset
         self.in_sync = InSyncReplicas(state.leader_and_isr)
-        self.followers: dict[int, ReplicaState] = {}
+        self.followers: dict[int, FollowerState] = {}
         self._clock = clock
         self._cluster = cluster
         self._lag_ms = lag_ms
@@ -239,7 +239,7 @@ class PartitionLeader:
         known = self.followers
         self.followers = {
             replica: known.get(replica)
-            or ReplicaState(replica, now_ms, replica in self.in_sync.maximal)
+            or FollowerState(replica, now_ms, replica in self.in_sync.maximal)
             for replica in ids
         }
 
@@ -269,7 +269,7 @@ class PartitionLeader:
                 offset = replica.log_end_offset
         return offset
 
-    def _may_join(self, replica: ReplicaState, leader_end: int) -> bool:
+    def _may_join(self, replica: FollowerState, leader_end: int) -> bool:
         now_ms = self._clock.monotonic_ms()
         return (
             now_ms >= self._may_propose_at_ms  # the controller refuses one that is shutting down
@@ -310,7 +310,7 @@ class PartitionLeader:
 
     # -- followers
 
-    def follower(self, replica_id: int, knows_epoch: bool) -> ReplicaState:
+    def follower(self, replica_id: int, knows_epoch: bool) -> FollowerState:
         """A follower that is assigned the partition, or the error for one that is not (yet)."""
         replica = self.followers.get(replica_id)
         if replica is None:
@@ -322,7 +322,7 @@ class PartitionLeader:
 
     def on_fetch(
         self,
-        replica: ReplicaState,
+        replica: FollowerState,
         offset: int,
         log_start_offset: int,
         leader_end: int,
@@ -346,7 +346,7 @@ class PartitionLeader:
             self._ask_again()
         return self.maybe_increment_high_watermark()
 
-    def _maybe_expand(self, replica: ReplicaState) -> None:
+    def _maybe_expand(self, replica: FollowerState) -> None:
         end = replica.log_end_offset
         if (
             self._may_propose

@@ -20,17 +20,16 @@ from ottla.log.log_results import LogAppendInfo
 from ottla.log.log_validator import AppendOrigin, LargeBatchError, LargeBatches, Validated
 from ottla.replication.fetcher import FetcherManager
 from ottla.replication.partition import Partition
-from ottla.replication.partition_leader import Cluster, PartitionLeader
+from ottla.replication.partition_leader import ClusterView, PartitionLeader
 from ottla.replication.replica_requests import (
     ACKS_ALL,
     ACKS_NONE,
     DeleteRecordsResult,
     FetchParams,
-    FetchPartition,
     FetchPartitionResult,
-    IsolationLevel,
     OffsetResult,
     PartitionAppendResult,
+    PartitionFetch,
     PartitionKey,
 )
 from ottla.replication.replication_quota import ReplicationQuota
@@ -43,6 +42,7 @@ from ottla.structs import (
     NO_OFFSET,
     NO_REPLICA,
     NO_UUID,
+    IsolationLevel,
     Node,
     PartitionState,
     StopReplicaPartition,
@@ -333,9 +333,9 @@ class FetchReads:
         self.why_missing = why_missing
         self.quota = quota
         self.is_rack_aware = is_rack_aware
-        self.cluster: Cluster | None = None
+        self.cluster: ClusterView | None = None
 
-    def read(self, params: FetchParams, requests: Iterable[FetchPartition]) -> FetchResults:
+    def read(self, params: FetchParams, requests: Iterable[PartitionFetch]) -> FetchResults:
         """Read each partition in the order asked for, within the limits of the request.
 
         The first partition with data gives at least one whole batch, of any size (KIP-74).
@@ -358,8 +358,8 @@ class FetchReads:
         return results
 
     def _with_news(
-        self, replica_id: int, requests: Iterable[FetchPartition]
-    ) -> list[FetchPartition]:
+        self, replica_id: int, requests: Iterable[PartitionFetch]
+    ) -> list[PartitionFetch]:
         """The requests with news for the follower; the others are skipped until then."""
         found = []
         for request in requests:
@@ -368,7 +368,7 @@ class FetchReads:
                 found.append(request)
         return found
 
-    def _is_idle(self, replica_id: int, request: FetchPartition, partition: Partition) -> bool:
+    def _is_idle(self, replica_id: int, request: PartitionFetch, partition: Partition) -> bool:
         """Whether there is no news; then the request is skipped until the partition wakes it."""
         if partition.has_news_for(request):
             return False
@@ -379,7 +379,7 @@ class FetchReads:
 
     def _read(
         self,
-        request: FetchPartition,
+        request: PartitionFetch,
         partition: Partition,
         params: FetchParams,
         max_bytes: int,
@@ -406,7 +406,7 @@ class FetchReads:
     def note_follower(
         self,
         params: FetchParams,
-        requests: Collection[FetchPartition],
+        requests: Collection[PartitionFetch],
         results: FetchResults,
         delayed: DelayedOperations,
     ) -> None:
@@ -430,7 +430,7 @@ class FetchReads:
                 delayed.delete_records.check_and_complete(request.topic_partition)
             self._is_idle(params.replica_id, request, partition)
 
-    def note_sent(self, requests: Iterable[FetchPartition], results: FetchResults) -> None:
+    def note_sent(self, requests: Iterable[PartitionFetch], results: FetchResults) -> None:
         """Count what is sent to a follower against the leader's rate of replication."""
         for request in requests:
             result = results.get(request.key)
@@ -453,7 +453,7 @@ class FetchReads:
         throttled = partition.log.config.leader_replication_throttled_replicas
         return self.quota.applies(throttled, partition.topic_partition.partition)
 
-    def _nearest(self, request: FetchPartition, partition: Partition, params: FetchParams) -> int:
+    def _nearest(self, request: PartitionFetch, partition: Partition, params: FetchParams) -> int:
         if partition.leadership is None or self.cluster is None:
             return NO_REPLICA
         partition.check_known_epoch(request.current_leader_epoch)
@@ -500,7 +500,7 @@ class ReplicaManager:
         )
         self._exists = exists
         self._large_batches = LargeBatches(runtime.background)
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterView | None = None
         self._isr_timer: Timer | None = None
         self._fetchers = FetcherManager(
             runtime, log_manager, config, broker_id, self.follower_quota, self._on_progress
@@ -509,7 +509,7 @@ class ReplicaManager:
 
     # -- life
 
-    def join_cluster(self, cluster: Cluster) -> None:
+    def join_cluster(self, cluster: ClusterView) -> None:
         """From now on there may be leaders and followers on other brokers."""
         self._cluster = self._reads.cluster = cluster
 
@@ -699,7 +699,7 @@ class ReplicaManager:
     def fetch_records(
         self,
         params: FetchParams,
-        partitions: Collection[FetchPartition],
+        partitions: Collection[PartitionFetch],
         respond: Callable[[FetchResults], object],
     ) -> DelayedFetch | None:
         """Read from the partitions; waits up to `max_wait_ms` while there is too little.
@@ -729,14 +729,14 @@ class ReplicaManager:
         return operation
 
     def read_from_logs(
-        self, params: FetchParams, partitions: Collection[FetchPartition]
+        self, params: FetchParams, partitions: Collection[PartitionFetch]
     ) -> FetchResults:
         """Read each partition in the order asked for, within the limits of the request."""
         return self._reads.read(params, partitions)
 
     def _answer_follower(
         self,
-        partitions: Collection[FetchPartition],
+        partitions: Collection[PartitionFetch],
         respond: Callable[[FetchResults], object],
         results: FetchResults,
     ) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -21,6 +20,7 @@ from ottla.structs import (
     NO_OFFSET,
     NO_REPLICA,
     NO_TIMESTAMP,
+    IsolationLevel,
     TopicPartition,
 )
 
@@ -38,13 +38,6 @@ ACKS_ALL: Final = -1
 def partition_key(topic_partition: TopicPartition, topic_id: UUID) -> PartitionKey:
     """The key of a partition: with a topic id the name plays no part, as in Kafka's sessions."""
     return (topic_id.int, topic_partition.partition) if topic_id.int else topic_partition
-
-
-class IsolationLevel(IntEnum):
-    """How far a consumer may read: to the high watermark, or to the last stable offset."""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
 
 
 @dataclass(slots=True)
@@ -91,12 +84,12 @@ class AwakePartitions:
 
     __slots__ = ("all", "awake", "roused_at_ms")
 
-    def __init__(self, partitions: Mapping[PartitionKey, FetchPartition]) -> None:
+    def __init__(self, partitions: Mapping[PartitionKey, PartitionFetch]) -> None:
         self.all = partitions
-        self.awake: dict[PartitionKey, FetchPartition] = {}
+        self.awake: dict[PartitionKey, PartitionFetch] = {}
         self.roused_at_ms = 0
 
-    def __iter__(self) -> Iterator[FetchPartition]:
+    def __iter__(self) -> Iterator[PartitionFetch]:
         return iter(list(self.awake.values()))
 
     def __len__(self) -> int:
@@ -105,7 +98,7 @@ class AwakePartitions:
     def __contains__(self, request: object) -> bool:
         return request in self.awake.values()
 
-    def wake(self, request: FetchPartition) -> None:
+    def wake(self, request: PartitionFetch) -> None:
         """Look at a partition again, if the session still asks for it in this way."""
         if self.all.get(request.key) is request:
             self.awake[request.key] = request
@@ -120,7 +113,7 @@ class AwakePartitions:
 
 
 @dataclass(slots=True)
-class FetchPartition:
+class PartitionFetch:
     """What one partition is asked for; `max_bytes` is the partition's own limit.
 
     A fetch session keeps it, with what its reader was told last. `key` is what the reader calls the

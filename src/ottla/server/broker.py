@@ -41,7 +41,7 @@ from ottla.server.features import Features
 from ottla.server.handlers import Parts, families
 from ottla.server.handlers.metadata import CreateTopic
 from ottla.server.listeners import connection_limits, inter_broker_tls, network_config
-from ottla.server.membership import LogDirFailureHandler, Membership, cluster_registry
+from ottla.server.membership import ClusterMembership, LogDirFailureHandler, cluster_registry
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import EndPoint
 from ottla.version import __version__
@@ -165,7 +165,7 @@ class Broker:
         self._follow_settings()
         coordinators.startup()
         self.replica_manager.startup()
-        self.membership = Membership(
+        self.membership = ClusterMembership(
             runtime, self.registry, config, self.controller, self.end_points
         )
         await self.membership.join()

@@ -40,7 +40,7 @@ from ottla.protocol.topics import (
 from ottla.registry import paths
 from ottla.registry.tree import NoNodeError, Registry, Watch
 from ottla.registry.znodes import decode_controller
-from ottla.replication.partition_leader import Cluster, OnIsrChanged
+from ottla.replication.partition_leader import ClusterView, OnIsrChanged
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import pause, within
 from ottla.server.broker_connections import (
@@ -404,9 +404,9 @@ class ClusterLink:
             FindCoordinatorRequest: self._create_own_internal_topic,
         }
 
-    def replication(self) -> Cluster:
+    def replication(self) -> ClusterView:
         """What replicas need to know of the other brokers."""
-        return Cluster(
+        return ClusterView(
             self.isr_requests.alter_isr,
             self.connections.connect,
             self._live_brokers,

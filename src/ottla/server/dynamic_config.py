@@ -413,7 +413,7 @@ class Synonym(NamedTuple):
     source: ConfigSource
 
 
-class ConfigEntry(NamedTuple):
+class DescribedConfig(NamedTuple):
     """One setting. Of `synonyms` the first is in force; secrets have no value."""
 
     name: str
@@ -433,7 +433,7 @@ class ConfigEntry(NamedTuple):
         return self.type is None or self.type is ConfigType.PASSWORD
 
 
-def topic_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+def topic_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
     """All settings of a topic with these overrides."""
     in_force = TopicConfig.of(dynamic.broker_config, {})
     entries = []
@@ -452,7 +452,7 @@ def topic_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[
     return entries + [_unused_override(name, overrides[name]) for name in unused]
 
 
-def group_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+def group_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
     """All settings of a consumer group with these overrides."""
     defaults = ConsumerGroupConfig.of(dynamic.broker_config, {})
     entries = []
@@ -465,7 +465,7 @@ def group_entries(dynamic: DynamicConfig, overrides: Mapping[str, str]) -> list[
     return entries
 
 
-def broker_entries(dynamic: DynamicConfig) -> list[ConfigEntry]:
+def broker_entries(dynamic: DynamicConfig) -> list[DescribedConfig]:
     """All settings of this broker."""
     entries = []
     for name, row in BrokerConfig.keys.items():
@@ -480,7 +480,7 @@ def broker_entries(dynamic: DynamicConfig) -> list[ConfigEntry]:
     ]
 
 
-def default_broker_entries(dynamic: DynamicConfig) -> list[ConfigEntry]:
+def default_broker_entries(dynamic: DynamicConfig) -> list[DescribedConfig]:
     """What is set for all brokers of the cluster while they run."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     overrides = dynamic.broker_overrides(paths.DEFAULT_ENTITY)
@@ -524,14 +524,14 @@ def _is_default_of(synonym: Synonym, names: Collection[str]) -> bool:
 
 def _entry(
     row: ConfigKey, value: str | None, synonyms: list[Synonym], is_read_only: bool
-) -> ConfigEntry:
+) -> DescribedConfig:
     if row.type is ConfigType.PASSWORD:
         value = None
         synonyms = [synonym._replace(value=None) for synonym in synonyms]
-    return ConfigEntry(row.name, value, row.type, row.doc, is_read_only, synonyms)
+    return DescribedConfig(row.name, value, row.type, row.doc, is_read_only, synonyms)
 
 
-def _override_without_row(name: str, synonyms: list[Synonym]) -> ConfigEntry:
+def _override_without_row(name: str, synonyms: list[Synonym]) -> DescribedConfig:
     """A setting of the broker that was made while it runs and that no file has a row for."""
     if name in UNUSED_THREAD_KEYS:
         kind, about = ConfigType.INT, "Ottla has no such threads: without effect."
@@ -539,11 +539,11 @@ def _override_without_row(name: str, synonyms: list[Synonym]) -> ConfigEntry:
         kind, about = ConfigType.STRING, "As the setting without listener.name.<name>."
     else:  # its value is shown to no client
         hidden = [synonym._replace(value=None) for synonym in synonyms]
-        return ConfigEntry(name, None, None, "Not used by Ottla.", True, hidden)
-    return ConfigEntry(name, synonyms[0].value, kind, about, False, synonyms)
+        return DescribedConfig(name, None, None, "Not used by Ottla.", True, hidden)
+    return DescribedConfig(name, synonyms[0].value, kind, about, False, synonyms)
 
 
-def _unused_override(name: str, value: str) -> ConfigEntry:
+def _unused_override(name: str, value: str) -> DescribedConfig:
     """An override that Kafka knows and Ottla does not act on: it is kept, and shown."""
     synonyms = [Synonym(name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG)]
-    return ConfigEntry(name, value, ConfigType.STRING, "Not used by Ottla.", False, synonyms)
+    return DescribedConfig(name, value, ConfigType.STRING, "Not used by Ottla.", False, synonyms)

@@ -23,16 +23,15 @@ from typing import Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode
-from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchRequest
-from ottla.protocol.fetch import FetchPartition as RequestedPartition
+from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchPartition, FetchRequest
 from ottla.protocol.fetch import FetchTopic as RequestedTopic
 from ottla.record.conversion import Converted, down_convert, needs_down_conversion
 from ottla.replication.replica_manager import DelayedFetch, FetchResults, ReplicaManager
 from ottla.replication.replica_requests import (
     AwakePartitions,
     FetchParams,
-    FetchPartition,
     FetchPartitionResult,
+    PartitionFetch,
     PartitionKey,
     partition_key,
 )
@@ -59,7 +58,7 @@ def is_unresolved(name: str) -> bool:
     return name.startswith(UNRESOLVED)
 
 
-def name_again(known: FetchPartition, request: FetchPartition) -> None:
+def name_again(known: PartitionFetch, request: PartitionFetch) -> None:
     """Take over what is known of a partition that the reader names again, with other values.
 
     If its offset is unchanged, as with a new leader epoch, the reader may have dropped an answer. A
@@ -72,7 +71,7 @@ def name_again(known: FetchPartition, request: FetchPartition) -> None:
         request.told_log_start_offset = known.told_log_start_offset
 
 
-def has_news(request: FetchPartition, result: FetchPartitionResult) -> bool:
+def has_news(request: PartitionFetch, result: FetchPartitionResult) -> bool:
     """Whether an incremental answer must name the partition."""
     return (
         result.size_in_bytes > 0
@@ -82,7 +81,7 @@ def has_news(request: FetchPartition, result: FetchPartitionResult) -> bool:
     )
 
 
-def note_told(request: FetchPartition, result: FetchPartitionResult) -> None:
+def note_told(request: PartitionFetch, result: FetchPartitionResult) -> None:
     """Remember what the answer says; after an error the partition is named again."""
     failed = result.error is not ErrorCode.NONE
     request.told_high_watermark = NO_OFFSET if failed else result.high_watermark
@@ -112,11 +111,11 @@ class FetchSession:
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.last_used_ms = now_ms
-        self.partitions: dict[PartitionKey, FetchPartition] = {}
+        self.partitions: dict[PartitionKey, PartitionFetch] = {}
         self.awake = AwakePartitions(self.partitions) if is_of_follower else None
         self.has_unresolved = False
 
-    def add(self, request: FetchPartition) -> None:
+    def add(self, request: PartitionFetch) -> None:
         """Add a partition to the session, or replace its values."""
         known = self.partitions.get(request.key)
         if known is not None:
@@ -134,7 +133,7 @@ class FetchSession:
         if self.awake is not None:
             self.awake.awake.pop(key, None)
 
-    def read_last(self, request: FetchPartition) -> None:
+    def read_last(self, request: PartitionFetch) -> None:
         """Move this partition to the end: the others are read first next time."""
         key = request.key
         self.partitions[key] = self.partitions.pop(key)
@@ -142,7 +141,7 @@ class FetchSession:
             self.awake.awake.pop(key, None)
             self.awake.wake(request)
 
-    def wanted(self, now_ms: int) -> Collection[FetchPartition]:
+    def wanted(self, now_ms: int) -> Collection[PartitionFetch]:
         """What an incremental fetch reads: everything, or for a follower what may have changed."""
         if self.awake is None:
             return list(self.partitions.values())
@@ -169,7 +168,7 @@ class FetchContext:
 
     def __init__(
         self,
-        partitions: Collection[FetchPartition],
+        partitions: Collection[PartitionFetch],
         session: FetchSession | None = None,
         incremental: bool = False,
         error: ErrorCode = ErrorCode.NONE,
@@ -185,7 +184,7 @@ class FetchContext:
 
     def answer(
         self, results: FetchResults
-    ) -> Iterator[tuple[FetchPartition, FetchPartitionResult]]:
+    ) -> Iterator[tuple[PartitionFetch, FetchPartitionResult]]:
         """The partitions that the answer names; those with data go to the end of the session,
         so that the others are read first next time.
         """
@@ -260,7 +259,7 @@ class FetchSessionCache:
         self._touch(session)
         return FetchContext(session.wanted(session.last_used_ms), session, incremental=True)
 
-    def _requested(self, body: FetchRequest, uses_topic_ids: bool) -> Iterator[FetchPartition]:
+    def _requested(self, body: FetchRequest, uses_topic_ids: bool) -> Iterator[PartitionFetch]:
         for topic in body.topics:
             name = self._name(topic.topic, topic.topic_id, uses_topic_ids)
             for partition in topic.partitions:
@@ -300,11 +299,9 @@ def is_of_follower(body: FetchRequest) -> bool:
     return max(replica_id, body.replica_id) > CONSUMER_REPLICA_ID
 
 
-def fetch_partition(
-    name: str, topic: RequestedTopic, partition: RequestedPartition
-) -> FetchPartition:
+def fetch_partition(name: str, topic: RequestedTopic, partition: FetchPartition) -> PartitionFetch:
     """A partition as the replica manager is asked for it."""
-    return FetchPartition(
+    return PartitionFetch(
         TopicPartition(name, partition.partition),
         topic.topic_id or NO_UUID,
         partition.fetch_offset,
@@ -337,7 +334,7 @@ MessageSets = dict[TopicPartition, Records]
 class Stored:
     """The batches of one partition that must be converted."""
 
-    request: FetchPartition
+    request: PartitionFetch
     data: memoryview
 
 
@@ -348,7 +345,7 @@ class MessageSetFetch:
         self,
         replica_manager: ReplicaManager,
         params: FetchParams,
-        partitions: Sequence[FetchPartition],
+        partitions: Sequence[PartitionFetch],
         api_version: int,
         respond: Callable[[FetchResults, MessageSets], object],
         fail: Callable[[BaseException], object],
@@ -368,7 +365,7 @@ class MessageSetFetch:
         """Read, and wait for data if there is none, like any fetch; returns the pending one."""
         return self.replica_manager.fetch_records(self.params, self.partitions, self._take)
 
-    def _limited(self, request: FetchPartition) -> FetchPartition:
+    def _limited(self, request: PartitionFetch) -> PartitionFetch:
         partition = self.replica_manager.partitions.get(request.topic_partition)
         most = MAX_READ_BYTES
         if partition is not None:
@@ -416,7 +413,7 @@ class MessageSetFetch:
 
     def _converted(self, converted: Mapping[TopicPartition, Converted]) -> None:
         """Read further where there were only markers, or the reader would never pass them."""
-        again: list[FetchPartition] = []
+        again: list[PartitionFetch] = []
         for request in self.partitions:
             tp = request.topic_partition
             found = converted.get(tp)

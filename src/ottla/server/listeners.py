@@ -10,14 +10,14 @@ from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
-from ottla.network.acceptor import NO_LIMIT, NetworkConfig
+from ottla.network.acceptor import NO_LIMIT, SocketConfig
 from ottla.network.tls_context import client_context, server_context
 from ottla.structs import EndPoint
 
 
-def network_config(config: BrokerConfig) -> NetworkConfig:
+def network_config(config: BrokerConfig) -> SocketConfig:
     """What the network layer needs to know of the broker's settings."""
-    return NetworkConfig(
+    return SocketConfig(
         socket_request_max_bytes=config.socket_request_max_bytes,
         socket_send_buffer_bytes=config.socket_send_buffer_bytes,
         socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,

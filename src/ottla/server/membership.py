@@ -52,7 +52,7 @@ def cluster_registry(runtime: Runtime, config: BrokerConfig) -> Registry:
     return ZooKeeperRegistry(runtime, ZooKeeperSettings.of(config))
 
 
-class Membership:
+class ClusterMembership:
     """Registers this broker and has it stand for election, again in every new session."""
 
     def __init__(

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from ottla.clients.consumer.completed_fetch import AbortedTransactions
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.topic_assignment import NewTopic
+from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import KafkaError
 from ottla.protocol.consumer_group import DescribedConsumerGroup
 from ottla.protocol.consumer_protocol import decode_assignment
@@ -257,10 +257,10 @@ class LiveBrokers(ABC):
         KafkaError TOPIC_ALREADY_EXISTS where there is one of the name.
         """
         settings = {key: str(value) for key, value in _dotted(config).items()}
-        topic = NewTopic(name, partitions, replication_factor, config=settings)
+        topic = RequestedTopic(name, partitions, replication_factor, config=settings)
         self.run(self._create_topic(topic))
 
-    async def _create_topic(self, topic: NewTopic) -> None:
+    async def _create_topic(self, topic: RequestedTopic) -> None:
         controller = await wait_until_async(
             lambda: next((each.controller for each in self._brokers() if _rules(each)), None),
             "a controller",

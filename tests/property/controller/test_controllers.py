@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from controllers_world import SESSION_MS, ControllersWorld, Member
 
-from ottla.controller.leader_balance import ElectionType
-from ottla.controller.topic_assignment import MorePartitions, NewTopic
+from ottla.controller.topic_assignment import MorePartitions, RequestedTopic
+from ottla.protocol.reassignments import ElectionType
 from ottla.registry import paths
 from ottla.registry.tree import Create, NodeExistsError
 from ottla.registry.znodes import TopicNode, encode_preferred_elections, encode_reassignments
@@ -63,7 +63,7 @@ class Nemesis:
         return tuple(self.random.sample(range(BROKERS), self.random.randint(1, 3)))
 
     def create(self) -> None:
-        topic = NewTopic(self.random.choice(NAMES), self.random.randint(1, 4), 2)
+        topic = RequestedTopic(self.random.choice(NAMES), self.random.randint(1, 4), 2)
         self.cluster.ask(lambda controller: controller.create_topics([topic]))
 
     def create_by_hand(self) -> None:

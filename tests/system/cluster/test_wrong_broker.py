@@ -11,7 +11,6 @@ import confluent_kafka
 import pytest
 
 from ottla import Admin, NewTopic
-from ottla.clients.admin.reassignments import ElectionType
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.header import decode_response, encode_request
@@ -24,6 +23,7 @@ from ottla.protocol.offsets import (
     OffsetForLeaderTopic,
 )
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.reassignments import ElectionType
 from ottla.protocol.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

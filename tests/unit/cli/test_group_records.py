@@ -17,9 +17,9 @@ from ottla.protocol.offsets_topic import (
     ConsumerGroupPartitionMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
-    MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    StoredMember,
     StoredOwnedPartitions,
     StoredTopic,
 )
@@ -39,7 +39,7 @@ def group(protocol_type: str = "consumer") -> bytes:
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=[ConsumerProtocolTopicPartition(topic="t", partitions=[0, 1])]
     )
-    member = MemberMetadata(
+    member = StoredMember(
         member_id="m-1",
         client_id="c",
         client_host="/127.0.0.1",

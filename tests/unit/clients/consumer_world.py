@@ -14,9 +14,7 @@ from ottla.errors import ErrorCode
 from ottla.network.timing import Deadline
 from ottla.protocol.consumer_protocol import encode_assignment
 from ottla.protocol.fetch import (
-    EpochEndOffset as Divergence,
-)
-from ottla.protocol.fetch import (
+    DivergingEpoch,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -106,7 +104,7 @@ class ConsumerWorld:
             response = self.fetched(request, {})
             data = response.responses[0].partitions[0]
             data.records = b""
-            data.diverging_epoch = Divergence(epoch=epoch, end_offset=end_offset)
+            data.diverging_epoch = DivergingEpoch(epoch=epoch, end_offset=end_offset)
             return response
 
         return answer

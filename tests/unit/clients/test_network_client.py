@@ -9,7 +9,7 @@ from mock_kafka import HANG_UP, MockCluster
 
 from ottla.clients.network_client import (
     NetworkClient,
-    Purpose,
+    RequestKind,
     bootstrap_nodes,
     connection_id,
     response_error,
@@ -161,11 +161,11 @@ def test_client_connects_again_after_a_loss(runtime, cluster, client):
 def test_purposes_have_connections_of_their_own(runtime, cluster, client):
     """A fetch that waits does not hold up what is sent for another purpose."""
     know_nodes(runtime, client)
-    runtime.scheduler.run(client.ready(connection_id(0, Purpose.FETCH)))
+    runtime.scheduler.run(client.ready(connection_id(0, RequestKind.FETCH)))
     runtime.scheduler.run(client.ready(0))
 
-    assert client.connection(0) is not client.connection(connection_id(0, Purpose.FETCH))
-    assert client.connection(connection_id(0, Purpose.FETCH)).node.id == 0
+    assert client.connection(0) is not client.connection(connection_id(0, RequestKind.FETCH))
+    assert client.connection(connection_id(0, RequestKind.FETCH)).node.id == 0
 
 
 def test_idle_connections_are_closed(runtime, cluster, client):

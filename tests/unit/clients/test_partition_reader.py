@@ -6,14 +6,13 @@ import pytest
 from consumer_world import ConsumerWorld, epoch_ends
 
 from ottla.clients.consumer.position_validation import LogTruncationError
-from ottla.clients.partition_reader import OffsetRange, RangeFetcher, ReadUpTo, Truncation
-from ottla.clients.topic_offsets import IsolationLevel
+from ottla.clients.partition_reader import RangeFetcher, ReadUpTo, Truncation, UnreadRange
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.offsets import OffsetForLeaderEpochRequest
-from ottla.structs import TopicPartition
+from ottla.structs import IsolationLevel, TopicPartition
 
 PARTITION = TopicPartition("pages", 0)
 
@@ -32,7 +31,7 @@ class ReaderWorld(ConsumerWorld):
 
     def read(self, start: int, epoch: int = -1) -> tuple[int, int]:
         """Read one answer from an offset on: where to go on, and the epoch of the last batch."""
-        left = OffsetRange(PARTITION, start, 100, IsolationLevel.READ_UNCOMMITTED, epoch)
+        left = UnreadRange(PARTITION, start, 100, IsolationLevel.READ_UNCOMMITTED, epoch)
         chunk = self.run(self.reader.fetch(left))
         return chunk.next_offset, chunk.epoch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.controller.topic_assignment import NewTopic
+from ottla.controller.topic_assignment import RequestedTopic
 from ottla.registry import paths
 from ottla.registry.tree import REGISTRY_RETRY_MS, Create, RegistryFailedError
 
@@ -12,7 +12,7 @@ from ottla.registry.tree import REGISTRY_RETRY_MS, Create, RegistryFailedError
 def test_turn_that_outlives_its_controller_leaves_nothing_behind(make_world, monkeypatch):
     """Each time watches, a timer and connections to all brokers stayed, and all that was read."""
     world = make_world(broker_count=2)
-    world.create(NewTopic("t"))
+    world.create(RequestedTopic("t"))
     gate, children = asyncio.Event(), world.registry.children
 
     async def wait_at_the_gate(path):

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import register_broker
-from ottla.controller.topic_assignment import NewTopic
+from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.znodes import encode_log_dir_event
@@ -19,8 +19,8 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def world(make_world):
     """Three brokers; one partition is on two of them, the other one on broker 1 alone."""
     world = make_world(broker_count=3)
-    world.create(NewTopic("t", assignment={0: (1, 2)}))
-    world.create(NewTopic("alone", assignment={0: (1,)}))
+    world.create(RequestedTopic("t", assignment={0: (1, 2)}))
+    world.create(RequestedTopic("alone", assignment={0: (1,)}))
     return world
 
 

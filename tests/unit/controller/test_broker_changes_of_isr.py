@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.topic_assignment import NewTopic
+from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.structs import NO_EPOCH, LeaderAndIsr, TopicPartition
@@ -16,7 +16,7 @@ T0 = TopicPartition("t", 0)
 def world(make_world):
     """A partition on three brokers, led by the first of them."""
     world = make_world(broker_count=3)
-    world.create(NewTopic("t", assignment={0: (0, 1, 2)}))
+    world.create(RequestedTopic("t", assignment={0: (0, 1, 2)}))
     return world
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from ottla.controller.topic_assignment import MorePartitions, NewTopic
+from ottla.controller.topic_assignment import MorePartitions, RequestedTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.znodes import TopicNode
 from ottla.structs import NO_UUID, LeaderAndIsr, TopicPartition
@@ -23,7 +23,7 @@ def errors(results) -> dict[str, ErrorCode | None]:
 
 def test_new_topic_is_in_the_registry_and_told_to_its_broker(world):
     """The nodes are Kafka's; the broker leads and its clients may know."""
-    created = world.create(NewTopic("t", 2, 1, config={"retention.ms": "5"}))["t"]
+    created = world.create(RequestedTopic("t", 2, 1, config={"retention.ms": "5"}))["t"]
     node = TopicNode.decode("t", world.data("/brokers/topics/t"))
     broker_id, states = world.orders.leader_and_isr_calls[-1]
 
@@ -45,23 +45,23 @@ def test_new_topic_is_in_the_registry_and_told_to_its_broker(world):
 @pytest.mark.parametrize(
     ("topic", "error"),
     [
-        (NewTopic("old"), ErrorCode.TOPIC_ALREADY_EXISTS),
-        (NewTopic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (NewTopic("o_d.x"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (NewTopic("__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (NewTopic("t", 0), ErrorCode.INVALID_PARTITIONS),
-        (NewTopic("t", 2**31 - 1), ErrorCode.INVALID_PARTITIONS),
-        (NewTopic("t", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (NewTopic("t", 1, -5), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (NewTopic("t", 1, 1, {0: (0,)}), ErrorCode.INVALID_REQUEST),
-        (NewTopic("t", assignment={0: (5,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("t", config={"no.such": "1"}), ErrorCode.INVALID_CONFIG),
-        (NewTopic("t", config={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
+        (RequestedTopic("old"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (RequestedTopic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (RequestedTopic("o_d.x"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (RequestedTopic("__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (RequestedTopic("t", 0), ErrorCode.INVALID_PARTITIONS),
+        (RequestedTopic("t", 2**31 - 1), ErrorCode.INVALID_PARTITIONS),
+        (RequestedTopic("t", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (RequestedTopic("t", 1, -5), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (RequestedTopic("t", 1, 1, {0: (0,)}), ErrorCode.INVALID_REQUEST),
+        (RequestedTopic("t", assignment={0: (5,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (RequestedTopic("t", config={"no.such": "1"}), ErrorCode.INVALID_CONFIG),
+        (RequestedTopic("t", config={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_topic_that_cannot_be_is_refused(world, topic, error):
     """With the code that Kafka gives, and without a trace."""
-    world.create(NewTopic("old"), NewTopic("o.d_x"))
+    world.create(RequestedTopic("old"), RequestedTopic("o.d_x"))
     results = world.create(topic)
 
     assert errors(results) == {topic.name: error}
@@ -70,7 +70,9 @@ def test_topic_that_cannot_be_is_refused(world, topic, error):
 
 def test_topics_of_one_request_succeed_or_fail_alone(world):
     """One that is there twice is not created at all."""
-    results = world.create(NewTopic("a"), NewTopic("b"), NewTopic("/"), NewTopic("b"))
+    results = world.create(
+        RequestedTopic("a"), RequestedTopic("b"), RequestedTopic("/"), RequestedTopic("b")
+    )
 
     assert errors(results) == {
         "a": None,
@@ -82,14 +84,14 @@ def test_topics_of_one_request_succeed_or_fail_alone(world):
 
 def test_one_request_cannot_ask_for_too_many_partitions_in_all(world):
     """Each of the topics alone would be allowed."""
-    results = world.create(NewTopic("a", 6000), NewTopic("b", 6000), validate_only=True)
+    results = world.create(RequestedTopic("a", 6000), RequestedTopic("b", 6000), validate_only=True)
 
     assert errors(results) == {"a": None, "b": ErrorCode.INVALID_PARTITIONS}
 
 
 def test_validation_alone_creates_nothing(world):
     """But says what would become of it."""
-    created = world.create(NewTopic("t", 3), validate_only=True)["t"]
+    created = world.create(RequestedTopic("t", 3), validate_only=True)["t"]
 
     assert (created.num_partitions, created.topic_id) == (3, NO_UUID)
     assert world.run(world.registry.children("/brokers/topics")) == []
@@ -98,7 +100,7 @@ def test_validation_alone_creates_nothing(world):
 def test_counts_come_from_the_broker_when_nobody_says(make_world):
     """num.partitions and default.replication.factor (KIP-464)."""
     world = make_world(broker_count=3, num_partitions=4, default_replication_factor=2)
-    created = world.create(NewTopic("t"))["t"]
+    created = world.create(RequestedTopic("t"))["t"]
 
     assert (created.num_partitions, created.replication_factor) == (4, 2)
 
@@ -106,7 +108,7 @@ def test_counts_come_from_the_broker_when_nobody_says(make_world):
 def test_assignment_by_hand_is_followed(make_world):
     """Each broker hears of its own replicas only."""
     world = make_world(broker_count=3)
-    world.create(NewTopic("t", assignment={1: (2, 1), 0: (1, 2)}))
+    world.create(RequestedTopic("t", assignment={1: (2, 1), 0: (1, 2)}))
     told = {
         broker: [state.topic_partition.partition for state in states]
         for broker, states in world.orders.leader_and_isr_calls
@@ -157,7 +159,7 @@ def test_transactions_topic_is_safe_as_far_as_the_cluster_allows(world):
 
 def test_topics_are_there_after_a_crash_in_a_new_epoch(world):
     """Same ids, same overrides; leaders and controller are in the next epoch."""
-    created = world.create(NewTopic("t", 2))["t"]
+    created = world.create(RequestedTopic("t", 2))["t"]
     world.restart()
     state = world.orders.metadata[TopicPartition("t", 1)]
 
@@ -173,20 +175,20 @@ def test_topic_half_created_is_completed_by_the_next_controller(world, path):
     """The topic's node decides: before it there is nothing, after it all will be there."""
     world.runtime.disk.fail("fsync", "*/journal", skip=3 if "brokers" in path else 0)
     with pytest.raises(KafkaError, match="journal could not be written"):
-        world.create(NewTopic("t", 2, config={"retention.ms": "5"}))
+        world.create(RequestedTopic("t", 2, config={"retention.ms": "5"}))
     world.restart()
 
     if "brokers" in path:
         assert set(world.controller.context.topics["t"].states) == {0, 1}
     else:
         assert not world.controller.context.topics
-        assert errors(world.create(NewTopic("t"))) == {"t": None}
+        assert errors(world.create(RequestedTopic("t"))) == {"t": None}
 
 
 def test_partition_whose_replicas_are_dead_has_no_leader(make_world):
     """It gets one back when a replica that was in sync returns."""
     world = make_world(broker_count=2)
-    world.create(NewTopic("t", assignment={0: (1,)}))
+    world.create(RequestedTopic("t", assignment={0: (1,)}))
     world.restart(broker_count=1)
     dead = world.orders.metadata[TopicPartition("t", 0)].leader_and_isr
     world.restart(broker_count=2)
@@ -203,7 +205,7 @@ def test_unclean_election_is_a_matter_of_settings(make_world, where):
     settings = {"unclean_leader_election_enable": True} if where == "broker" else {}
     world = make_world(broker_count=2, **settings)
     config = {key: "true"} if where == "topic" else {}
-    world.create(NewTopic("t", assignment={0: (1, 0)}, config=config))
+    world.create(RequestedTopic("t", assignment={0: (1, 0)}, config=config))
     path = "/brokers/topics/t/partitions/0/state"
     state = json.loads(world.data(path)) | {"isr": [1]}
     world.run(world.registry.set(path, json.dumps(state).encode()))
@@ -227,7 +229,7 @@ def test_topic_of_an_older_version_gets_an_id(world):
 
 def test_tools_of_an_older_version_add_partitions(world):
     """They write the node without the topic's id, which it keeps."""
-    world.create(NewTopic("t"))
+    world.create(RequestedTopic("t"))
     topic_id = world.controller.context.topics["t"].topic_id
     data = b'{"version":1,"partitions":{"0":[0],"1":[0]}}'
     world.run(world.registry.set("/brokers/topics/t", data))
@@ -240,7 +242,7 @@ def test_tools_of_an_older_version_add_partitions(world):
 
 def test_deleted_topic_leaves_nothing(world):
     """Not in the registry, not on the broker, not in its clients' metadata."""
-    world.create(NewTopic("t", 2, config={"retention.ms": "5"}))
+    world.create(RequestedTopic("t", 2, config={"retention.ms": "5"}))
     results = world.run(world.controller.delete_topics(["t"]))
 
     assert errors(results) == {"t": None}
@@ -255,9 +257,9 @@ def test_deleted_topic_leaves_nothing(world):
 
 def test_topic_of_the_same_name_is_another_one(world):
     """It has an id of its own and none of the old overrides."""
-    first = world.create(NewTopic("t", config={"retention.ms": "5"}))["t"]
+    first = world.create(RequestedTopic("t", config={"retention.ms": "5"}))["t"]
     world.run(world.controller.delete_topics(["t"]))
-    second = world.create(NewTopic("t"))["t"]
+    second = world.create(RequestedTopic("t"))["t"]
 
     assert first.topic_id != second.topic_id
     assert world.run(world.registry.get("/config/topics/t"))[0] == b'{"version":1,"config":{}}'
@@ -265,7 +267,7 @@ def test_topic_of_the_same_name_is_another_one(world):
 
 def test_deletion_that_a_crash_interrupted_is_completed(world):
     """The mark survives; the next controller has the logs removed and forgets the topic."""
-    world.create(NewTopic("t", 2))
+    world.create(RequestedTopic("t", 2))
     world.controller.shutdown()
     world.run(world.registry.create("/admin/delete_topics/t", b""))
     world.run(world.registry.create("/admin/delete_topics/unknown", b""))
@@ -298,7 +300,7 @@ def test_what_cannot_be_deleted_is_refused(world, name, error):
 def test_deletion_can_be_switched_off(make_world):
     """delete.topic.enable."""
     world = make_world(delete_topic_enable=False)
-    world.create(NewTopic("t"))
+    world.create(RequestedTopic("t"))
     results = world.run(world.controller.delete_topics(["t"]))
 
     assert errors(results) == {"t": ErrorCode.TOPIC_DELETION_DISABLED}
@@ -307,7 +309,7 @@ def test_deletion_can_be_switched_off(make_world):
 def test_partitions_are_added(make_world):
     """By themselves, or where the user wants them; the old ones are not touched."""
     world = make_world(broker_count=2)
-    world.create(NewTopic("t", assignment={0: (0,), 1: (1,)}))
+    world.create(RequestedTopic("t", assignment={0: (0,), 1: (1,)}))
     wishes = [MorePartitions("t", 4)]
     assert errors(world.run(world.controller.create_partitions(wishes))) == {"t": None}
     wishes = [MorePartitions("t", 5, [(1,)])]
@@ -339,7 +341,7 @@ def test_partitions_are_added(make_world):
 )
 def test_partitions_that_cannot_be_added_are_refused(world, wish, error):
     """The number must grow, and the assignment be of the new ones."""
-    world.create(NewTopic("t", 2))
+    world.create(RequestedTopic("t", 2))
     results = world.run(world.controller.create_partitions([wish]))
 
     assert errors(results) == {wish.name: error}
@@ -348,7 +350,7 @@ def test_partitions_that_cannot_be_added_are_refused(world, wish, error):
 
 def test_validation_alone_adds_no_partitions(world):
     """The answer is the same."""
-    world.create(NewTopic("t", 1))
+    world.create(RequestedTopic("t", 1))
     wishes = [MorePartitions("t", 2)]
     results = world.run(world.controller.create_partitions(wishes, validate_only=True))
 
@@ -365,14 +367,14 @@ def test_second_controller_waits(make_world):
 
     assert not second.is_active
     with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
-        world.run(second.create_topics([NewTopic("t")]))
+        world.run(second.create_topics([RequestedTopic("t")]))
 
 
 def test_concurrent_creations_of_a_topic_make_one(world):
     """One operation ends before the next one begins."""
 
     async def create_twice():
-        creations = [world.controller.create_topics([NewTopic("t")]) for _ in range(2)]
+        creations = [world.controller.create_topics([RequestedTopic("t")]) for _ in range(2)]
         return await asyncio.gather(*creations)
 
     outcomes = [errors(results)["t"] for results in world.run(create_twice())]
@@ -383,7 +385,7 @@ def test_concurrent_creations_of_a_topic_make_one(world):
 def test_failed_log_directory_moves_leaders_to_live_replicas(make_world):
     """The next in-sync replica leads what was in it, and all are told which replica is offline."""
     world = make_world(broker_count=2)
-    world.create(NewTopic("pages", 2, 2))
+    world.create(RequestedTopic("pages", 2, 2))
     before = {tp: state.leader for tp, state in world.orders.metadata.items()}
     lost = next(tp for tp, leader in before.items() if leader == 1)
 
@@ -400,7 +402,7 @@ def test_failed_log_directory_moves_leaders_to_live_replicas(make_world):
 
 def test_only_replica_in_a_failed_log_directory_leaves_no_leader(world):
     """Nobody leads the partition, the ISR is kept for the day when the directory is back."""
-    world.create(NewTopic("pages", 1, 1))
+    world.create(RequestedTopic("pages", 1, 1))
     lost = TopicPartition("pages", 0)
 
     world.orders.offline = {0: {lost}}

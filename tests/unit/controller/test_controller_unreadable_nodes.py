@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.controller.partition_state_machine import PartitionStateMachine
-from ottla.controller.topic_assignment import NewTopic
+from ottla.controller.topic_assignment import RequestedTopic
 from ottla.controller.topic_changes import TopicChanges
 from ottla.controller.topic_store import TOPICS, EntityConfigs
 from ottla.errors import ErrorCode, KafkaError
@@ -22,7 +22,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def world(make_world):
     """Two brokers with two partitions, the first of which is broker 0's alone."""
     world = make_world(broker_count=2)
-    world.create(NewTopic("t", assignment={0: (0, 1), 1: (1, 0)}))
+    world.create(RequestedTopic("t", assignment={0: (0, 1), 1: (1, 0)}))
     return world
 
 
@@ -58,7 +58,7 @@ def forbid(monkeypatch, forbidden):
 @pytest.mark.parametrize("is_forbidden", [False, True])
 def test_topic_that_cannot_be_read_is_not_called_gone(world, monkeypatch, is_forbidden):
     """Brokers forgot it, and groups the offsets that they had committed in it."""
-    world.create(NewTopic("u", assignment={0: (1, 0)}))
+    world.create(RequestedTopic("u", assignment={0: (1, 0)}))
     if is_forbidden:
         forbid(monkeypatch, paths.topic("t"))
     else:
@@ -90,7 +90,7 @@ def test_overrides_that_cannot_be_read_keep_nobody_from_leading(
 
     Where an ACL forbade them, one controller after the other gave up at it.
     """
-    world.create(NewTopic("a", assignment={0: (1,)}))
+    world.create(RequestedTopic("a", assignment={0: (1,)}))
     if is_forbidden:
         forbid(monkeypatch, paths.config(TOPICS, "a"))
     else:
@@ -159,7 +159,7 @@ def test_topic_whose_nodes_may_not_be_removed_waits(world, monkeypatch, caplog, 
         assert world.controller.context.epoch == 1
         assert list(world.controller.context.topics_to_delete) == ["t"]
         assert caplog.text.count("topic t has no records left, but it cannot be deleted") == 1
-        world.create(NewTopic("u", assignment={0: (1, 0)}))
+        world.create(RequestedTopic("u", assignment={0: (1, 0)}))
         assert world.state(TopicPartition("u", 0)).leader == 1
     assert world.run(world.controller.delete_topics(["t"])) == {"t": None}
     assert world.run(world.registry.children(paths.TOPICS)) == ["u"]

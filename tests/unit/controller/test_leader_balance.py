@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.controller.active_controller import FIRST_REBALANCE_MS
-from ottla.controller.leader_balance import ElectionType
-from ottla.controller.topic_assignment import NewTopic
+from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import ErrorCode
+from ottla.protocol.reassignments import ElectionType
 from ottla.registry import paths
 from ottla.registry.znodes import encode_preferred_elections
 from ottla.structs import TopicPartition
@@ -17,7 +17,7 @@ T0 = TopicPartition("t", 0)
 
 def lead_elsewhere(world):
     """Broker 1 was away and is in sync again: broker 2 leads."""
-    world.create(NewTopic("t", assignment={0: (1, 2)}))
+    world.create(RequestedTopic("t", assignment={0: (1, 2)}))
     world.kill(1)
     world.come(1)
     world.report_in_sync(T0, 2, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.topic_assignment import NewTopic
+from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import ErrorCode
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
@@ -19,7 +19,7 @@ T0 = TopicPartition("t", 0)
 def world(make_world):
     """Four brokers, and a partition on the first two."""
     world = make_world(broker_count=4)
-    world.create(NewTopic("t", assignment={0: (0, 1)}))
+    world.create(RequestedTopic("t", assignment={0: (0, 1)}))
     return world
 
 

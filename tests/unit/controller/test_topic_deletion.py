@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.topic_assignment import NewTopic
+from ottla.controller.topic_assignment import RequestedTopic
 from ottla.errors import ErrorCode
 from ottla.registry import paths
 from ottla.registry.znodes import encode_reassignments
@@ -17,7 +17,7 @@ T0 = TopicPartition("t", 0)
 def world(make_world):
     """Two brokers that have a partition each, and one together."""
     world = make_world(broker_count=2)
-    world.create(NewTopic("t", assignment={0: (1, 0)}))
+    world.create(RequestedTopic("t", assignment={0: (1, 0)}))
     return world
 
 
@@ -33,7 +33,7 @@ def test_topic_waits_for_a_dead_broker(world):
     """Whoever deletes it does not wait; the name is not free before."""
     world.kill(1)
     assert delete(world) == {"t": None}
-    again = world.create(NewTopic("t"))["t"]
+    again = world.create(RequestedTopic("t"))["t"]
 
     assert marked(world) == ["t"]
     assert (0, T0, True) in world.orders.stopped

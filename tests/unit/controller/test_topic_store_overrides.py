@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.topic_assignment import NewTopic
+from ottla.controller.topic_assignment import RequestedTopic
 from ottla.controller.topic_store import TOPICS
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
@@ -24,7 +24,7 @@ def test_overtaken_controller_leaves_the_overrides_of_a_topic_made_again(world):
     """It was cut off while it deleted the topic: its successor has done so, and a new one lives."""
     answers = []
     world.orders.stop_replica = lambda *told: answers.append(told[-1])
-    world.create(NewTopic("t", config={"retention.ms": "5"}))
+    world.create(RequestedTopic("t", config={"retention.ms": "5"}))
     world.runtime.scheduler.spawn(world.controller.delete_topics(["t"]), "delete")
     world.settle()
     world.run(world.registry.set(paths.CONTROLLER_EPOCH, encode_epoch(2)))
@@ -44,7 +44,7 @@ def test_creation_that_comes_too_late_leaves_the_overrides_of_the_other(world):
         await world.registry.create(paths.topic("t"), node.encode())
 
     world.controller._queue.put("a tool", make_it_first)
-    refused = world.create(NewTopic("t", config={"retention.ms": "5"}))["t"]
+    refused = world.create(RequestedTopic("t", config={"retention.ms": "5"}))["t"]
 
     assert refused.error is ErrorCode.TOPIC_ALREADY_EXISTS
     assert overrides(world) == {"cleanup.policy": "compact"}
@@ -53,7 +53,7 @@ def test_creation_that_comes_too_late_leaves_the_overrides_of_the_other(world):
 def test_overrides_left_behind_are_not_those_of_a_new_topic(world):
     """Somebody wrote them for a topic that was being deleted."""
     world.write(PATH, encode_config({"cleanup.policy": "compact"}))
-    world.create(NewTopic("t"))
+    world.create(RequestedTopic("t"))
 
     assert overrides(world) == {}
 
@@ -78,7 +78,7 @@ def test_overrides_of_a_new_topic_are_told_though_its_controller_died(world, mon
     """Brokers would compact or delete as they do by default, until they are started again."""
     die_at_the_notification(world, monkeypatch)
     with pytest.raises(KafkaError):
-        world.create(NewTopic("t", config={"cleanup.policy": "compact"}))
+        world.create(RequestedTopic("t", config={"cleanup.policy": "compact"}))
     assert notifications(world) == 0
     world.runtime.advance(2 * REGISTRY_RETRY_MS)
 
@@ -88,7 +88,7 @@ def test_overrides_of_a_new_topic_are_told_though_its_controller_died(world, mon
 
 def test_end_of_overrides_is_told_though_the_controller_died(world, monkeypatch):
     """Brokers would keep them, and delete by them what is in the next topic of the name."""
-    world.create(NewTopic("t", config={"retention.ms": "5"}))
+    world.create(RequestedTopic("t", config={"retention.ms": "5"}))
     before = notifications(world)
     die_at_the_notification(world, monkeypatch)
     with pytest.raises(KafkaError):

@@ -8,7 +8,7 @@ from typing import Any
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.group import ClassicGroup, ClientContext, Committer, GroupState
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.protocol.group import (
     DeleteGroupsRequest,
@@ -214,7 +214,7 @@ class World:
 
     def commit(
         self,
-        offset: int | OffsetAndMetadata,
+        offset: int | CommittedOffset,
         member_id: str = "",
         generation: int = -1,
         *,
@@ -225,7 +225,7 @@ class World:
     ) -> Reply:
         """Commit one offset; the reply's value is the error."""
         if isinstance(offset, int):
-            offset = OffsetAndMetadata(offset, commit_timestamp_ms=self.runtime.clock.now_ms())
+            offset = CommittedOffset(offset, commit_timestamp_ms=self.runtime.clock.now_ms())
         reply = Reply()
         key = TopicPartition(topic, partition)
         self.coordinator.commit_offsets(

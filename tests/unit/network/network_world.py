@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable
 
-from ottla.network.acceptor import NetworkConfig
+from ottla.network.acceptor import SocketConfig
 from ottla.network.connection import Connection
 from ottla.network.processor import Processor
 from ottla.network.transport import Part, Transport
@@ -80,7 +80,7 @@ class NetworkWorld:
             SocketNetwork(self.loop),
             random.Random(0),
         )
-        self.config = NetworkConfig(**config)
+        self.config = SocketConfig(**config)
         self.answer: Callable[[Connection, memoryview], object] = self.echo
         self.requests: list[bytes] = []
         self.connections: list[Connection] = []

@@ -12,7 +12,7 @@ import pytest
 from network_world import PATIENCE_S, Client, NetworkWorld, frame
 
 from ottla.network import processor
-from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, Listener, NetworkConfig
+from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, Listener, SocketConfig
 from ottla.network.processor import RECEIVE_BYTES
 
 NewWorld = Callable[..., NetworkWorld]
@@ -158,10 +158,10 @@ def test_raised_limit_lets_those_in_who_wait(new_world: NewWorld) -> None:
     first, second, third = (world.connect() for _ in range(3))
     assert is_served(world, first)
     assert waits(world, second)
-    world.processor.update_config(NetworkConfig(max_connections=2))
+    world.processor.update_config(SocketConfig(max_connections=2))
     assert world.receive(second, 9) == frame(b"hello")
 
-    world.processor.update_config(NetworkConfig(max_connections=1))
+    world.processor.update_config(SocketConfig(max_connections=1))
     assert is_served(world, first)
     assert is_served(world, second)
     assert waits(world, third)
@@ -172,11 +172,11 @@ def test_changed_limit_of_an_address_counts_for_the_next_one(new_world: NewWorld
     world = new_world()
     first = world.connect()
     assert is_served(world, first)
-    world.processor.update_config(NetworkConfig(max_connections_per_ip=1))
+    world.processor.update_config(SocketConfig(max_connections_per_ip=1))
     assert world.is_closed(world.connect())
     overrides = {"127.0.0.1": 2}
     world.processor.update_config(
-        NetworkConfig(max_connections_per_ip=0, max_connections_per_ip_overrides=overrides)
+        SocketConfig(max_connections_per_ip=0, max_connections_per_ip_overrides=overrides)
     )
 
     assert is_served(world, world.connect())

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from ottla.pipelines.access_log import Request, request_of
+from ottla.pipelines.access_log import LoggedRequest, request_of
 from ottla.pipelines.feeds import START, moments, zipf_weights
 from ottla.pipelines.monitoring.feeds import this_host
 from ottla.pipelines.pipeline import FeedRequest
@@ -38,7 +38,7 @@ def test_request_is_what_a_line_says():
     """The query is no part of the path."""
     request = request_of(LINE)
 
-    assert request == Request("192.0.2.1", request.time, "GET", "/a", 200, 7, "-")
+    assert request == LoggedRequest("192.0.2.1", request.time, "GET", "/a", 200, 7, "-")
     assert request.time.timestamp() == 1431857103
     assert request.is_page
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from math import isnan
 
 from ottla.pipelines.plots import bars_plot, lines_plot, seconds_plot, top_rows_plot, with_gaps
-from ottla.pipelines.tables import Table
+from ottla.pipelines.tables import ResultTable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -55,7 +55,7 @@ def test_only_the_first_rows_are_drawn():
     """A table may be long, its plot stays readable."""
     rows = [{"page": f"/{number}/", "count": 100 - number} for number in range(20)]
 
-    svg = top_rows_plot("page", "count", "requests")(Table(["page", "count"], rows), {})
+    svg = top_rows_plot("page", "count", "requests")(ResultTable(["page", "count"], rows), {})
 
     assert "/14/" in svg
     assert "/15/" not in svg

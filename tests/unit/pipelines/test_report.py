@@ -24,7 +24,7 @@ from ottla.pipelines.report import (
     render,
     write_report,
 )
-from ottla.pipelines.tables import Table
+from ottla.pipelines.tables import ResultTable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTILE = '/<script src="http://evil.example/x.js"></script>?$x$\x00\u6f22'
@@ -71,7 +71,7 @@ def report(pages=(), lost=0, batches=(), **changes):
     for at_s, each in enumerate(batches):
         tally.add(at_s, each)
     rows = [{"path": path, "requests": 9, "seen": START} for path in pages]
-    table = Table(("path", "requests", "seen"), rows)
+    table = ResultTable(("path", "requests", "seen"), rows)
     section = Section("top_pages", "Top pages", "A note.", lambda *_: None, plot)
     parts = [Part.of(section, table, {"limit": "2"})]
     cards = [Card(10, "events in"), Card(lost, "lost", lost == 0, "top_pages")]
@@ -254,10 +254,12 @@ def numbered_page() -> str:
         {"path": f"/{n * 7 % 30}", "requests": n * 7 % 30 * 100, "seen": START} for n in range(30)
     ]
     rows[3]["requests"] = None
-    table = Table(("path", "requests", "seen"), rows)
+    table = ResultTable(("path", "requests", "seen"), rows)
     section = Section("top_pages", "Top pages", "", lambda *_: None, plot)
-    shown = Table(("path", "requests"), [{**row, "requests": row["requests"] or 0} for row in rows])
-    drawn = plot(Table(shown.columns, shown.rows[:3]), {})
+    shown = ResultTable(
+        ("path", "requests"), [{**row, "requests": row["requests"] or 0} for row in rows]
+    )
+    drawn = plot(ResultTable(shown.columns, shown.rows[:3]), {})
     return render(report(parts=[Part(section.name, "Top pages", "", table, drawn)]))
 
 
@@ -321,7 +323,7 @@ def test_record_is_named_by_the_command_that_reads_it(result_of):
     """A table with topic, partition and offset leads to each record; a hostile name does not."""
     names = ("web-traffic", "x; rm -rf /")
     rows = [{"_topic": name, "_partition": 1, "_offset": 12345} for name in names]
-    table = Table(("_topic", "_partition", "_offset"), rows)
+    table = ResultTable(("_topic", "_partition", "_offset"), rows)
     html = render(report(parts=[Part("top_pages", "Lines", "", table)]))
     script = """
         const buttons = section.querySelectorAll("td button");

@@ -6,14 +6,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ottla.pipelines.tables import MAX_CELL_WIDTH, Table, text_of
+from ottla.pipelines.tables import MAX_CELL_WIDTH, ResultTable, text_of
 
 
 def test_table_is_printed_in_columns():
     """Numbers stand to the right; what is left out is counted."""
     rows = [{"page": "/", "requests": 12345}, {"page": "/a", "requests": 7}] * 2
 
-    assert Table(("page", "requests"), rows).as_text(max_rows=2).splitlines() == [
+    assert ResultTable(("page", "requests"), rows).as_text(max_rows=2).splitlines() == [
         "page  requests",
         "/       12,345",
         "/a           7",
@@ -23,7 +23,7 @@ def test_table_is_printed_in_columns():
 
 def test_empty_table_has_its_head():
     """No rows are shown as none."""
-    assert Table(("page", "requests"), []).as_text(5) == "page  requests"
+    assert ResultTable(("page", "requests"), []).as_text(5) == "page  requests"
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_table_is_read_from_all_its_files(tmp_path):
     for number in range(2):
         pq.write_table(pa.table({"n": [number]}), tmp_path / f"part-{number}.parquet")
 
-    assert Table.read(tmp_path) == Table(["n"], [{"n": 0}, {"n": 1}])
+    assert ResultTable.read(tmp_path) == ResultTable(["n"], [{"n": 0}, {"n": 1}])

@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from ottla.errors import RemoteProtocolError
-from ottla.protocol.codegen import Source, constructor, field_at_fault
+from ottla.protocol.codegen import FunctionSource, constructor, field_at_fault
 from ottla.protocol.group import HeartbeatRequest
 from ottla.protocol.message import Struct, decode
 from ottla.protocol.produce import ProduceRequest
@@ -61,7 +61,7 @@ def test_struct_without_fields_can_be_made() -> None:
 
 def test_line_knows_the_field_it_works_on() -> None:
     """Nested fields are named by their path."""
-    source = Source("fail", "x")
+    source = FunctionSource("fail", "x")
     with source.inside("topics"), source.inside("name"):
         source.line("return x['missing']")
     function = source.compile("<ottla test>")

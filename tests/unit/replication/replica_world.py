@@ -17,15 +17,22 @@ from ottla.log.log_manager import LogManager
 from ottla.protocol.message import decode, encode
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import batches
-from ottla.replication.partition_leader import Cluster
+from ottla.replication.partition_leader import ClusterView
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import ACKS_ALL, FetchParams, FetchPartition, IsolationLevel
+from ottla.replication.replica_requests import ACKS_ALL, FetchParams, PartitionFetch
 from ottla.runtime import FileRegion
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.fetch import FetchHandler
 from ottla.server.handlers.offsets import LeaderEpochHandler, ListOffsetsHandler
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
-from ottla.structs import CONSUMER_REPLICA_ID, LeaderAndIsr, Node, PartitionState, TopicPartition
+from ottla.structs import (
+    CONSUMER_REPLICA_ID,
+    IsolationLevel,
+    LeaderAndIsr,
+    Node,
+    PartitionState,
+    TopicPartition,
+)
 from ottla.testing import MemoryDisk, mock_runtime
 from ottla.testing.runtime import MockRuntime
 
@@ -153,7 +160,7 @@ class ReplicaBroker:
             self.runtime, self.log_manager, broker_id, world.states.__contains__
         )
         self.manager.join_cluster(
-            Cluster(IsrOverWorld(world), self.connect, world.live_brokers, lambda: epoch)
+            ClusterView(IsrOverWorld(world), self.connect, world.live_brokers, lambda: epoch)
         )
         self.manager.startup()
         leaders = CurrentLeaders(self.manager, MetadataCache("cluster"))
@@ -365,7 +372,7 @@ class ReplicaWorld:
             client_rack=rack,
         )
         answers = []
-        request = FetchPartition(T0, TOPIC_ID, offset, 1 << 20)
+        request = PartitionFetch(T0, TOPIC_ID, offset, 1 << 20)
         self.brokers[broker_id].manager.fetch_records(params, [request], answers.append)
         return answers[0][request.key]
 

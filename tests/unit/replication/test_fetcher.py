@@ -17,8 +17,8 @@ from ottla.protocol.offsets import (
 )
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
 from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
-from ottla.replication.replica_requests import ACKS_LEADER, IsolationLevel
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.replication.replica_requests import ACKS_LEADER
+from ottla.structs import NO_EPOCH, IsolationLevel, TopicPartition
 
 
 def errors(answers):

@@ -6,7 +6,7 @@ from replica_world import T0
 
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
-from ottla.replication.replica_requests import IsolationLevel
+from ottla.structs import IsolationLevel
 
 
 def delete_records(world, offset):

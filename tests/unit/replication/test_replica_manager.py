@@ -13,16 +13,11 @@ from ottla.log.log_manager import LogManager
 from ottla.record.batch_builder import BatchBuilder
 from ottla.record.record_batch import batches
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import (
-    ACKS_ALL,
-    ACKS_LEADER,
-    FetchParams,
-    FetchPartition,
-    IsolationLevel,
-)
+from ottla.replication.replica_requests import ACKS_ALL, ACKS_LEADER, FetchParams, PartitionFetch
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     NO_EPOCH,
+    IsolationLevel,
     LeaderAndIsr,
     PartitionState,
     StopReplicaPartition,
@@ -81,7 +76,7 @@ def fetch(
     """Fetch the partitions from these offsets; returns the list that the answer goes to."""
     answers = []
     wanted = [
-        FetchPartition(TopicPartition("t", index), TOPIC_ID, offset, partition_bytes)
+        PartitionFetch(TopicPartition("t", index), TOPIC_ID, offset, partition_bytes)
         for index, offset in enumerate(offsets)
     ]
     params = FetchParams(

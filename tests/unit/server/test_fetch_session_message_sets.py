@@ -13,15 +13,10 @@ from ottla.record.batch_builder import build_batch
 from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
 from ottla.record.record_batch import batches
-from ottla.replication.replica_requests import (
-    FetchParams,
-    FetchPartition,
-    FetchPartitionResult,
-    IsolationLevel,
-)
+from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
 from ottla.runtime import FileRegion
 from ottla.server.fetch_session import MAX_READ_BYTES, MessageSetFetch
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_UUID, IsolationLevel, TopicPartition
 from ottla.testing import MemoryDisk, mock_runtime
 
 TP = TopicPartition("t", 0)
@@ -44,7 +39,7 @@ class Logs:
         self.runtime = mock_runtime()
         self.partitions: dict = {}
         self.stored = stored
-        self.asked: list[FetchPartition] = []
+        self.asked: list[PartitionFetch] = []
 
     def fetch_records(self, params, partitions, respond) -> None:
         respond(self.read_from_logs(params, partitions))
@@ -53,7 +48,7 @@ class Logs:
         self.asked += partitions
         return {request.topic_partition: self.read(request) for request in partitions}
 
-    def read(self, request: FetchPartition) -> FetchPartitionResult:
+    def read(self, request: PartitionFetch) -> FetchPartitionResult:
         if request.fetch_offset >= len(self.stored):
             return FetchPartitionResult(ErrorCode.NONE, high_watermark=len(self.stored))
         data = self.stored[request.fetch_offset]
@@ -65,7 +60,7 @@ class Logs:
 def fetch(logs: Logs, version: int = 2, **changes: int):
     """What one fetch from offset 0 answers: the result, and the message set or region."""
     answers: list = []
-    request = replace(FetchPartition(TP, NO_UUID, 0, 1 << 20), **changes)
+    request = replace(PartitionFetch(TP, NO_UUID, 0, 1 << 20), **changes)
     MessageSetFetch(
         logs, PARAMS, [request], version, lambda *answer: answers.append(answer), answers.append
     ).start()
@@ -152,7 +147,7 @@ def test_conversion_that_fails_is_told(monkeypatch):
     monkeypatch.setattr("ottla.server.fetch_session.down_convert", fail)
     failed: list[BaseException] = []
     logs = Logs(batch(0))
-    request = FetchPartition(TP, NO_UUID, 0, 100)
+    request = PartitionFetch(TP, NO_UUID, 0, 100)
     MessageSetFetch(logs, PARAMS, [request], 2, lambda *_: None, failed.append).start()
     logs.runtime.scheduler.run_ready()
 

@@ -17,7 +17,7 @@ from ottla.registry.tree import (
     SessionState,
 )
 from ottla.registry.zookeeper import ZooKeeperRegistry
-from ottla.server.membership import Membership, cluster_registry
+from ottla.server.membership import ClusterMembership, cluster_registry
 from ottla.structs import EndPoint
 from ottla.testing import mock_runtime
 
@@ -73,7 +73,7 @@ class World:
         self.controller = Controller(
             self.runtime, self.registry, self.config, SilentOrders(), broker_id=0
         )
-        self.membership = Membership(
+        self.membership = ClusterMembership(
             self.runtime, self.registry, self.config, self.controller, [ADDRESS]
         )
         self.run(self.registry.start())

@@ -15,7 +15,7 @@ from ottla.log.indexes.index_file import (
 from ottla.log.leader_epoch_cache import CorruptCheckpointError, LeaderEpochCache
 from ottla.log.producers.producer_state_manager import (
     CorruptSnapshotError,
-    ProducerState,
+    ProducerStateEntry,
     decode_snapshot,
 )
 from ottla.runtime.local_disk import LocalDisk
@@ -49,7 +49,7 @@ def dump_producer_snapshot(path: Path, _arguments: Namespace, terminal: Terminal
     return True
 
 
-def producer_line(producer: ProducerState) -> str:
+def producer_line(producer: ProducerStateEntry) -> str:
     """The line of one producer, with its newest batch if it is remembered."""
     txn = producer.current_txn_first_offset
     line = (

@@ -22,7 +22,7 @@ from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable
 
 if TYPE_CHECKING:
-    from ottla.cli.pipeline.run import Plan, Source
+    from ottla.cli.pipeline.run import EventSource, Plan
     from ottla.pipelines.execution import RunOptions
     from ottla.pipelines.pipeline import Pipeline
 
@@ -261,9 +261,9 @@ def _parameters(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> Source | None:
+def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> EventSource | None:
     """The feed that was asked for; none where there is nothing to publish."""
-    from ottla.cli.pipeline.run import Source
+    from ottla.cli.pipeline.run import EventSource
     from ottla.pipelines.pipeline import FeedRequest
 
     name = _feed_name(arguments, is_new)
@@ -285,7 +285,7 @@ def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> Sour
     words = f"The access log {log.name}" if log else f"The feed {name} (seed {seed})"
     rate = DEFAULT_RATE if arguments.rate is None else arguments.rate
     feed = pipeline.feeds[name](FeedRequest(events, seed, log))
-    return Source(words, feed, rate, None if log else events)
+    return EventSource(words, feed, rate, None if log else events)
 
 
 def _feed_name(arguments: Namespace, is_new: bool) -> str:

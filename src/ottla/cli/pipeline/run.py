@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ottla.pipelines.pipeline import Event, Parameters, Pipeline
     from ottla.pipelines.progress import Batch, Tally
-    from ottla.pipelines.tables import Table
+    from ottla.pipelines.tables import ResultTable
 
 BROKER_DATA = "broker"
 REPORT = "report.html"
@@ -46,7 +46,7 @@ REFRESH_S = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EventSource:
     """Where the events come from, in words and in fact.
 
     `per_second` is for continuous runs; `count` is how many events are to come, if it is known.
@@ -68,7 +68,7 @@ class Plan:
 
     pipeline: Pipeline
     folder: Path
-    source: Source | None
+    source: EventSource | None
     options: RunOptions
     servers: str | None = None
     broker_data: Path | None = None
@@ -86,11 +86,11 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """What a run has done: acknowledged events by topic, and the tables as they were in the end."""
 
     published: Mapping[str, int] = field(default_factory=dict)
-    tables: Mapping[str, Table] = field(default_factory=dict)
+    tables: Mapping[str, ResultTable] = field(default_factory=dict)
     read: int = 0
     malformed: int = 0
     late: int = 0
@@ -125,9 +125,9 @@ class PipelineRun:
         self._terminal = terminal
         self._steps = Steps(terminal)
         self._is_over = threading.Event()
-        self.outcome = Outcome()
+        self.outcome = RunOutcome()
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         plan = self._plan
         plan.folder.mkdir(parents=True, exist_ok=True)
         # What libraries log would break up the lines of progress; it goes where Spark's log goes.
@@ -236,7 +236,7 @@ class PipelineRun:
         self._terminal.print(f"\nreport: {plan.report}")
 
     def _write_report(
-        self, execution: Execution, tables: Mapping[str, Table], refresh_s: int = 0
+        self, execution: Execution, tables: Mapping[str, ResultTable], refresh_s: int = 0
     ) -> None:
         plan, tally = self._plan, execution.tally
         names = ", ".join(each.topic for each in plan.pipeline.fed_topics)
@@ -265,14 +265,16 @@ class PipelineRun:
         write_report(report, plan.report)
 
 
-def _watched(source: Source, progress: Progress) -> Iterator[Event]:
+def _watched(source: EventSource, progress: Progress) -> Iterator[Event]:
     """The events, counted as they are published."""
     for event in source.events:
         progress.advance(1, source.count)
         yield event
 
 
-def cards(tally: Tally, outcome: Outcome, unparsed_rows: int, unparsed_in: str = "") -> list[Card]:
+def cards(
+    tally: Tally, outcome: RunOutcome, unparsed_rows: int, unparsed_in: str = ""
+) -> list[Card]:
     """The numbers at the top of the page, each with the section that shows what it counts."""
     malformed = tally.malformed + unparsed_rows
     found = [Card(outcome.events_in, "events in")] if outcome.published else []
@@ -294,7 +296,7 @@ def unparsed_section(pipeline: Pipeline) -> str:
     return next(iter([*listing, *counting]), "")
 
 
-def unparsed(pipeline: Pipeline, tables: Mapping[str, Table]) -> int:
+def unparsed(pipeline: Pipeline, tables: Mapping[str, ResultTable]) -> int:
     """Records that did not parse but have rows; the sources have counted the others."""
     return sum(
         row[section.unparsed]
@@ -304,7 +306,7 @@ def unparsed(pipeline: Pipeline, tables: Mapping[str, Table]) -> int:
     )
 
 
-def faults(pipeline: Pipeline, tables: Mapping[str, Table]) -> list[Card]:
+def faults(pipeline: Pipeline, tables: Mapping[str, ResultTable]) -> list[Card]:
     """What should be 0, of the tables that know."""
     return [
         Card(row[name], name, row[name] == 0, section.name)
@@ -314,7 +316,9 @@ def faults(pipeline: Pipeline, tables: Mapping[str, Table]) -> list[Card]:
     ]
 
 
-def parts(pipeline: Pipeline, tables: Mapping[str, Table], parameters: Parameters) -> list[Part]:
+def parts(
+    pipeline: Pipeline, tables: Mapping[str, ResultTable], parameters: Parameters
+) -> list[Part]:
     return [Part.of(each, tables[each.name], parameters) for each in pipeline.sections]
 
 

@@ -114,7 +114,7 @@ def show_history(arguments: Namespace, terminal: Terminal) -> int:
 
 def query(arguments: Namespace, terminal: Terminal) -> int:
     """The rows that an SQL query finds, as text."""
-    from ottla.pipelines.tables import Table
+    from ottla.pipelines.tables import ResultTable
     from ottla.warehouse.queries import sql
 
     with table_failures():
@@ -128,5 +128,5 @@ def query(arguments: Namespace, terminal: Terminal) -> int:
             )
         except (ValueError, RuntimeError) as error:
             raise CommandError(f"--sql: {error}") from error
-    terminal.print(Table(found.column_names, found.to_pylist()).as_text(PRINTED_ROWS))
+    terminal.print(ResultTable(found.column_names, found.to_pylist()).as_text(PRINTED_ROWS))
     return 0

@@ -25,11 +25,7 @@ from ottla.clients.admin.descriptions import (
     TopicDescription,
 )
 from ottla.clients.admin.groups import GroupAdmin, OffsetAdmin
-from ottla.clients.admin.reassignments import (
-    ElectionType,
-    PartitionReassignment,
-    ReassignmentAdmin,
-)
+from ottla.clients.admin.reassignments import PartitionReassignment, ReassignmentAdmin
 from ottla.clients.admin.topics import TopicAdmin
 from ottla.clients.admin.transactions import (
     HangingTransaction,
@@ -40,13 +36,14 @@ from ottla.clients.admin.transactions import (
     TransactionListing,
 )
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
-from ottla.clients.topic_offsets import IsolationLevel, ListOffsetsResult, OffsetAndMetadata
+from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
 from ottla.config.client_config import AdminConfig
 from ottla.errors import KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import UpgradeType
+from ottla.protocol.reassignments import ElectionType
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
-from ottla.structs import TopicPartition
+from ottla.structs import IsolationLevel, TopicPartition
 
 T = TypeVar("T")
 

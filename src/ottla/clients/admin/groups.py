@@ -10,12 +10,7 @@ from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import GroupDescription, GroupListing, MemberDescription
 from ottla.clients.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from ottla.clients.network_client import response_error
-from ottla.clients.topic_offsets import (
-    IsolationLevel,
-    ListOffsetsResult,
-    OffsetAndMetadata,
-    list_offsets,
-)
+from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, list_offsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Deadline
 from ottla.protocol.consumer_group import (
@@ -34,7 +29,7 @@ from ottla.protocol.group import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from ottla.structs import Node, TopicPartition
+from ottla.structs import IsolationLevel, Node, TopicPartition
 
 FIRST_LIST_WITH_STATES = 4
 FIRST_LIST_WITH_TYPES = 5

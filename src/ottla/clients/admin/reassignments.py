@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
 from typing import NamedTuple, cast
 
 from ottla.clients.admin.admin_client import AdminClient
@@ -13,6 +12,7 @@ from ottla.network.timing import Deadline
 from ottla.protocol.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ElectionType,
     ElectLeadersRequest,
     ElectLeadersResponse,
     ElectLeadersTopicPartitions,
@@ -27,13 +27,6 @@ from ottla.structs import TopicPartition, by_topic
 FIRST_VERSION_WITH_TYPES = 1
 
 Outcomes = dict[TopicPartition, KafkaError | None]
-
-
-class ElectionType(IntEnum):
-    """Which replica an election chooses: the first of the assignment, or any live one."""
-
-    PREFERRED = 0
-    UNCLEAN = 1
 
 
 class PartitionReassignment(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
-from ottla.clients.consumer.subscription_state import PartitionState
+from ottla.clients.consumer.subscription_state import TopicPartitionState
 from ottla.clients.serialization import Deserialize
 from ottla.errors import KafkaError
 from ottla.record.record_batch import Record, RecordBatch, batches, end_of_transaction
@@ -71,7 +71,7 @@ class CompletedFetch:
 
     def __init__(
         self,
-        state: PartitionState,
+        state: TopicPartitionState,
         found: tuple[list[RecordBatch], KafkaError | None],
         decoding: Decoding,
         aborted: AbortedTransactions | None,

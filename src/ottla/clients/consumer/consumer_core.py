@@ -24,18 +24,19 @@ from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.retrying import Retrying
 from ottla.clients.serialization import deserializer_of
-from ottla.clients.topic_offsets import (
-    IsolationLevel,
-    ListOffsetsResult,
-    OffsetAndMetadata,
-    list_offsets,
-)
+from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, list_offsets
 from ottla.config.consumer_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import within
-from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, NO_GENERATION, TopicPartition
+from ottla.structs import (
+    CONSUMER_REPLICA_ID,
+    NO_EPOCH,
+    NO_GENERATION,
+    IsolationLevel,
+    TopicPartition,
+)
 
 
 class WakeupError(Exception):

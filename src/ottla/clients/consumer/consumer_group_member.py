@@ -23,7 +23,7 @@ from ottla.clients.consumer.consumer_coordinator import (
 from ottla.clients.consumer.membership import PollWatch
 from ottla.clients.consumer.subscription_state import RebalanceKind, SubscriptionState
 from ottla.clients.group_coordination import CoordinatorLink
-from ottla.clients.network_client import NetworkClient, Purpose, connection_id, response_error
+from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline
@@ -185,7 +185,7 @@ class ConsumerGroupMember:
 
     async def _beat_once(self) -> None:
         deadline = Deadline(self._runtime.clock, self._config.request_timeout_ms)
-        node_id = connection_id(await self._link.node_id(deadline), Purpose.GROUP)
+        node_id = connection_id(await self._link.node_id(deadline), RequestKind.GROUP)
         request = self._request()
         owned, topics = self.owned, self._subscriptions.topics
         was_joined = self.is_joined

@@ -21,20 +21,19 @@ from ottla.clients.consumer.position_validation import PositionValidator
 from ottla.clients.consumer.subscription_state import (
     FETCH_AGAIN,
     RESETS,
-    PartitionState,
     SubscriptionState,
+    TopicPartitionState,
 )
 from ottla.clients.epoch_ends import parting_of
 from ottla.clients.metadata import Metadata
-from ottla.clients.network_client import NetworkClient, Purpose, connection_id
-from ottla.clients.topic_offsets import IsolationLevel
+from ottla.clients.network_client import NetworkClient, RequestKind, connection_id
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION
 from ottla.protocol.fetch import (
     FIRST_VERSION_OF_CONSUMERS,
     LAST_VERSION_WITH_NAMES,
-    EpochEndOffset,
+    DivergingEpoch,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -42,7 +41,7 @@ from ottla.protocol.fetch import (
     PartitionData,
 )
 from ottla.runtime import Timer
-from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
+from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ FETCHES_AHEAD = 2
 class AskedPartition(NamedTuple):
     """One partition of a fetch in flight: its start, and the generation of its state."""
 
-    state: PartitionState
+    state: TopicPartitionState
     generation: int
     offset: int
     leader_epoch: int
@@ -83,7 +82,7 @@ class Fetcher:
         self._isolation = IsolationLevel.of(config.isolation_level)
         self._runtime = client.runtime
         self._completed: deque[CompletedFetch] = deque()
-        self._errors: deque[tuple[PartitionState, int, KafkaError]] = deque()
+        self._errors: deque[tuple[TopicPartitionState, int, KafkaError]] = deque()
         self._under_way: set[int] = set()
         self._retry_timer: Timer | None = None
         self._is_closed = False
@@ -140,12 +139,12 @@ class Fetcher:
             if self._subscriptions.is_current(state, generation):
                 raise error
 
-    def _by_node(self) -> dict[int, list[PartitionState]]:
+    def _by_node(self) -> dict[int, list[TopicPartitionState]]:
         """The partitions to fetch by broker; no broker with a partition that has enough waiting."""
         now_ms = self._runtime.clock.monotonic_ms()
-        by_node: dict[int, list[PartitionState]] = {}
+        by_node: dict[int, list[TopicPartitionState]] = {}
         busy: set[int] = set()
-        doubtful: list[PartitionState] = []
+        doubtful: list[TopicPartitionState] = []
         retry_ms: int | None = None
         for state in list(self._subscriptions.assigned.values()):
             if state.position is None or state.is_paused:
@@ -171,7 +170,7 @@ class Fetcher:
         # A broker would wait for records of its quiet partitions while the busy one is read.
         return {node_id: states for node_id, states in by_node.items() if node_id not in busy}
 
-    def _node_of(self, state: PartitionState) -> int | None:
+    def _node_of(self, state: TopicPartitionState) -> int | None:
         cluster = self._metadata.cluster
         if state.read_replica in cluster.nodes:
             return state.read_replica
@@ -183,8 +182,8 @@ class Fetcher:
             self._retry_timer.cancel()
         self._retry_timer = self._runtime.scheduler.call_later(delay_ms, self.send_fetches)
 
-    def _ask(self, node_id: int, states: Iterable[PartitionState]) -> None:
-        id = connection_id(node_id, Purpose.FETCH)
+    def _ask(self, node_id: int, states: Iterable[TopicPartitionState]) -> None:
+        id = connection_id(node_id, RequestKind.FETCH)
         connection = self._client.ready_now(id, self.send_fetches)
         if connection is None:
             if self._client.connection(id).is_backing_off:
@@ -291,7 +290,7 @@ class Fetcher:
                 if is_final and not self._errors:
                     self._tell(state, cast(KafkaError, cause))
 
-    def _pause_fetching(self, state: PartitionState) -> None:
+    def _pause_fetching(self, state: TopicPartitionState) -> None:
         now_ms = self._runtime.clock.monotonic_ms()
         state.retry_at_ms = now_ms + self._config.retry_backoff_ms
         state.read_replica = NO_REPLICA
@@ -315,7 +314,9 @@ class Fetcher:
                 if is_current and state.fetch_offset == offset:
                     self._on_partition(state, leader_epoch, data)
 
-    def _on_partition(self, state: PartitionState, leader_epoch: int, data: PartitionData) -> None:
+    def _on_partition(
+        self, state: TopicPartitionState, leader_epoch: int, data: PartitionData
+    ) -> None:
         error = ErrorCode.of(data.error_code)
         if error is ErrorCode.NONE and data.diverging_epoch is not None:
             self._on_divergence(state, leader_epoch, data.diverging_epoch)
@@ -340,7 +341,7 @@ class Fetcher:
             text = f"fetch of {state.topic_partition}: {error.sentence}"
             self._tell(state, KafkaError.of(error, text))
 
-    def _prefer(self, state: PartitionState, broker_id: int) -> None:
+    def _prefer(self, state: TopicPartitionState, broker_id: int) -> None:
         """Fetch from another replica than the leader, once the metadata have its broker (KIP-392).
 
         Until then fetching pauses: the leader would return the same replica again and again.
@@ -351,7 +352,7 @@ class Fetcher:
             self._pause_fetching(state)
             self._metadata.request_update()
 
-    def _tell(self, state: PartitionState, error: KafkaError) -> None:
+    def _tell(self, state: TopicPartitionState, error: KafkaError) -> None:
         """Queue an error for the next poll: at most one for each partition and generation."""
         if not any((each, n) == (state, state.generation) for each, n, _ in self._errors):
             self._errors.append((state, state.generation, error))
@@ -361,7 +362,7 @@ class Fetcher:
         self.send_fetches()
 
     def _on_divergence(
-        self, state: PartitionState, leader_epoch: int, found: EpochEndOffset
+        self, state: TopicPartitionState, leader_epoch: int, found: DivergingEpoch
     ) -> None:
         parting = parting_of(found)
         if state.buffered:
@@ -372,7 +373,7 @@ class Fetcher:
         else:
             self._validator.diverge(state, parting, leader_epoch)
 
-    def _on_records(self, state: PartitionState, data: PartitionData) -> None:
+    def _on_records(self, state: TopicPartitionState, data: PartitionData) -> None:
         aborted = None
         if self._isolation is IsolationLevel.READ_COMMITTED:
             entries = [(t.producer_id, t.first_offset) for t in data.aborted_transactions or ()]
@@ -384,7 +385,7 @@ class Fetcher:
         state.fetched += 1
         self._completed.append(CompletedFetch(state, found, self._decoding, aborted))
 
-    def _on_out_of_range(self, state: PartitionState) -> None:
+    def _on_out_of_range(self, state: TopicPartitionState) -> None:
         if state.buffered or state.read_replica != NO_REPLICA:
             # Buffered records are read first; then it is detected again. A follower may be behind.
             self._pause_fetching(state)
@@ -401,6 +402,6 @@ class Fetcher:
             state.request_reset(reset)
 
 
-def last_fetched_epoch(state: PartitionState) -> int:
+def last_fetched_epoch(state: TopicPartitionState) -> int:
     """The epoch by which a leader detects divergence; NO_EPOCH for a follower, which may lag."""
     return state.fetched_epoch if state.read_replica == NO_REPLICA else NO_EPOCH

@@ -17,7 +17,7 @@ from typing import NamedTuple, cast
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.consumer.membership import PollWatch
 from ottla.clients.group_coordination import CoordinatorLink
-from ottla.clients.network_client import NetworkClient, Purpose, connection_id, response_error
+from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline
@@ -53,7 +53,7 @@ async def _nothing_to_lose() -> None:
     """The default callback for lost partitions."""
 
 
-class MemberState(Enum):
+class JoinState(Enum):
     """The state of a member."""
 
     UNJOINED = "unjoined"
@@ -90,7 +90,7 @@ class GroupMember:
         assign: Assign,
         on_change: Callable[[], object],
     ) -> None:
-        self.state = MemberState.UNJOINED
+        self.state = JoinState.UNJOINED
         self.generation = NO_GENERATION
         self.member_id = NO_MEMBER_ID
         self.is_leader = False
@@ -128,7 +128,7 @@ class GroupMember:
         """Join, in as many rounds as needed; raises only errors that are not retriable."""
         failures = 0
         while True:
-            self.state = MemberState.JOINING
+            self.state = JoinState.JOINING
             try:
                 joined = await self._join_once()
             except KafkaError as error:
@@ -169,7 +169,7 @@ class GroupMember:
 
     async def _join_once(self) -> JoinedGroup:
         deadline = Deadline(self._runtime.clock, self._config.max_poll_interval_ms)
-        node_id = connection_id(await self._link.node_id(deadline), Purpose.GROUP)
+        node_id = connection_id(await self._link.node_id(deadline), RequestKind.GROUP)
         response = await self._send_join(node_id)
         self.generation = response.generation_id
         self.member_id = response.member_id
@@ -240,7 +240,7 @@ class GroupMember:
         return error.error in JOIN_AGAIN or error.retriable
 
     def _become_stable(self) -> None:
-        self.state = MemberState.STABLE
+        self.state = JoinState.STABLE
         self.is_lost = False
         self._heard_ms = self._runtime.clock.monotonic_ms()
         if self._heart is None:
@@ -249,7 +249,7 @@ class GroupMember:
 
     def _become_unjoined(self) -> None:
         self._forget_membership(keep_id=False)
-        self.state = MemberState.UNJOINED
+        self.state = JoinState.UNJOINED
         self.needs_join = True
 
     def _forget_membership(self, *, keep_id: bool) -> None:
@@ -268,7 +268,7 @@ class GroupMember:
     async def _beat(self) -> None:
         while True:
             await pause(self._runtime.scheduler, self._config.heartbeat_interval_ms)
-            if self.state is not MemberState.STABLE:
+            if self.state is not JoinState.STABLE:
                 continue
             if self.poll_watch.is_over():
                 await self._drop_out()
@@ -281,7 +281,7 @@ class GroupMember:
 
     async def _send_heartbeat(self) -> None:
         deadline = Deadline(self._runtime.clock, self._config.session_timeout_ms)
-        node_id = connection_id(await self._link.node_id(deadline), Purpose.GROUP)
+        node_id = connection_id(await self._link.node_id(deadline), RequestKind.GROUP)
         request = HeartbeatRequest(
             group_id=self._link.group_id, generation_id=self.generation, member_id=self.member_id
         )
@@ -289,7 +289,7 @@ class GroupMember:
             request.group_instance_id = self._config.group_instance_id
         limit_ms = min(self._config.request_timeout_ms, self._config.session_timeout_ms)
         answer = await self._client.send(node_id, request, timeout_ms=limit_ms)
-        if self.state is MemberState.STABLE:  # else it belongs to a membership that has ended
+        if self.state is JoinState.STABLE:  # else it belongs to a membership that has ended
             self._raise(cast(HeartbeatResponse, answer).error_code)
 
     def _on_heartbeat_error(self, error: KafkaError) -> None:
@@ -319,7 +319,7 @@ class GroupMember:
 
     def _lose_membership(self, *, keep_id: bool) -> None:
         self._forget_membership(keep_id=keep_id)
-        self.state = MemberState.UNJOINED
+        self.state = JoinState.UNJOINED
         self.is_lost = True
         self.request_join()
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from ottla.clients.consumer.subscription_state import (
     FETCH_AGAIN,
     RESETS,
-    PartitionState,
     SubscriptionState,
+    TopicPartitionState,
 )
 from ottla.clients.epoch_ends import EpochQuestion, Parting, epoch_ends, parting_before
 from ottla.clients.metadata import Metadata
@@ -62,7 +62,7 @@ class LogTruncationError(KafkaError):
 class Asked(NamedTuple):
     """One position in a request to a leader, with its state and leader epoch."""
 
-    state: PartitionState
+    state: TopicPartitionState
     generation: int
     offset: int
     epoch: int
@@ -88,7 +88,7 @@ class PositionValidator:
         subscriptions: SubscriptionState,
         config: ConsumerConfig,
         on_answer: Callable[[], object],
-        on_error: Callable[[PartitionState, KafkaError], object],
+        on_error: Callable[[TopicPartitionState, KafkaError], object],
     ) -> None:
         self._client = client
         self._metadata = metadata
@@ -104,14 +104,14 @@ class PositionValidator:
         """Send no more requests."""
         self._is_closed = True
 
-    def is_valid(self, state: PartitionState) -> bool:
+    def is_valid(self, state: TopicPartitionState) -> bool:
         """Whether the position may be fetched in the leader epoch of the metadata."""
         info = self._metadata.cluster.partition(state.topic_partition)
         if info is None or info.leader_epoch == NO_EPOCH or state.fetched_epoch == NO_EPOCH:
             return True
         return state.validated_epoch == info.leader_epoch
 
-    def ask(self, states: Sequence[PartitionState]) -> bool:
+    def ask(self, states: Sequence[TopicPartitionState]) -> bool:
         """Ask the leaders whether these positions are in their logs.
 
         Returns True if some of the positions have to wait for newer metadata.
@@ -138,7 +138,7 @@ class PositionValidator:
                 self._runtime.scheduler.spawn(question, f"validate positions at {leader}")
         return must_wait
 
-    def diverge(self, state: PartitionState, parting: Parting, leader_epoch: int) -> None:
+    def diverge(self, state: TopicPartitionState, parting: Parting, leader_epoch: int) -> None:
         """Handle a leader's log that differs, from `parting` on, from what was read.
 
         Without a reset policy the application gets an error; with one, reading continues at the
@@ -169,7 +169,7 @@ class PositionValidator:
             state.seek(divergent, parting.epoch)
             state.validate(leader_epoch)
 
-    def _is_late(self, state: PartitionState) -> bool:
+    def _is_late(self, state: TopicPartitionState) -> bool:
         """Whether metadata have had an older epoch for so long that they must be right.
 
         Brokers may report a leader that is cut off only until its session ends; a topic that was
@@ -180,7 +180,7 @@ class PositionValidator:
             state.outdated_since_ms = now_ms
         return now_ms - state.outdated_since_ms > self._config.request_timeout_ms
 
-    def _retry_later(self, state: PartitionState) -> None:
+    def _retry_later(self, state: TopicPartitionState) -> None:
         state.retry_at_ms = self._runtime.clock.monotonic_ms() + self._config.retry_backoff_ms
 
     async def _ask_leader(self, leader: int, asked: Sequence[Asked]) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.clients.committed_offsets import fetch_offsets
-from ottla.clients.consumer.subscription_state import RESETS, PartitionState, SubscriptionState
+from ottla.clients.consumer.subscription_state import RESETS, SubscriptionState, TopicPartitionState
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
-from ottla.clients.topic_offsets import IsolationLevel, list_offsets
+from ottla.clients.topic_offsets import list_offsets
 from ottla.config.consumer_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline
 from ottla.runtime.scheduler import pause
+from ottla.structs import IsolationLevel
 
 
 class Positions:
@@ -55,7 +56,7 @@ class Positions:
                 if error.error.refresh_metadata:
                     self._metadata.request_update()
 
-    async def _take_committed(self, states: Sequence[PartitionState]) -> None:
+    async def _take_committed(self, states: Sequence[TopicPartitionState]) -> None:
         if not states:
             return
         committed = {}
@@ -79,7 +80,7 @@ class Positions:
             else:
                 self._request_reset(state)
 
-    def _request_reset(self, state: PartitionState) -> None:
+    def _request_reset(self, state: TopicPartitionState) -> None:
         reset = RESETS.get(self._config.auto_offset_reset)
         if reset is None:
             raise KafkaError(
@@ -89,7 +90,7 @@ class Positions:
             )
         state.request_reset(reset)
 
-    async def _reset(self, states: Sequence[PartitionState]) -> None:
+    async def _reset(self, states: Sequence[TopicPartitionState]) -> None:
         if not states:
             return
         self._metadata.want(state.topic_partition.topic for state in states)

@@ -92,7 +92,7 @@ class SubscriptionType(Enum):
     ASSIGNED = "partitions"
 
 
-class PartitionState:
+class TopicPartitionState:
     """How far one assigned partition has been read.
 
     `position` is the offset of the next record that the application gets, `fetch_offset` that of
@@ -185,7 +185,7 @@ class SubscriptionState:
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
         self.listener: RebalanceListener | None = None
-        self.assigned: dict[TopicPartition, PartitionState] = {}
+        self.assigned: dict[TopicPartition, TopicPartitionState] = {}
 
     @property
     def is_by_group(self) -> bool:
@@ -222,7 +222,7 @@ class SubscriptionState:
     def replace(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the assigned partitions; those that stay keep their positions."""
         self.assigned = {
-            partition: self.assigned.get(partition) or PartitionState(partition)
+            partition: self.assigned.get(partition) or TopicPartitionState(partition)
             for partition in partitions
         }
 
@@ -233,7 +233,7 @@ class SubscriptionState:
         self.listener = None
         self.assigned = {}
 
-    def state(self, partition: TopicPartition) -> PartitionState:
+    def state(self, partition: TopicPartition) -> TopicPartitionState:
         """How far a partition has been read; raises if it is not assigned."""
         state = self.assigned.get(TopicPartition(*partition))
         if state is None:
@@ -243,11 +243,11 @@ class SubscriptionState:
             )
         return state
 
-    def is_current(self, state: PartitionState, generation: int) -> bool:
+    def is_current(self, state: TopicPartitionState, generation: int) -> bool:
         """Whether work begun in `generation` of this partition is still valid."""
         return self.assigned.get(state.topic_partition) is state and state.generation == generation
 
-    def without_position(self) -> list[PartitionState]:
+    def without_position(self) -> list[TopicPartitionState]:
         """The partitions that have neither a position nor a reset."""
         return [
             state
@@ -255,7 +255,7 @@ class SubscriptionState:
             if state.position is None and state.reset_to is None
         ]
 
-    def to_be_reset(self) -> list[PartitionState]:
+    def to_be_reset(self) -> list[TopicPartitionState]:
         return [state for state in self.assigned.values() if state.reset_to is not None]
 
     @property

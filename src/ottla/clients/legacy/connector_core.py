@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from ottla.clients.legacy.group_nodes import ConsumerNodes, ConsumerThreadId, registry_of
 from ottla.clients.legacy.kafka_stream import KafkaStream
-from ottla.clients.legacy.rebalancer import RebalanceLimits, Rebalancer
+from ottla.clients.legacy.rebalancer import RebalanceLimits, ZooKeeperRebalancer
 from ottla.clients.legacy.stream_fetcher import StreamFetcher, StreamOf
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import KafkaError
@@ -41,7 +41,7 @@ class ConnectorCore:
         self.consumer = consumer_name(runtime, config)
         self.registry = registry_of(runtime, config)
         self._nodes = ConsumerNodes(self.registry, config.groupid or "", self.consumer)
-        self._rebalancer: Rebalancer | None = None
+        self._rebalancer: ZooKeeperRebalancer | None = None
         self._fetcher: StreamFetcher | None = None
         self._stream_of: StreamOf | None = None
         self._committed: dict[TopicPartition, int] = {}
@@ -57,7 +57,7 @@ class ConnectorCore:
         """Join the group and fill the streams; `stream_of` finds a topic's stream by number."""
         config = self.config
         self._stream_of = stream_of
-        self._rebalancer = Rebalancer(
+        self._rebalancer = ZooKeeperRebalancer(
             self.runtime,
             self._nodes,
             ConsumerRegistration(subscription, pattern, self.runtime.clock.now_ms()),

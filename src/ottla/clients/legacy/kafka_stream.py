@@ -35,7 +35,7 @@ class OwnedPartition:
         self.is_lost = False
 
 
-class Chunk:
+class MessageChunk:
     """Messages of one partition that have arrived together; `position` is the next one's."""
 
     __slots__ = ("partition", "position", "records")
@@ -70,7 +70,7 @@ class KafkaStream:
         self._max_chunks = max_chunks
         self._on_room = on_room
         self._changed = Condition()
-        self._chunks: deque[Chunk] = deque()
+        self._chunks: deque[MessageChunk] = deque()
         self._is_full = False
         self._is_closed = False
         self._error: KafkaError | None = None
@@ -109,7 +109,7 @@ class KafkaStream:
         with self._changed:
             if partition.is_lost or self._is_closed:
                 return
-            self._chunks.append(Chunk(partition, records))
+            self._chunks.append(MessageChunk(partition, records))
             self._is_full = len(self._chunks) >= self._max_chunks
             self._changed.notify()
 
@@ -132,7 +132,7 @@ class KafkaStream:
             self._is_closed = True
             self._changed.notify_all()
 
-    def _next_chunk(self) -> Chunk:
+    def _next_chunk(self) -> MessageChunk:
         """Wait for the first chunk, and return it."""
         if not self._changed.wait_for(self._has_news, self._timeout_s):
             raise ConsumerTimeoutError(

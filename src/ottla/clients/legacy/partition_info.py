@@ -31,7 +31,7 @@ class BrokerPartition(NamedTuple):
     leader: int
 
 
-class PartitionInfo(Protocol):
+class BrokerPartitionInfo(Protocol):
     """The source of a producer's knowledge about partitions.
 
     `known` is replaced, never changed, so that any thread may read it; the methods must be called

@@ -9,7 +9,7 @@ from ottla.clients.legacy.broker_link import BrokerLink, LinkSettings
 from ottla.clients.legacy.group_nodes import registry_of
 from ottla.clients.legacy.message import Message
 from ottla.clients.legacy.partition_info import (
-    PartitionInfo,
+    BrokerPartitionInfo,
     StaticPartitionInfo,
     ZooKeeperPartitionInfo,
 )
@@ -50,7 +50,7 @@ class PoolCore:
             send_buffer_bytes=config.buffer_size,
         )
         self._links: dict[int, BrokerLink] = {}
-        self.info: PartitionInfo
+        self.info: BrokerPartitionInfo
         if config.zk_connect is None:
             self.info = StaticPartitionInfo(runtime, config.brokers, self.link_to)
         else:

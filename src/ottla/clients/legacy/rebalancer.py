@@ -53,7 +53,7 @@ class RebalanceLimits(NamedTuple):
     exclude_internal_topics: bool = True
 
 
-class Outcome(Enum):
+class RebalanceOutcome(Enum):
     """How a rebalance ended: done, partitions still owned by other consumers, or an error."""
 
     DONE = "done"
@@ -86,7 +86,7 @@ class PartitionReceiver(Protocol):
         ...
 
 
-class Rebalancer:
+class ZooKeeperRebalancer:
     """Keeps one consumer in its group, and gives it the partitions that it owns.
 
     Invariant: `owned` are the partitions whose owner nodes this consumer has created in the current
@@ -164,7 +164,7 @@ class Rebalancer:
         while True:
             await self._wanted.wait()
             failures = 0
-            while (outcome := await self._try_to_rebalance()) is not Outcome.DONE:
+            while (outcome := await self._try_to_rebalance()) is not RebalanceOutcome.DONE:
                 failures += not await self._wait(outcome)
                 if failures > self._limits.max_retries:
                     self._report_failure()
@@ -183,16 +183,16 @@ class Rebalancer:
         else:
             self._first.set_exception(ConsumerRebalanceFailedError(text))
 
-    async def _try_to_rebalance(self) -> Outcome:
+    async def _try_to_rebalance(self) -> RebalanceOutcome:
         self._wanted.clear()
         try:
             await self._rebalance()
         except NodeExistsError:
-            return Outcome.TAKEN
+            return RebalanceOutcome.TAKEN
         except KafkaError as error:
             logger.info("%s could not rebalance: %s", self._nodes.consumer, error)
-            return Outcome.FAILED
-        return Outcome.DONE
+            return RebalanceOutcome.FAILED
+        return RebalanceOutcome.DONE
 
     async def _rebalance(self) -> None:
         if not self._is_registered:
@@ -285,12 +285,12 @@ class Rebalancer:
         finally:
             watch.cancel()
 
-    async def _wait(self, outcome: Outcome) -> bool:
+    async def _wait(self, outcome: RebalanceOutcome) -> bool:
         """Wait for a limited time until a partition is released or the group changes."""
         released = asyncio.Event()
         watches: list[Watch] = []
         try:
-            if outcome is Outcome.TAKEN:
+            if outcome is RebalanceOutcome.TAKEN:
                 await self._watch_owners(released, watches)
             pause_ms = self._limits.backoff_ms
             await within(self._runtime.scheduler, pause_ms, self._either(released), "")

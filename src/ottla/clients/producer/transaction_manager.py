@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 # continues them.
 
 
-class TransactionState(Enum):
+class ProducerTransactionState(Enum):
     """The state of a transactional producer."""
 
     UNINITIALIZED = auto()
@@ -54,8 +54,8 @@ class TransactionState(Enum):
     FATAL_ERROR = auto()
 
 
-S = TransactionState
-NEXT_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
+S = ProducerTransactionState
+NEXT_STATES: Final[Mapping[ProducerTransactionState, frozenset[ProducerTransactionState]]] = {
     S.UNINITIALIZED: frozenset({S.INITIALIZING, S.FATAL_ERROR}),
     S.INITIALIZING: frozenset({S.INITIALIZING, S.READY, S.FATAL_ERROR}),
     S.READY: frozenset({S.IN_TRANSACTION, S.FATAL_ERROR}),
@@ -87,25 +87,29 @@ class StateMachine:
 
     def __init__(self, transactional_id: str) -> None:
         self.transactional_id = transactional_id
-        self.state = TransactionState.UNINITIALIZED
+        self.state = ProducerTransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
 
-    def become(self, state: TransactionState, what: str = "") -> None:
+    def become(self, state: ProducerTransactionState, what: str = "") -> None:
         """Change to `state`; `what` names the application's call that asks for it, if any."""
         if state not in NEXT_STATES[self.state]:
             raise self.refusal(what)
         self.state = state
-        if state in (TransactionState.ABORTING, TransactionState.READY):
+        if state in (ProducerTransactionState.ABORTING, ProducerTransactionState.READY):
             self.error = None
 
-    def require(self, state: TransactionState, what: str) -> None:
+    def require(self, state: ProducerTransactionState, what: str) -> None:
         """Refuse the call unless the producer is in that state."""
         if self.state is not state:
             raise self.refusal(what)
 
     def fail(self, error: KafkaError, *, is_fatal: bool) -> KafkaError:
         """Change to the fatal or the abortable error state; returns the error to raise."""
-        state = TransactionState.FATAL_ERROR if is_fatal else TransactionState.ABORTABLE_ERROR
+        state = (
+            ProducerTransactionState.FATAL_ERROR
+            if is_fatal
+            else ProducerTransactionState.ABORTABLE_ERROR
+        )
         if state in NEXT_STATES[self.state]:
             self.error = self._fenced(error) if error.error in FENCED else error
             self.become(state)
@@ -113,7 +117,7 @@ class StateMachine:
 
     def refusal(self, what: str) -> KafkaError:
         """Why a call is not possible in the current state."""
-        if self.state is TransactionState.ABORTABLE_ERROR and self.error is not None:
+        if self.state is ProducerTransactionState.ABORTABLE_ERROR and self.error is not None:
             text = f"{what}: the transaction must be aborted: {self.error.message}"
             return KafkaError(self.error.error, text)
         if self.error is not None:

@@ -14,9 +14,9 @@ from ottla.clients.network_client import NetworkClient, response_error
 from ottla.clients.producer.transaction_manager import (
     FATAL,
     FENCED,
+    ProducerTransactionState,
     StateMachine,
     TransactionManager,
-    TransactionState,
 )
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.producer_config import ProducerConfig
@@ -348,12 +348,12 @@ class Transactions:
 
     async def init(self, deadline: Deadline) -> None:
         """Take over the id: its previous producer is fenced and its open transaction aborted."""
-        self.machine.become(TransactionState.INITIALIZING, "init_transactions")
+        self.machine.become(ProducerTransactionState.INITIALIZING, "init_transactions")
         await self._renew(ProducerIdentity(), deadline)
 
     async def begin(self) -> None:
         """Begin a transaction locally; the first partition or group tells the coordinator."""
-        self.machine.become(TransactionState.IN_TRANSACTION, "begin_transaction")
+        self.machine.become(ProducerTransactionState.IN_TRANSACTION, "begin_transaction")
         self._added.clear()
         self._wanted.clear()
         self._groups.clear()
@@ -367,7 +367,7 @@ class Transactions:
         deadline: Deadline,
     ) -> None:
         """Put a group's offsets into the transaction."""
-        self.machine.require(TransactionState.IN_TRANSACTION, "send_offsets_to_transaction")
+        self.machine.require(ProducerTransactionState.IN_TRANSACTION, "send_offsets_to_transaction")
         if not offsets:
             return
         try:
@@ -388,21 +388,21 @@ class Transactions:
 
     async def commit(self, deadline: Deadline) -> None:
         """Commit the transaction, once everything that was sent is acknowledged."""
-        self.machine.become(TransactionState.COMMITTING, "commit_transaction")
+        self.machine.become(ProducerTransactionState.COMMITTING, "commit_transaction")
         await self.outbox.idle()  # another thread may have sent a record after the flush
         await self._end(True, deadline)
-        self.machine.become(TransactionState.READY)
+        self.machine.become(ProducerTransactionState.READY)
 
     async def prepare(self) -> ProducerIdentity:
         """Leave it open for a TransactionCompleter, once everything sent is acknowledged."""
-        self.machine.require(TransactionState.IN_TRANSACTION, "prepare_transaction")
+        self.machine.require(ProducerTransactionState.IN_TRANSACTION, "prepare_transaction")
         await self.outbox.idle()
-        self.machine.become(TransactionState.PREPARED, "prepare_transaction")
+        self.machine.become(ProducerTransactionState.PREPARED, "prepare_transaction")
         return self._identity
 
     async def abort(self, deadline: Deadline) -> None:
         """Abort the transaction; batches that are not on the wire yet are dropped."""
-        self.machine.become(TransactionState.ABORTING, "abort_transaction")
+        self.machine.become(ProducerTransactionState.ABORTING, "abort_transaction")
         await self._stop_adding()
         self._drop("the transaction was aborted")
         await self.outbox.idle()
@@ -411,26 +411,26 @@ class Transactions:
         if self._manager.needs_new_epoch:
             await self._renew(self._identity, deadline)
         else:
-            self.machine.become(TransactionState.READY)
+            self.machine.become(ProducerTransactionState.READY)
 
     def check_may_send(self) -> None:
         """Refuse a record outside a transaction; may be called from any thread."""
-        self.machine.require(TransactionState.IN_TRANSACTION, "send")
+        self.machine.require(ProducerTransactionState.IN_TRANSACTION, "send")
 
     @property
     def is_open(self) -> bool:
         """Whether there is something to abort."""
         return self.machine.state in (
-            TransactionState.IN_TRANSACTION,
-            TransactionState.ABORTABLE_ERROR,
-            TransactionState.ABORTING,
+            ProducerTransactionState.IN_TRANSACTION,
+            ProducerTransactionState.ABORTABLE_ERROR,
+            ProducerTransactionState.ABORTING,
         )
 
     # For the sender
 
     def may_send(self, partition: TopicPartition) -> bool:
         """Whether batches of the partition may be sent; otherwise begin to add it."""
-        if self.machine.state is not TransactionState.IN_TRANSACTION:
+        if self.machine.state is not ProducerTransactionState.IN_TRANSACTION:
             return False
         if self.bumps:
             self._is_begun = True
@@ -450,7 +450,7 @@ class Transactions:
 
     def on_batch_failed(self, error: KafkaError) -> None:
         """A record of the transaction is lost: the transaction can only be aborted."""
-        if self.machine.state is TransactionState.IN_TRANSACTION:
+        if self.machine.state is ProducerTransactionState.IN_TRANSACTION:
             self._fail(error, is_fatal=error.error in FENCED)
 
     async def close(self) -> None:
@@ -471,11 +471,11 @@ class Transactions:
         except KafkaError as error:
             raise self._fail(error, is_fatal=True) from None
         self._manager.begin_epoch(*identity)
-        self.machine.become(TransactionState.READY)
+        self.machine.become(ProducerTransactionState.READY)
 
     async def _add_partitions(self) -> None:
         try:
-            while self._wanted and self.machine.state is TransactionState.IN_TRANSACTION:
+            while self._wanted and self.machine.state is ProducerTransactionState.IN_TRANSACTION:
                 wanted = list(self._wanted)
                 self._is_begun = True
                 limit = Deadline(self._runtime.clock, self._config.delivery_timeout_ms)
@@ -486,7 +486,7 @@ class Transactions:
                     del self._wanted[partition]
                 self.outbox.wakeup()
         except KafkaError as error:
-            if self.machine.state is TransactionState.IN_TRANSACTION:
+            if self.machine.state is ProducerTransactionState.IN_TRANSACTION:
                 self._fail(error)
         finally:
             self._adding = None

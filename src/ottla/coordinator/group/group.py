@@ -24,7 +24,7 @@ from enum import Enum
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from ottla.coordinator.group.offsets import GroupOffsets, OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from ottla.errors import ErrorCode, ProtocolError
 from ottla.protocol.consumer_protocol import decode_subscription
 from ottla.protocol.group import (
@@ -698,7 +698,7 @@ def group_key(group_id: str) -> bytes:
     return encode_versioned(GroupMetadataKey(group=group_id), GroupMetadataKey.max_version)
 
 
-def _commit_time(value: OffsetAndMetadata) -> int:
+def _commit_time(value: CommittedOffset) -> int:
     return value.commit_timestamp_ms
 
 

@@ -48,7 +48,7 @@ from ottla.coordinator.group.group import (
 )
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.offset_commits import OffsetCommits, OnCommitted
-from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
@@ -282,7 +282,7 @@ class GroupCoordinator:
         self,
         group_id: str,
         committer: Committer,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         on_committed: OnCommitted,
     ) -> None:
         """Commit offsets of a member, or of a client that uses the group only for its offsets."""
@@ -297,7 +297,7 @@ class GroupCoordinator:
         group_id: str,
         committer: Committer,
         producer: TxnProducer,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         on_committed: OnCommitted,
     ) -> None:
         """Store offsets that count once the producer's transaction is committed."""
@@ -349,7 +349,7 @@ class GroupCoordinator:
         group_id: str,
         partitions: Sequence[TopicPartition] | None,
         reader: Committer = NOBODY,
-    ) -> tuple[ErrorCode, Mapping[TopicPartition, OffsetAndMetadata | None]]:
+    ) -> tuple[ErrorCode, Mapping[TopicPartition, CommittedOffset | None]]:
         """The committed offsets of the partitions, or of all; None where there is none.
 
         A member of a consumer group that names itself must be in its present epoch.

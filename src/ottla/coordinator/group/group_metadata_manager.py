@@ -25,7 +25,7 @@ from ottla.coordinator.group.group import (
     SupportedProtocol,
     group_key,
 )
-from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import decode_versioned, encode_versioned
@@ -34,9 +34,9 @@ from ottla.protocol.offsets_topic import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    StoredMember,
     decode_key,
 )
-from ottla.protocol.offsets_topic import MemberMetadata as StoredMember
 from ottla.record.batch_builder import BatchBuilder
 from ottla.record.record_batch import Record, RecordBatch, end_of_transaction
 from ottla.runtime import Runtime
@@ -63,7 +63,7 @@ def offset_key(group_id: str, partition: TopicPartition) -> bytes:
     return encode_versioned(key, OFFSET_KEY_VERSION)
 
 
-def offset_value(value: OffsetAndMetadata) -> bytes:
+def offset_value(value: CommittedOffset) -> bytes:
     """A committed offset; the version with an expiry time has no room for the leader epoch."""
     stored = OffsetCommitValue(
         offset=value.offset,
@@ -77,10 +77,10 @@ def offset_value(value: OffsetAndMetadata) -> bytes:
     return encode_versioned(stored, OFFSET_VALUE_WITH_EXPIRY_VERSION)
 
 
-def read_offset_value(data: bytes) -> OffsetAndMetadata:
+def read_offset_value(data: bytes) -> CommittedOffset:
     """A committed offset of any version."""
     stored = decode_versioned(OffsetCommitValue, data)
-    return OffsetAndMetadata(
+    return CommittedOffset(
         offset=stored.offset,
         leader_epoch=stored.leader_epoch,
         metadata=stored.metadata,
@@ -182,7 +182,7 @@ class PartitionLoader(StepwiseLoader):
         super().__init__(partition, source)
         self._groups: dict[str, bytes] = {}
         self._consumer_groups: dict[str, StoredConsumerGroup] = {}
-        self._offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         # The log offset of each key's newest record, also if that is a tombstone.
         self._places: dict[tuple[str, TopicPartition], int] = {}
         self._open_transactions: dict[int, list[Record]] = {}
@@ -198,9 +198,9 @@ class PartitionLoader(StepwiseLoader):
                 group.offsets.prepare_in_transaction(producer_id, offsets)
             yield group
 
-    def _waiting(self) -> dict[str, dict[int, dict[TopicPartition, OffsetAndMetadata]]]:
+    def _waiting(self) -> dict[str, dict[int, dict[TopicPartition, CommittedOffset]]]:
         """By group and producer, the offsets in transactions that have no end yet."""
-        found: dict[str, dict[int, dict[TopicPartition, OffsetAndMetadata]]] = {}
+        found: dict[str, dict[int, dict[TopicPartition, CommittedOffset]]] = {}
         for producer_id, records in self._open_transactions.items():
             inner = PartitionLoader(self.partition, iter(()))
             inner._apply(records)
@@ -446,7 +446,7 @@ class GroupMetadataManager:
     def store_offsets(
         self,
         group: Group,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         on_stored: OnStored,
     ) -> None:
         """Write committed offsets in one batch, all or none."""
@@ -468,7 +468,7 @@ class GroupMetadataManager:
         self,
         group: Group,
         producer: TxnProducer,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         on_stored: OnStored,
     ) -> None:
         """Write offsets that count once the producer's transaction is committed."""
@@ -622,7 +622,7 @@ class GroupMetadataManager:
     def _append_offsets(
         self,
         group: Group,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         builder: BatchBuilder,
         on_done: OnStored,
     ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.group import Committer, Group, GroupType, MemberRequests
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
-from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.transaction.transaction_coordinator import TxnProducer
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition
@@ -33,7 +33,7 @@ class OffsetCommits:
         self,
         group_id: str,
         committer: Committer,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         on_committed: OnCommitted,
     ) -> None:
         """Store all offsets or none; only those with too long metadata fail alone."""
@@ -59,7 +59,7 @@ class OffsetCommits:
         group_id: str,
         committer: Committer,
         producer: TxnProducer,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         on_committed: OnCommitted,
     ) -> None:
         """Store all offsets or none; they count once the producer's transaction is committed.
@@ -94,7 +94,7 @@ class OffsetCommits:
 
     def fetch(
         self, group_id: str, partitions: Sequence[TopicPartition] | None
-    ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
+    ) -> Mapping[TopicPartition, CommittedOffset | None]:
         """The committed offsets; a group without any, or no group, is not an error."""
         group = self._manager.group(group_id)
         if group is None:
@@ -115,7 +115,7 @@ class OffsetCommits:
     def _store(
         self,
         group: Group,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         on_committed: OnCommitted,
     ) -> None:
         fitting = {p: value for p, value in offsets.items() if self._fits(value)}
@@ -138,5 +138,5 @@ class OffsetCommits:
 
         return on_stored
 
-    def _fits(self, value: OffsetAndMetadata) -> bool:
+    def _fits(self, value: CommittedOffset) -> bool:
         return len(value.metadata.encode("utf-8", "surrogatepass")) <= self._metadata_max_bytes

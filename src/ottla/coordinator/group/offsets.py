@@ -13,7 +13,7 @@ from ottla.registry.znodes import decode_offset, encode_offset
 from ottla.structs import NO_EPOCH, TopicPartition
 
 
-class OffsetAndMetadata(NamedTuple):
+class CommittedOffset(NamedTuple):
     """A committed offset, with what the client wanted to be kept beside it.
 
     `expire_timestamp_ms` is only there when the client named a retention time (OffsetCommit v2-4);
@@ -29,7 +29,7 @@ class OffsetAndMetadata(NamedTuple):
 
 class _Applied(NamedTuple):
     sequence: int
-    value: OffsetAndMetadata
+    value: CommittedOffset
 
 
 class GroupOffsets:
@@ -69,16 +69,16 @@ class GroupOffsets:
         """Whether an open transaction may change the partition's offset."""
         return any(partition in offsets for offsets in self._transactions.values())
 
-    def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+    def get(self, partition: TopicPartition) -> CommittedOffset | None:
         """The committed offset of a partition."""
         applied = self._applied.get(partition)
         return applied.value if applied is not None else None
 
-    def all(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def all(self) -> dict[TopicPartition, CommittedOffset]:
         """Every committed offset."""
         return {partition: applied.value for partition, applied in self._applied.items()}
 
-    def load(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def load(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Take over what was read from the log."""
         for partition, value in offsets.items():
             self._applied[partition] = _Applied(self._sequence, value)
@@ -90,7 +90,7 @@ class GroupOffsets:
             self._pending[partition] = self._sequence
         return self._sequence
 
-    def complete(self, sequence: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def complete(self, sequence: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """The commit is in the log: it counts, unless a later one counts already."""
         self.give_up(sequence, offsets)
         for partition, value in offsets.items():
@@ -115,7 +115,7 @@ class GroupOffsets:
         return True
 
     def prepare_in_transaction(
-        self, producer_id: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+        self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> int:
         """Begin a commit that counts when the producer's transaction does; returns its number."""
         self._sequence += 1
@@ -160,12 +160,12 @@ class GroupOffsets:
         self,
         now_ms: int,
         retention_ms: int,
-        idle_since_ms: Callable[[OffsetAndMetadata], int],
+        idle_since_ms: Callable[[CommittedOffset], int],
         subscribed_topics: Collection[str] = (),
     ) -> list[TopicPartition]:
         """Partitions whose offset has expired, by the rules of KIP-211."""
 
-        def is_expired(value: OffsetAndMetadata) -> bool:
+        def is_expired(value: CommittedOffset) -> bool:
             if value.expire_timestamp_ms is not None:
                 return now_ms >= value.expire_timestamp_ms
             return now_ms - idle_since_ms(value) >= retention_ms
@@ -191,7 +191,7 @@ class RegistryOffsets:
         self.metadata_max_bytes = metadata_max_bytes
 
     async def commit(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, ErrorCode]:
         """Write each offset; its metadata must not be too long, and is not kept."""
         if not group or "/" in group:
@@ -211,7 +211,7 @@ class RegistryOffsets:
         return dict(zip(partitions, found, strict=True))
 
     async def _write(
-        self, group: str, partition: TopicPartition, offset: OffsetAndMetadata
+        self, group: str, partition: TopicPartition, offset: CommittedOffset
     ) -> ErrorCode:
         if len(offset.metadata.encode("utf-8", "surrogatepass")) > self.metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE

@@ -91,7 +91,7 @@ class BatchMetadata(NamedTuple):
 
 
 @dataclass(slots=True)
-class ProducerState:
+class ProducerStateEntry:
     """The state of one producer id. Invariant: `batches` are of `producer_epoch`, oldest first."""
 
     producer_id: int
@@ -149,14 +149,14 @@ class CorruptSnapshotError(Exception):
     """A snapshot that does not match its CRC; the state can be read from the log."""
 
 
-def encode_snapshot(producers: Iterable[ProducerState]) -> bytes:
+def encode_snapshot(producers: Iterable[ProducerStateEntry]) -> bytes:
     """The file for these producers; of each one the last batch is kept, as in Kafka."""
     entries = [_encode_entry(producer) for producer in producers]
     body = COUNT.pack(len(entries)) + b"".join(entries)
     return HEAD.pack(VERSION, crc32c(body)) + body
 
 
-def decode_snapshot(path: str, raw: bytes) -> dict[int, ProducerState]:
+def decode_snapshot(path: str, raw: bytes) -> dict[int, ProducerStateEntry]:
     """The producers of a snapshot by their ids, or CorruptSnapshotError."""
     try:
         version, crc = HEAD.unpack_from(raw)
@@ -172,7 +172,7 @@ def decode_snapshot(path: str, raw: bytes) -> dict[int, ProducerState]:
     return {state.producer_id: state for state in states}
 
 
-def _encode_entry(producer: ProducerState) -> bytes:
+def _encode_entry(producer: ProducerStateEntry) -> bytes:
     last = producer.batches[-1] if producer.batches else NO_BATCH
     return ENTRY.pack(
         producer.producer_id,
@@ -188,9 +188,9 @@ def _encode_entry(producer: ProducerState) -> bytes:
 
 def _decode_entry(
     producer_id: int, producer_epoch: int, last_sequence: int, last_offset: int, *rest: int
-) -> ProducerState:
+) -> ProducerStateEntry:
     offset_delta, timestamp_ms, coordinator_epoch, txn_first_offset = rest
-    state = ProducerState(
+    state = ProducerStateEntry(
         producer_id, producer_epoch, coordinator_epoch, timestamp_ms, txn_first_offset
     )
     if last_sequence != NO_SEQUENCE:
@@ -239,7 +239,7 @@ class ProducerStateManager:
         self.topic_partition = topic_partition
         self.directory = directory
         self.expiration_ms = expiration_ms
-        self.producers: dict[int, ProducerState] = {}
+        self.producers: dict[int, ProducerStateEntry] = {}
         # First offset -> producer id of each open transaction, in the order of their beginning.
         self.ongoing_txns: dict[int, int] = {}
         # First offset -> offset of the marker, for transactions ended above the high watermark.
@@ -291,7 +291,7 @@ class ProducerStateManager:
             self.verifications[producer_id] = asked
         return asked  # of an older epoch: its batch is refused, whatever the answer is
 
-    def _check_transaction(self, batch: RecordBatch, state: ProducerState | None) -> None:
+    def _check_transaction(self, batch: RecordBatch, state: ProducerStateEntry | None) -> None:
         """Check that a batch continues its open transaction or opens one that is confirmed."""
         is_open = state is not None and state.current_txn_first_offset != NO_OFFSET
         if not batch.is_transactional:
@@ -386,7 +386,7 @@ class ProducerStateManager:
                 f"coordinator epoch {ending.coordinator_epoch}; {state.coordinator_epoch} is known",
             )
 
-    def _fenced(self, batch: RecordBatch, state: ProducerState) -> KafkaError:
+    def _fenced(self, batch: RecordBatch, state: ProducerStateEntry) -> KafkaError:
         return KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"{self.topic_partition}: producer {batch.producer_id} with epoch "
@@ -397,7 +397,7 @@ class ProducerStateManager:
         """Update the state with a batch that was appended, or that was found in the log."""
         state = self.producers.get(batch.producer_id)
         if state is None:
-            state = self.producers[batch.producer_id] = ProducerState(batch.producer_id)
+            state = self.producers[batch.producer_id] = ProducerStateEntry(batch.producer_id)
         state.add_batch(
             batch.producer_epoch, BatchMetadata.of(batch, base_offset, max_timestamp_ms)
         )
@@ -423,7 +423,7 @@ class ProducerStateManager:
         ending = end_of_transaction(batch)
         if ending is None:
             return None
-        state = self.producers.setdefault(batch.producer_id, ProducerState(batch.producer_id))
+        state = self.producers.setdefault(batch.producer_id, ProducerStateEntry(batch.producer_id))
         if batch.producer_epoch > state.producer_epoch:
             state.batches.clear()
         state.producer_epoch = max(state.producer_epoch, batch.producer_epoch)
@@ -529,7 +529,7 @@ class ProducerStateManager:
                 self._disk.unlink(path)
             self._snapshot_offsets.remove(offset)
 
-    def _restore(self, producers: dict[int, ProducerState], offset: int) -> None:
+    def _restore(self, producers: dict[int, ProducerStateEntry], offset: int) -> None:
         self.producers = producers
         self.end_offset = offset
         self.unreplicated_txns = {}

@@ -21,7 +21,7 @@ from ottla.pipelines.pipeline import (
 from ottla.pipelines.plots import bars_plot
 
 if TYPE_CHECKING:
-    from ottla.pipelines.tables import Table
+    from ottla.pipelines.tables import ResultTable
 
 CHANGES, CUSTOMERS = "customer-changes", "customers"
 CITIES = ("Oslo", "Bergen", "Lima", "Cusco", "Kyoto", "Osaka", "Accra")
@@ -51,7 +51,7 @@ def sample(request: FeedRequest) -> Iterator[Event]:
         )
 
 
-def _plot(table: Table, parameters: Parameters) -> str:
+def _plot(table: ResultTable, parameters: Parameters) -> str:
     return bars_plot(table.column("city"), table.column("balance"), "balance")
 
 

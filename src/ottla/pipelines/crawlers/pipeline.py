@@ -16,7 +16,7 @@ from ottla.pipelines.web_traffic.pipeline import feed_lines
 from ottla.pipelines.web_traffic.transformations import events
 
 if TYPE_CHECKING:
-    from ottla.pipelines.tables import Table
+    from ottla.pipelines.tables import ResultTable
 
 REQUESTS, BLOCKLIST = "requests", "blocklist"
 
@@ -31,7 +31,7 @@ def build(streams: Frames, parameters: Parameters) -> Frames:
     return {BLOCKLIST: offences(per_minute, limits)}
 
 
-def _plot(table: Table, parameters: Parameters) -> str:
+def _plot(table: ResultTable, parameters: Parameters) -> str:
     top = table.rows[:PLOTTED_ROWS]
     labels = [f"{row['client']} ({row['rules']})" for row in top]
     return bars_plot(labels, [row["peak"] for row in top], "requests in the busiest minute")

@@ -31,7 +31,7 @@ from ottla.pipelines.plots import lines_plot
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ottla.pipelines.tables import Table
+    from ottla.pipelines.tables import ResultTable
 
 EVENTS, STATES = "account-events", "account-states"
 ACCOUNTS = 100
@@ -72,7 +72,7 @@ def in_order(accounts: DataFrame) -> DataFrame:
     return accounts.orderBy(F.length("account"), "account")
 
 
-def _plot(table: Table, parameters: Parameters) -> str:
+def _plot(table: ResultTable, parameters: Parameters) -> str:
     series = {"accounts": table.column("accounts"), "sum of balances": table.column("balance")}
     return lines_plot("Balances over time", table.column("moment"), series)
 

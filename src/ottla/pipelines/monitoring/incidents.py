@@ -27,7 +27,7 @@ class Limit:
 
 
 @dataclass(slots=True)
-class Watch:
+class MetricWatch:
     """Where a metric of a host stands: the number of its newest incident, and its newest sample."""
 
     incident: int = 0
@@ -75,7 +75,7 @@ def alerts(samples: DataFrame, limits: Mapping[str, Limit]) -> DataFrame:
             "NoTimeout",
         )
     return groups.applyInPandas(
-        lambda key, frame: _alerts(key, frame, Watch(), limits[key[1]]), ALERTS
+        lambda key, frame: _alerts(key, frame, MetricWatch(), limits[key[1]]), ALERTS
     )
 
 
@@ -87,7 +87,7 @@ def _step(
 
     # Spark itself concatenates the results of the groups, and most of them are empty.
     warnings.filterwarnings("ignore", category=FutureWarning, message="The behavior of DataFrame")
-    watch = Watch(*state.get) if state.exists else Watch()
+    watch = MetricWatch(*state.get) if state.exists else MetricWatch()
     samples = pd.concat(list(frames))
     found = _alerts(key, samples, watch, limits[key[1]])
     if len(found):
@@ -96,7 +96,7 @@ def _step(
 
 
 def _alerts(
-    key: tuple[Any, ...], samples: pd.DataFrame, watch: Watch, limit: Limit
+    key: tuple[Any, ...], samples: pd.DataFrame, watch: MetricWatch, limit: Limit
 ) -> pd.DataFrame:
     import pandas as pd
 

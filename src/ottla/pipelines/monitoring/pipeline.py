@@ -11,7 +11,7 @@ from ottla.pipelines.pipeline import Frames, Input, Output, Parameters, Pipeline
 from ottla.pipelines.plots import lines_plot
 
 if TYPE_CHECKING:
-    from ottla.pipelines.tables import Table
+    from ottla.pipelines.tables import ResultTable
 
 PER_MINUTE, ALERTS = "metrics-per-minute", "alerts"
 PLOTTED_METRICS = 3
@@ -25,7 +25,7 @@ def build(streams: Frames, parameters: Parameters) -> Frames:
     }
 
 
-def _plot(table: Table, parameters: Parameters) -> str:
+def _plot(table: ResultTable, parameters: Parameters) -> str:
     """The greatest values of the first metrics that have a limit, over all hosts."""
     limits = limits_of(parameters["limits"])
     names = [name for name in limits if name in table.column("metric")][:PLOTTED_METRICS]

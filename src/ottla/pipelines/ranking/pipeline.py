@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from ottla.pipelines.access_log import Request, lines_of, requests
+from ottla.pipelines.access_log import LoggedRequest, lines_of, requests
 from ottla.pipelines.feeds import event, moments, zipf_weights
 from ottla.pipelines.pipeline import (
     Event,
@@ -61,7 +61,7 @@ def from_log(request: FeedRequest) -> Iterator[Event]:
             yield _interaction(each.path, "vote", each)
 
 
-def _site(found: list[Request]) -> str:
+def _site(found: list[LoggedRequest]) -> str:
     """The host of the site: that of the pages which most images and styles were loaded for."""
     hosts = Counter(_place(each.referrer)[0] for each in found if not each.is_page)
     del hosts[""]
@@ -77,7 +77,7 @@ def _place(address: str) -> tuple[str, str]:
     return (parts.netloc.removeprefix("www."), parts.path) if parts.netloc else ("", "")
 
 
-def _interaction(item: str, kind: str, request: Request) -> Event:
+def _interaction(item: str, kind: str, request: LoggedRequest) -> Event:
     return event(INTERACTIONS, item, item=item, kind=kind, user=request.client, time=request.time)
 
 

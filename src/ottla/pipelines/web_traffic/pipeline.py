@@ -29,7 +29,7 @@ from ottla.pipelines.web_traffic import transformations
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ottla.pipelines.tables import Table
+    from ottla.pipelines.tables import ResultTable
 
 LINES, EVENTS, DEAD_LETTERS = "web-traffic", "web-traffic-events", "web-traffic.dead-letter"
 COMPLETENESS = "completeness"
@@ -63,7 +63,7 @@ def _completeness(topics: Frames, parameters: Parameters) -> DataFrame:
     return transformations.completeness(topics[LINES], topics[EVENTS], topics[DEAD_LETTERS])
 
 
-def _plot_traffic(table: Table, parameters: Parameters) -> str:
+def _plot_traffic(table: ResultTable, parameters: Parameters) -> str:
     series = {
         "requests": table.column("requests"),
         "clients": table.column("clients"),
@@ -72,7 +72,7 @@ def _plot_traffic(table: Table, parameters: Parameters) -> str:
     return lines_plot("Traffic per minute", table.column("minute"), series, MINUTE)
 
 
-def _plot_rates(table: Table, parameters: Parameters) -> str:
+def _plot_rates(table: ResultTable, parameters: Parameters) -> str:
     top = table.rows[:PLOTTED_ROWS]
     return bars_plot(
         [row["client"] for row in top],

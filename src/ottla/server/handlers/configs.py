@@ -51,7 +51,7 @@ from ottla.protocol.configs import (
 from ottla.registry import paths
 from ottla.server.apis import Handler, error_code, error_message
 from ottla.server.dynamic_config import (
-    ConfigEntry,
+    DescribedConfig,
     DynamicConfig,
     broker_entries,
     default_broker_entries,
@@ -67,7 +67,7 @@ TABLES: Final[Mapping[str, ConfigTableType]] = {
 }
 
 
-class Entity(NamedTuple):
+class ConfigEntity(NamedTuple):
     """Whose settings: a node below /config."""
 
     type: str
@@ -120,7 +120,7 @@ class ConfigsHandler:
         ]
         return result
 
-    async def _entries(self, entity: Entity) -> list[ConfigEntry]:
+    async def _entries(self, entity: ConfigEntity) -> list[DescribedConfig]:
         if entity.type == TOPICS:
             overrides = await self.entities.read(TOPICS, entity.name)
             return topic_entries(self.dynamic_config, overrides)
@@ -191,7 +191,7 @@ class ConfigsHandler:
                 outcomes.append((resource, None))
         return outcomes
 
-    def _entity(self, resource: Resource) -> Entity:
+    def _entity(self, resource: Resource) -> ConfigEntity:
         """The owner of the settings; KafkaError where this broker does not serve it."""
         name = resource.resource_name
         if resource.resource_type == ConfigResourceType.TOPIC:
@@ -200,7 +200,7 @@ class ConfigsHandler:
                 raise KafkaError.of(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}"
                 )
-            return Entity(TOPICS, name)
+            return ConfigEntity(TOPICS, name)
         if resource.resource_type == ConfigResourceType.BROKER:
             if name not in ("", self.dynamic_config.broker_name):
                 raise KafkaError(
@@ -208,11 +208,11 @@ class ConfigsHandler:
                     f"broker {name!r}: this is broker {self.dynamic_config.broker_name}; ask the "
                     "broker itself, or use the empty name for all brokers",
                 )
-            return Entity(BROKERS, name or paths.DEFAULT_ENTITY)
+            return ConfigEntity(BROKERS, name or paths.DEFAULT_ENTITY)
         if resource.resource_type == ConfigResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a group must be named")
-            return Entity(GROUPS, name)
+            return ConfigEntity(GROUPS, name)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"resource type {resource.resource_type}: only topics "
@@ -220,7 +220,9 @@ class ConfigsHandler:
             f"({ConfigResourceType.GROUP:d}) have settings here",
         )
 
-    async def _write(self, entity: Entity, config: dict[str, str], validate_only: bool) -> None:
+    async def _write(
+        self, entity: ConfigEntity, config: dict[str, str], validate_only: bool
+    ) -> None:
         if entity.type == TOPICS:
             TopicConfig.validate(config)
         elif entity.type == GROUPS:
@@ -232,7 +234,7 @@ class ConfigsHandler:
 
 
 def described(
-    entry: ConfigEntry, with_synonyms: bool, with_documentation: bool
+    entry: DescribedConfig, with_synonyms: bool, with_documentation: bool
 ) -> DescribeConfigsResourceResult:
     """One setting as the response's struct."""
     synonyms = entry.synonyms if with_synonyms else []

@@ -26,7 +26,7 @@ from ottla.protocol.fetch import (
     LAST_VERSION_OF_LEADERS,
     LAST_VERSION_WITH_NAMES,
     AbortedTransaction,
-    EpochEndOffset,
+    DivergingEpoch,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -35,12 +35,7 @@ from ottla.protocol.fetch import (
 from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.compression import CompressionType
 from ottla.replication.replica_manager import FetchResults, ReplicaManager
-from ottla.replication.replica_requests import (
-    FetchParams,
-    FetchPartition,
-    FetchPartitionResult,
-    IsolationLevel,
-)
+from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
 from ottla.server.apis import Handler
 from ottla.server.fetch_session import (
     FIRST_VERSION_WITH_BATCHES,
@@ -51,7 +46,7 @@ from ottla.server.fetch_session import (
     unresolved_name,
 )
 from ottla.server.metadata_cache import CurrentLeaders
-from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +140,7 @@ class FetchHandler:
         context.wait_for(message_set_fetch.start())
 
     def _refuse_unreadable(
-        self, requests: Iterable[FetchPartition], results: FetchResults, api_version: int
+        self, requests: Iterable[PartitionFetch], results: FetchResults, api_version: int
     ) -> None:
         """Refuse topics stored with zstd (KIP-110), or with conversion disabled (KIP-283)."""
         for request in requests:
@@ -197,12 +192,12 @@ def aborted_transactions(result: FetchPartitionResult) -> list[AbortedTransactio
     ]
 
 
-def diverging_epoch(result: FetchPartitionResult) -> EpochEndOffset | None:
+def diverging_epoch(result: FetchPartitionResult) -> DivergingEpoch | None:
     """Where the reader's log parts from ours, if it does (KIP-595)."""
     found = result.diverging_epoch
     if found is None:
         return None
-    return EpochEndOffset(epoch=found.epoch, end_offset=found.start_offset)
+    return DivergingEpoch(epoch=found.epoch, end_offset=found.start_offset)
 
 
 def put_message_sets(topics: list[FetchableTopicResponse], message_sets: MessageSets) -> None:
@@ -215,7 +210,7 @@ def put_message_sets(topics: list[FetchableTopicResponse], message_sets: Message
 
 
 def topic_responses(
-    results: Iterable[tuple[FetchPartition, FetchPartitionResult]],
+    results: Iterable[tuple[PartitionFetch, FetchPartitionResult]],
     api_version: int,
     leader_of: Callable[[TopicPartition], LeaderIdAndEpoch] | None = None,
 ) -> list[FetchableTopicResponse]:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from ottla.coordinator.group.group import NOBODY, UNKNOWN_MEMBER_ID, Committer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.group.offsets import OffsetAndMetadata, RegistryOffsets
+from ottla.coordinator.group.offsets import CommittedOffset, RegistryOffsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_retention import segment_offsets_before
 from ottla.network.connection import RequestContext
@@ -53,7 +53,7 @@ from ottla.protocol.offsets import (
     OffsetForLeaderTopicResult,
 )
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import IsolationLevel, OffsetResult
+from ottla.replication.replica_requests import OffsetResult
 from ottla.runtime import Clock
 from ottla.server.apis import Handler
 from ottla.structs import (
@@ -63,6 +63,7 @@ from ottla.structs import (
     MAX_TIMESTAMP,
     NO_EPOCH,
     NO_OFFSET,
+    IsolationLevel,
     TopicPartition,
     by_topic,
 )
@@ -73,7 +74,7 @@ FETCH_GROUPS_VERSION: Final = 8
 MEMBER_EPOCH_VERSION: Final = 9
 
 Errors = Mapping[TopicPartition, ErrorCode]
-Fetched = Mapping[TopicPartition, OffsetAndMetadata | None]
+Fetched = Mapping[TopicPartition, CommittedOffset | None]
 ResponsePartition = TypeVar(
     "ResponsePartition", OffsetFetchResponsePartition, OffsetFetchResponsePartitions
 )
@@ -105,7 +106,7 @@ class OffsetHandlers:
         self, context: RequestContext, body: OffsetCommitRequest
     ) -> Coroutine[Any, Any, OffsetCommitResponse] | None:
         unknown: dict[TopicPartition, ErrorCode] = {}
-        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        offsets: dict[TopicPartition, CommittedOffset] = {}
         for topic in body.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
@@ -135,7 +136,7 @@ class OffsetHandlers:
     async def _commit_to_registry(
         self,
         body: OffsetCommitRequest,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         unknown: Errors,
     ) -> OffsetCommitResponse:
         errors = await self.registry_offsets.commit(body.group_id, offsets)
@@ -199,11 +200,11 @@ class OffsetHandlers:
 
     def _offset(
         self, body: OffsetCommitRequest, partition: OffsetCommitRequestPartition
-    ) -> OffsetAndMetadata:
+    ) -> CommittedOffset:
         now_ms = self.clock.now_ms()
         timestamp_ms = partition.commit_timestamp
         retention_ms = body.retention_time_ms
-        return OffsetAndMetadata(
+        return CommittedOffset(
             offset=partition.committed_offset,
             leader_epoch=partition.committed_leader_epoch,
             metadata=partition.committed_metadata or "",
@@ -287,7 +288,7 @@ def _fetched(
     error: ErrorCode = ErrorCode.NONE,
 ) -> list[ResponsePartition]:
     """What was committed, or -1 without an error; neither where it may yet change."""
-    nothing = OffsetAndMetadata(NO_OFFSET)
+    nothing = CommittedOffset(NO_OFFSET)
     lines = []
     for partition, value in partitions.items():
         is_unstable = partition in unstable

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.controller.controller import Controller
-from ottla.controller.leader_balance import ElectionType
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ElectionType,
     ElectLeadersPartitionResult,
     ElectLeadersReplicaElectionResult,
     ElectLeadersRequest,

@@ -19,7 +19,7 @@ from ottla.controller.controller import Controller
 from ottla.controller.topic_assignment import (
     CreatedTopic,
     MorePartitions,
-    NewTopic,
+    RequestedTopic,
     refuse_internal,
 )
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
@@ -236,9 +236,9 @@ def not_controller(topic: DeleteTopicState) -> DeletableTopicResult:
     )
 
 
-def new_topic(topic: CreatableTopic) -> NewTopic:
+def new_topic(topic: CreatableTopic) -> RequestedTopic:
     """A topic of a request, as the controller's type."""
-    return NewTopic(
+    return RequestedTopic(
         topic.name,
         topic.num_partitions,
         topic.replication_factor,

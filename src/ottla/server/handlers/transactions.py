@@ -17,7 +17,7 @@ from typing import Any, Final
 from ottla.coordinator.group.consumer.consumer_rebalancer import compile_regex
 from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
-from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.transaction.marker_sender import MarkerWriter, TxnMarker
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
 from ottla.coordinator.transaction.transaction_coordinator import (
@@ -31,7 +31,7 @@ from ottla.coordinator.transaction.transaction_metadata import (
 )
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.producers.producer_state_manager import ProducerState as KnownProducer
+from ottla.log.producers.producer_state_manager import ProducerStateEntry
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (
@@ -254,7 +254,7 @@ class TransactionViewHandlers:
         )
 
 
-def _described(known: KnownProducer) -> ProducerState:
+def _described(known: ProducerStateEntry) -> ProducerState:
     return ProducerState(
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,
@@ -460,7 +460,7 @@ class TransactionHandlers:
     def handle_txn_offset_commit(
         self, context: RequestContext, body: TxnOffsetCommitRequest
     ) -> None:
-        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        offsets: dict[TopicPartition, CommittedOffset] = {}
         unknown: dict[TopicPartition, ErrorCode] = {}
         for topic in body.topics:
             for partition in topic.partitions:
@@ -468,7 +468,7 @@ class TransactionHandlers:
                 if not self.partition_exists(topic_partition):
                     unknown[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     continue
-                offsets[topic_partition] = OffsetAndMetadata(
+                offsets[topic_partition] = CommittedOffset(
                     partition.committed_offset,
                     partition.committed_leader_epoch,
                     partition.committed_metadata or "",
@@ -487,7 +487,7 @@ class TransactionHandlers:
         self,
         context: RequestContext,
         body: TxnOffsetCommitRequest,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         respond: Callable[[Errors], object],
     ) -> None:
         error = self.groups.availability(body.group_id)

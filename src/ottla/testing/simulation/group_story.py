@@ -55,14 +55,14 @@ def count_removals(cluster: SimulatedCluster, group_id: str) -> int:
 # What a group was given and has committed, as its members report it, and what is impossible.
 
 
-class Ownership(NamedTuple):
+class RecordOwner(NamedTuple):
     """The member that was given a partition's records, and its generation or member epoch."""
 
     generation: int
     member_id: str
 
 
-NOBODY = Ownership(-1, "")
+NOBODY = RecordOwner(-1, "")
 
 
 class GroupLedger:
@@ -83,7 +83,7 @@ class GroupLedger:
         self._former_members: set[str] = set()
         self.ends: dict[TopicPartition, int] = {}
         self._owners: dict[tuple[TopicPartition, int], str] = {}
-        self._latest: dict[TopicPartition, Ownership] = {}
+        self._latest: dict[TopicPartition, RecordOwner] = {}
 
     def note_given(
         self, partition: TopicPartition, offset: int, membership: GroupMembership
@@ -110,7 +110,7 @@ class GroupLedger:
                     f"{generation}"
                 )
         if generation > self.owner_of(partition).generation:
-            self._latest[partition] = Ownership(generation, member_id)
+            self._latest[partition] = RecordOwner(generation, member_id)
 
     def _has_begun_anew(self) -> bool:
         """Whether the group was removed since the last call; forgets its owners if so."""
@@ -123,12 +123,12 @@ class GroupLedger:
         self._latest.clear()
         return True
 
-    def owner_of(self, partition: TopicPartition) -> Ownership:
+    def owner_of(self, partition: TopicPartition) -> RecordOwner:
         """The member that was given records of the partition in the newest generation so far."""
         return self._latest.get(partition, NOBODY)
 
     def note_committed(
-        self, partition: TopicPartition, owner: Ownership, membership: GroupMembership
+        self, partition: TopicPartition, owner: RecordOwner, membership: GroupMembership
     ) -> None:
         """Note an accepted commit; `owner` had the partition when the commit was sent."""
         is_stale = owner.generation > membership.generation

@@ -10,11 +10,12 @@ from uuid import UUID
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import NewTopic
-from ottla.clients.admin.reassignments import ElectionType, ReassignmentAdmin
+from ottla.clients.admin.reassignments import ReassignmentAdmin
 from ottla.clients.admin.topics import FIRST_DELETE_BY_STATE, TopicAdmin
 from ottla.config.client_config import AdminConfig
 from ottla.config.replication_config import RACK_AWARE_SELECTOR
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.reassignments import ElectionType
 from ottla.protocol.topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing.simulation.invariants import check_history, records_of, replicas_of

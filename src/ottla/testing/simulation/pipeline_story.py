@@ -57,7 +57,7 @@ REPLACEMENT_WEIGHT: Final = 6
 
 
 @dataclass(slots=True)
-class Pipeline:
+class SendQueue:
     """What a producer has to send to one partition, one record in a batch.
 
     `queue` is in the order of the numbers; the sequence number of a record is its number minus
@@ -87,7 +87,7 @@ class PipelinedWriter(SimulatedClient):
         self.name = name
         self.epoch_is_wrong = False
         self._producer_id, self._epoch = NO_PRODUCER_ID, 0
-        self._pipelines: list[Pipeline] = []
+        self._pipelines: list[SendQueue] = []
         config = ProducerConfig.parse(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
@@ -103,7 +103,7 @@ class PipelinedWriter(SimulatedClient):
         info = await self._metadata.topic(topic, Deadline(self.process.clock, METADATA_TIMEOUT_MS))
         self._producer_id = await self._get_producer_id()
         partitions = [TopicPartition(topic, index) for index in info.partitions]
-        self._pipelines = [Pipeline(topic_partition) for topic_partition in partitions]
+        self._pipelines = [SendQueue(topic_partition) for topic_partition in partitions]
         for number in itertools.count(step=BURST):
             if self.is_told_to_stop:
                 break
@@ -132,7 +132,7 @@ class PipelinedWriter(SimulatedClient):
                 pass  # asked again, until a broker can give one
             await self.pause(RETRY_MS)
 
-    def _queue(self, pipeline: Pipeline, numbers: range) -> None:
+    def _queue(self, pipeline: SendQueue, numbers: range) -> None:
         topic_partition = pipeline.topic_partition
         for number in numbers:
             value = b"%s-%d-%d" % (self.name.encode(), topic_partition.partition, number)
@@ -152,7 +152,7 @@ class PipelinedWriter(SimulatedClient):
             if pipeline.queue:
                 self._serve_pipeline(pipeline)
 
-    def _serve_pipeline(self, pipeline: Pipeline) -> None:
+    def _serve_pipeline(self, pipeline: SendQueue) -> None:
         leader = self._metadata.cluster.leader(pipeline.topic_partition)
         if leader != pipeline.leader:  # the former leader has to answer first
             pipeline.leader, pipeline.is_draining = leader, True
@@ -179,7 +179,7 @@ class PipelinedWriter(SimulatedClient):
         return connection
 
     def _send(
-        self, pipeline: Pipeline, connection: NodeConnection, number: int, value: bytes
+        self, pipeline: SendQueue, connection: NodeConnection, number: int, value: bytes
     ) -> None:
         sequence = number - pipeline.base_number
         records = build_batch(
@@ -204,7 +204,7 @@ class PipelinedWriter(SimulatedClient):
 
     def _on_answer(
         self,
-        pipeline: Pipeline,
+        pipeline: SendQueue,
         number: int,
         value: bytes,
         sequence: int,
@@ -227,7 +227,7 @@ class PipelinedWriter(SimulatedClient):
             self._on_error(pipeline, sequence, code)
         self._serve()
 
-    def _on_error(self, pipeline: Pipeline, sequence: int, code: ErrorCode) -> None:
+    def _on_error(self, pipeline: SendQueue, sequence: int, code: ErrorCode) -> None:
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and sequence > pipeline.next_acknowledged:
             self.epoch_is_wrong = True
         elif code.retriable:

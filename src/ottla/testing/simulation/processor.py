@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ottla.errors import RemoteProtocolError
-from ottla.network.acceptor import Listener, NetworkConfig
+from ottla.network.acceptor import Listener, SocketConfig
 from ottla.network.connection import (
     IN_FLIGHT,
     STOPPING,
@@ -99,7 +99,7 @@ class SimulatedProcessor:
     def __init__(
         self,
         runtime: Runtime,
-        config: NetworkConfig,
+        config: SocketConfig,
         on_request: Callable[[Connection, memoryview], object],
         complete_delayed: Callable[[], object] = lambda: None,
         on_forgotten: Callable[[str], object] = lambda connection_id: None,
@@ -126,7 +126,7 @@ class SimulatedProcessor:
         self._stopped: asyncio.Future[None] | None = None
         self.is_stopped = False
 
-    def update_config(self, config: NetworkConfig) -> None:
+    def update_config(self, config: SocketConfig) -> None:
         """Do nothing: limits of connections do not exist here."""
 
     @property

@@ -8,7 +8,7 @@ from fake_consumer import FakeConsumer
 from ottla.clients.admin.descriptions import MemberDescription
 from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.message import encode_versioned
-from ottla.protocol.offsets_topic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from ottla.protocol.offsets_topic import GroupMetadataKey, GroupMetadataValue, StoredMember
 from ottla.structs import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -244,7 +244,7 @@ def offsets_topic(clients):
 def member_record(*topics: str) -> bytes:
     """What the coordinator stores of a group with a member that subscribes to these topics."""
     wanted = encode_versioned(ConsumerProtocolSubscription(topics=list(topics)), 0)
-    member = MemberMetadata(member_id="m", client_id="c", client_host="/h", subscription=wanted)
+    member = StoredMember(member_id="m", client_id="c", client_host="/h", subscription=wanted)
     value = GroupMetadataValue(protocol_type="consumer", generation=1, members=[member])
     return encode_versioned(value, 3)
 

@@ -1,16 +1,20 @@
 """`ottla dump-log` on snapshots, checkpoints and transaction indexes."""
 
 from ottla.log.indexes.index_file import AbortedTxn, TransactionIndex
-from ottla.log.producers.producer_state_manager import BatchMetadata, ProducerState, encode_snapshot
+from ottla.log.producers.producer_state_manager import (
+    BatchMetadata,
+    ProducerStateEntry,
+    encode_snapshot,
+)
 from ottla.runtime.local_disk import LocalDisk
 
 
 def test_producer_snapshot_shows_each_producer(ottla, tmp_path):
     """The newest batch is shown where it is remembered."""
-    known = ProducerState(7, producer_epoch=1, last_timestamp_ms=1000)
+    known = ProducerStateEntry(7, producer_epoch=1, last_timestamp_ms=1000)
     known.add_batch(1, BatchMetadata(9, 109, 4, 1000))
     path = tmp_path / "00000000000000000110.snapshot"
-    path.write_bytes(encode_snapshot([known, ProducerState(8, current_txn_first_offset=50)]))
+    path.write_bytes(encode_snapshot([known, ProducerStateEntry(8, current_txn_first_offset=50)]))
 
     assert ottla("dump-log", "--files", path).lines[1:] == [
         "producerId: 7 producerEpoch: 1 coordinatorEpoch: -1 currentTxnFirstOffset: None "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ottla.clients.legacy.group_nodes import ConsumerNodes, ConsumerThreadId, decide
-from ottla.clients.legacy.rebalancer import RebalanceLimits, Rebalancer
+from ottla.clients.legacy.rebalancer import RebalanceLimits, ZooKeeperRebalancer
 from ottla.errors import KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import Create, Delete, Operation, Set
@@ -32,12 +32,12 @@ class Member:
         self.nodes = ConsumerNodes(self.registry, GROUP, name)
         self.has_joined = False
         self.has_left = False
-        self.rebalancer: Rebalancer | None = None
+        self.rebalancer: ZooKeeperRebalancer | None = None
         self._registration = ConsumerRegistration(subscription, cluster.pattern)
 
     async def join(self) -> None:
         await self.registry.start()
-        self.rebalancer = Rebalancer(
+        self.rebalancer = ZooKeeperRebalancer(
             self.process.runtime, self.nodes, self._registration, self, LIMITS
         )
         try:

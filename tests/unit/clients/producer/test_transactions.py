@@ -9,8 +9,8 @@ from transaction_world import TransactionWorld, add_answer, offsets_answer
 from ottla.clients.committed_offsets import ConsumerGroupMetadata, GroupMembership
 from ottla.clients.producer.transaction_manager import (
     NEXT_STATES,
+    ProducerTransactionState,
     StateMachine,
-    TransactionState,
 )
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
@@ -32,7 +32,7 @@ from ottla.structs import TopicPartition
 
 OFFSETS = {TopicPartition("pages", 0): OffsetAndMetadata(7)}
 GROUP = ConsumerGroupMetadata("copiers", GroupMembership(3, "member-1", None))
-S = TransactionState
+S = ProducerTransactionState
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def world(runtime, cluster) -> TransactionWorld:
     return TransactionWorld(runtime, cluster).begun()
 
 
-@pytest.mark.parametrize("state", TransactionState)
-@pytest.mark.parametrize("following", TransactionState)
+@pytest.mark.parametrize("state", ProducerTransactionState)
+@pytest.mark.parametrize("following", ProducerTransactionState)
 def test_state_follows_only_as_the_table_says(state, following):
     """Whatever is not in the table is refused, by name, and changes nothing."""
     machine = StateMachine("till")

@@ -5,7 +5,7 @@ from group_world import EMPTY, INITIAL_DELAY_MS, SESSION_MS, STABLE, MemoryOffse
 
 from ottla.coordinator.group.group import GroupState, group_key
 from ottla.coordinator.group.group_metadata_manager import offset_key
-from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition
 
@@ -208,7 +208,7 @@ def test_simple_offsets_expire_by_commit_time(world):
 def test_offsets_of_an_empty_group_expire_by_the_time_it_became_empty(world):
     """A group that worked until yesterday keeps offsets of quiet partitions."""
     (member,) = world.stable_group(None)
-    world.commit(OffsetAndMetadata(5, commit_timestamp_ms=0), member, 1)
+    world.commit(CommittedOffset(5, commit_timestamp_ms=0), member, 1)
     world.leave(member)
     world.advance(WEEK_MS - 2 * CHECK_MS)
     assert world.committed() == 5
@@ -223,8 +223,8 @@ def test_offsets_of_topics_that_members_read_do_not_expire(world):
     world.stabilize(world.join(protocols=SUBSCRIBED_TO_T))
     group = world.group()
     (member,) = group.members
-    world.commit(OffsetAndMetadata(5, commit_timestamp_ms=0), member, 1)
-    world.commit(OffsetAndMetadata(6, commit_timestamp_ms=0), member, 1, topic="left")
+    world.commit(CommittedOffset(5, commit_timestamp_ms=0), member, 1)
+    world.commit(CommittedOffset(6, commit_timestamp_ms=0), member, 1, topic="left")
     count = world.coordinator.manager.expire_offsets(WEEK_MS)
 
     assert count == 1
@@ -235,7 +235,7 @@ def test_offsets_of_other_protocols_do_not_expire_while_there_are_members(world)
     """Whose subscription cannot be read may be reading anything."""
     world.stabilize(world.join(protocol_type="connect", protocols=(("c", b"?"),)))
     (member,) = world.group().members
-    world.commit(OffsetAndMetadata(5, commit_timestamp_ms=0), member, 1)
+    world.commit(CommittedOffset(5, commit_timestamp_ms=0), member, 1)
 
     assert world.coordinator.manager.expire_offsets(WEEK_MS) == 0
 
@@ -243,7 +243,7 @@ def test_offsets_of_other_protocols_do_not_expire_while_there_are_members(world)
 def test_retention_time_of_a_client_is_kept_over_a_restart(world):
     """An expiry time is stored with the offset (value version 1)."""
     expiry_ms = world.runtime.clock.now_ms() + 5 * MINUTE_MS
-    world.commit(OffsetAndMetadata(5, commit_timestamp_ms=1, expire_timestamp_ms=expiry_ms))
+    world.commit(CommittedOffset(5, commit_timestamp_ms=1, expire_timestamp_ms=expiry_ms))
     after = restarted(world)
     assert after.committed() == 5
     after.advance(CHECK_MS)
@@ -253,7 +253,7 @@ def test_retention_time_of_a_client_is_kept_over_a_restart(world):
 
 def test_offset_with_a_commit_under_way_does_not_expire(world):
     """It is about to be younger."""
-    world.commit(OffsetAndMetadata(5, commit_timestamp_ms=0))
+    world.commit(CommittedOffset(5, commit_timestamp_ms=0))
     world.log.hold = True
     world.commit(6)
 

@@ -5,7 +5,7 @@ import struct
 from ottla.coordinator.coordinator_log import RECORDS_PER_STEP
 from ottla.coordinator.group.group import group_key
 from ottla.coordinator.group.group_metadata_manager import PartitionLoader, offset_key, offset_value
-from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.record.batch_builder import build_batch
 from ottla.structs import TopicPartition
 
@@ -16,7 +16,7 @@ ABORT = struct.pack(">hh", 0, 0)
 
 def commit(partition, offset, group="g"):
     """A record of a committed offset; without an offset, of a deleted one."""
-    value = None if offset is None else offset_value(OffsetAndMetadata(offset))
+    value = None if offset is None else offset_value(CommittedOffset(offset))
     return (0, offset_key(group, partition), value, ())
 
 

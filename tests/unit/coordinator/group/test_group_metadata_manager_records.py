@@ -18,7 +18,7 @@ from ottla.coordinator.group.group_metadata_manager import (
     read_group_value,
     read_offset_value,
 )
-from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import KafkaError
 from ottla.structs import TopicPartition
 
@@ -96,7 +96,7 @@ def test_offset_key_has_kafkas_bytes():
 
 def test_offset_value_has_kafkas_bytes():
     """Value version 3: offset, leader epoch, metadata, commit time."""
-    value = OffsetAndMetadata(42, leader_epoch=5, metadata="note", commit_timestamp_ms=1_000)
+    value = CommittedOffset(42, leader_epoch=5, metadata="note", commit_timestamp_ms=1_000)
     expected = struct.pack(">hqi", 3, 42, 5) + string("note") + struct.pack(">q", 1_000)
 
     assert offset_value(value) == expected
@@ -105,7 +105,7 @@ def test_offset_value_has_kafkas_bytes():
 
 def test_offset_value_with_expiry_has_kafkas_bytes():
     """Value version 1: offset, metadata, commit time, expiry time; there is no leader epoch."""
-    value = OffsetAndMetadata(42, 5, "", commit_timestamp_ms=1_000, expire_timestamp_ms=2_000)
+    value = CommittedOffset(42, 5, "", commit_timestamp_ms=1_000, expire_timestamp_ms=2_000)
     expected = struct.pack(">hq", 1, 42) + string("") + struct.pack(">qq", 1_000, 2_000)
 
     assert offset_value(value) == expected
@@ -117,15 +117,15 @@ def test_offset_value_with_expiry_has_kafkas_bytes():
     [
         (
             struct.pack(">hq", 0, 42) + string("m") + struct.pack(">q", 9),
-            OffsetAndMetadata(42, -1, "m", 9),
+            CommittedOffset(42, -1, "m", 9),
         ),
         (
             struct.pack(">hq", 2, 42) + string("m") + struct.pack(">q", 9),
-            OffsetAndMetadata(42, -1, "m", 9),
+            CommittedOffset(42, -1, "m", 9),
         ),
         (
             struct.pack(">hqi", 4, 42, 5) + b"\x02m" + struct.pack(">q", 9) + b"\x00",
-            OffsetAndMetadata(42, 5, "m", 9),
+            CommittedOffset(42, 5, "m", 9),
         ),
     ],
 )

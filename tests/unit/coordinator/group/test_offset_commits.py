@@ -4,7 +4,7 @@ import pytest
 from group_world import World
 
 from ottla.coordinator.group.group import Committer
-from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition
 
@@ -32,7 +32,7 @@ def test_offsets_may_be_kept_under_the_empty_name(world):
 
 def test_metadata_and_leader_epoch_are_kept(world):
     """What comes with an offset comes back with it."""
-    value = OffsetAndMetadata(5, leader_epoch=3, metadata="note", commit_timestamp_ms=7)
+    value = CommittedOffset(5, leader_epoch=3, metadata="note", commit_timestamp_ms=7)
     world.commit(value)
 
     assert world.coordinator.fetch_offsets("g", [T0]) == (ErrorCode.NONE, {T0: value})
@@ -40,8 +40,8 @@ def test_metadata_and_leader_epoch_are_kept(world):
 
 def test_too_long_metadata_fails_alone(world):
     """The other partitions of the commit are stored."""
-    too_long = OffsetAndMetadata(1, metadata="é" * 2_049)
-    just_fits = OffsetAndMetadata(2, metadata="é" * 2_048)
+    too_long = CommittedOffset(1, metadata="é" * 2_049)
+    just_fits = CommittedOffset(2, metadata="é" * 2_048)
     results = []
     world.coordinator.commit_offsets(
         "g", Committer(), {T0: too_long, T1: just_fits}, results.append

@@ -1,6 +1,6 @@
 """Commits that complete in any order, and which offsets expire."""
 
-from ottla.coordinator.group.offsets import GroupOffsets, OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from ottla.structs import TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -8,7 +8,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 def committed_at(timestamp_ms, expire_timestamp_ms=None):
     """An offset with this commit time."""
-    return OffsetAndMetadata(
+    return CommittedOffset(
         1, commit_timestamp_ms=timestamp_ms, expire_timestamp_ms=expire_timestamp_ms
     )
 
@@ -24,9 +24,9 @@ def test_offset_is_not_seen_before_it_is_complete():
     sequence = offsets.prepare([T0])
     assert offsets.get(T0) is None
     assert offsets.has_pending
-    offsets.complete(sequence, {T0: OffsetAndMetadata(5)})
+    offsets.complete(sequence, {T0: CommittedOffset(5)})
 
-    assert offsets.get(T0) == OffsetAndMetadata(5)
+    assert offsets.get(T0) == CommittedOffset(5)
     assert not offsets.has_pending
 
 
@@ -34,29 +34,29 @@ def test_later_written_commit_stays_whichever_completes_first():
     """The log is read in the order of writing, so memory must agree with that."""
     offsets = GroupOffsets()
     first, second = offsets.prepare([T0]), offsets.prepare([T0])
-    offsets.complete(second, {T0: OffsetAndMetadata(20)})
-    offsets.complete(first, {T0: OffsetAndMetadata(10)})
+    offsets.complete(second, {T0: CommittedOffset(20)})
+    offsets.complete(first, {T0: CommittedOffset(10)})
 
-    assert offsets.get(T0) == OffsetAndMetadata(20)
+    assert offsets.get(T0) == CommittedOffset(20)
 
 
 def test_commit_that_was_given_up_leaves_the_one_before():
     """A failed write changes nothing."""
     offsets = GroupOffsets()
-    offsets.complete(offsets.prepare([T0]), {T0: OffsetAndMetadata(5)})
+    offsets.complete(offsets.prepare([T0]), {T0: CommittedOffset(5)})
     offsets.give_up(offsets.prepare([T0]), [T0])
 
-    assert offsets.get(T0) == OffsetAndMetadata(5)
+    assert offsets.get(T0) == CommittedOffset(5)
     assert not offsets.has_pending
 
 
 def test_loaded_offset_gives_way_to_a_commit():
     """What was read at the start is older than anything that follows."""
     offsets = GroupOffsets()
-    offsets.load({T0: OffsetAndMetadata(5)})
-    offsets.complete(offsets.prepare([T0]), {T0: OffsetAndMetadata(6)})
+    offsets.load({T0: CommittedOffset(5)})
+    offsets.complete(offsets.prepare([T0]), {T0: CommittedOffset(6)})
 
-    assert offsets.all() == {T0: OffsetAndMetadata(6)}
+    assert offsets.all() == {T0: CommittedOffset(6)}
 
 
 def test_offsets_expire_by_age():
@@ -92,8 +92,8 @@ def test_offsets_of_a_transaction_count_when_it_commits():
     """And not at all when it aborts."""
     for commit in (True, False):
         offsets = GroupOffsets()
-        offsets.load({T0: OffsetAndMetadata(1)})
-        offsets.prepare_in_transaction(7, {T0: OffsetAndMetadata(5)})
+        offsets.load({T0: CommittedOffset(1)})
+        offsets.prepare_in_transaction(7, {T0: CommittedOffset(5)})
         assert offsets.is_unstable(T0)
         assert offsets.has_pending
         assert offsets.get(T0).offset == 1
@@ -106,8 +106,8 @@ def test_offsets_of_a_transaction_count_when_it_commits():
 def test_plain_commit_after_that_of_a_transaction_stays():
     """The later written one counts, whichever is completed first."""
     offsets = GroupOffsets()
-    offsets.prepare_in_transaction(7, {T0: OffsetAndMetadata(5)})
-    offsets.complete(offsets.prepare([T0]), {T0: OffsetAndMetadata(6)})
+    offsets.prepare_in_transaction(7, {T0: CommittedOffset(5)})
+    offsets.complete(offsets.prepare([T0]), {T0: CommittedOffset(6)})
     offsets.end_transaction(7, commit=True)
 
     assert offsets.get(T0).offset == 6
@@ -117,7 +117,7 @@ def test_transactions_of_two_producers_end_apart():
     """A partition is unstable while any of them is open."""
     offsets = GroupOffsets()
     for producer_id in (7, 8):
-        offsets.prepare_in_transaction(producer_id, {T0: OffsetAndMetadata(producer_id)})
+        offsets.prepare_in_transaction(producer_id, {T0: CommittedOffset(producer_id)})
     offsets.end_transaction(8, commit=True)
 
     assert offsets.is_unstable(T0)
@@ -128,7 +128,7 @@ def test_transactions_of_two_producers_end_apart():
 def test_commit_that_did_not_get_into_the_log_is_not_in_the_transaction():
     """Nothing is left of it."""
     offsets = GroupOffsets()
-    sequence = offsets.prepare_in_transaction(7, {T0: OffsetAndMetadata(5)})
+    sequence = offsets.prepare_in_transaction(7, {T0: CommittedOffset(5)})
     offsets.give_up_in_transaction(7, sequence, [T0])
 
     assert not offsets.has_pending
@@ -151,8 +151,8 @@ def test_connections_are_compared_for_one_producer_and_epoch_only():
 def test_offsets_of_deleted_topics_go_from_transactions_as_well():
     """Else they would come back with the commit."""
     offsets = GroupOffsets()
-    offsets.load({T0: OffsetAndMetadata(1)})
-    offsets.prepare_in_transaction(7, {T0: OffsetAndMetadata(5)})
+    offsets.load({T0: CommittedOffset(1)})
+    offsets.prepare_in_transaction(7, {T0: CommittedOffset(5)})
 
     assert offsets.remove_topics({"t"}) == [T0]
     offsets.end_transaction(7, commit=True)

@@ -10,15 +10,15 @@ from crc32c import crc32c
 from ottla.log.producers.producer_state_manager import (
     BatchMetadata,
     CorruptSnapshotError,
-    ProducerState,
+    ProducerStateEntry,
     decode_snapshot,
     encode_snapshot,
 )
 
 
-def two_producers() -> list[ProducerState]:
-    idle = ProducerState(9, 1, 4, 77)
-    busy = ProducerState(7, 2, -1, 1000, 5)
+def two_producers() -> list[ProducerStateEntry]:
+    idle = ProducerStateEntry(9, 1, 4, 77)
+    busy = ProducerStateEntry(7, 2, -1, 1000, 5)
     busy.batches.append(BatchMetadata(3, 8, 1, 900))
     busy.batches.append(BatchMetadata(6, 11, 2, 1000))
     return [busy, idle]

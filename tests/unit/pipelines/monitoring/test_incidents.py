@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.pipelines.monitoring.incidents import Limit, Watch, limits_of
+from ottla.pipelines.monitoring.incidents import Limit, MetricWatch, limits_of
 
 LIMIT = Limit(90.0, 70.0)
 
 
 def alerts(*values, watch=None):
-    watch = watch or Watch()
+    watch = watch or MetricWatch()
     return [watch.see(number, value, LIMIT) for number, value in enumerate(values)]
 
 
@@ -21,7 +21,7 @@ def test_incident_is_told_once():
 
 def test_next_incident_has_the_next_number():
     """Incidents of a metric are counted."""
-    watch = Watch()
+    watch = MetricWatch()
 
     assert alerts(95, 60, 91, watch=watch) == ["raised", "recovered", "raised"]
     assert (watch.incident, watch.is_open) == (2, True)
@@ -34,7 +34,7 @@ def test_the_limits_themselves_are_neither_above_nor_below():
 
 def test_late_sample_changes_nothing():
     """A sample older than one that was seen cannot begin an incident, or end one."""
-    watch = Watch()
+    watch = MetricWatch()
     watch.see(100, 95.0, LIMIT)
 
     assert watch.see(99, 10.0, LIMIT) is None

@@ -21,7 +21,7 @@ from ottla.protocol.transactions import (
 )
 from ottla.record.batch_builder import build_batch
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import FetchParams, FetchPartition, IsolationLevel
+from ottla.replication.replica_requests import FetchParams, PartitionFetch
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.handlers import of_coordinators
@@ -31,6 +31,7 @@ from ottla.structs import (
     NO_UUID,
     BrokerEndPoints,
     EndPoint,
+    IsolationLevel,
     LeaderAndIsr,
     MetadataUpdate,
     PartitionState,
@@ -224,5 +225,5 @@ class TransactionBroker:
     def fetch(self, offset=0, isolation=COMMITTED):
         """What partition T0 answers."""
         params = FetchParams(-1, 0, 1, 1 << 20, isolation)
-        wanted = FetchPartition(T0, NO_UUID, offset, 1 << 20)
+        wanted = PartitionFetch(T0, NO_UUID, offset, 1 << 20)
         return self.replica_manager.read_from_logs(params, [wanted])[T0]

@@ -46,7 +46,7 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     target_member_value,
 )
 from ottla.coordinator.group.group import Committer, Group, GroupType
-from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message, decode_versioned
 from ottla.protocol.offsets_topic import (
@@ -350,7 +350,7 @@ def has_unrevoked(member: ConsumerMember) -> bool:
     return member.current.state is MemberState.UNREVOKED_PARTITIONS
 
 
-def _commit_time(value: OffsetAndMetadata) -> int:
+def _commit_time(value: CommittedOffset) -> int:
     return value.commit_timestamp_ms
 
 

@@ -16,7 +16,7 @@ from group_world import PREPARING, REBALANCE_MS, STABLE, World
 
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.group import Committer
-from ottla.coordinator.group.offsets import OffsetAndMetadata
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_group import MEMBER_TYPE_CLASSIC, MEMBER_TYPE_CONSUMER
 from ottla.protocol.message import decode_versioned
@@ -349,7 +349,7 @@ def test_commit_of_an_old_version_is_for_classic_members_only(world):
     errors = {}
     for member_id, epoch in ((a.member_id, a.generation), ("c", c.epoch)):
         committer = Committer(member_id, epoch, knows_epochs=False)
-        world.coordinator.commit_offsets("g", committer, {T0: OffsetAndMetadata(1)}, errors.update)
+        world.coordinator.commit_offsets("g", committer, {T0: CommittedOffset(1)}, errors.update)
         errors[member_id] = errors.pop(T0)
     assert errors == {a.member_id: ErrorCode.NONE, "c": ErrorCode.UNSUPPORTED_VERSION}
 
