@@ -72,14 +72,6 @@ def test_every_skip_names_what_is_missing():
     ]
 
 
-def test_unit_tests_mirror_the_house():
-    """A folder of unit tests is named after the room that it tests."""
-    rooms = {path.name for path in (ROOT / "src" / "ottla").iterdir() if path.is_dir()}
-    folders = {path.name for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()}
-
-    assert folders - {"__pycache__"} <= rooms
-
-
 def test_shared_modules_of_tests_have_names_of_their_own():
     """Folders of tests share the path, so no two of them have a helper of the same name."""
     shared = [

@@ -34,5 +34,5 @@ def wrapper(
     offset: int, inner: bytes, *, magic: int = 1, attributes: int = 1, timestamp: int = NOW
 ):
     """A message whose value is a message set compressed with gzip."""
-    value = gzip.compress(inner)
+    value = gzip.compress(inner, mtime=0)
     return message(offset, None, value, magic=magic, attributes=attributes, timestamp=timestamp)

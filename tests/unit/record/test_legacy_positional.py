@@ -90,6 +90,7 @@ def test_bad_entries_are_refused(data, why):
 @pytest.mark.parametrize(
     "inner",
     [b"", entry(b"a")[:-1], entry(gzip.compress(entry(b"a")), 1, 1), entry(bytes(1_000_000))],
+    ids=["empty", "cut off", "nested", "too large"],
 )
 def test_bad_compressed_sets_are_refused(inner):
     """Empty, cut off, nested, or far too large."""

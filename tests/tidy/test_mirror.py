@@ -1,0 +1,246 @@
+"""Unit tests mirror src/ottla: of each module one sees where it is tested."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple
+
+from sources import ROOT, house
+
+HOUSE = ROOT / "src" / "ottla"
+UNIT = ROOT / "tests" / "unit"
+
+
+class Elsewhere(NamedTuple):
+    """Modules that have no unit test of their own, the tests that they have, and why there."""
+
+    tests: str
+    why: str
+    modules: str
+
+
+ELSEWHERE = (
+    Elsewhere(
+        "tests/wire",
+        "the bytes of each message in each version are compared with other implementations",
+        "protocol/*",
+    ),
+    Elsewhere(
+        "tests/unit/pipelines/test_samples.py",
+        "each pipeline is run over its samples",
+        "pipelines/*/pipeline pipelines/*/transformations pipelines/monitoring/feeds "
+        "pipelines/pipeline pipelines/registry pipelines/event_time",
+    ),
+    Elsewhere(
+        "tests/system/test_pipelines.py",
+        "the pipelines run as a person starts them",
+        "pipelines/runner pipelines/topics",
+    ),
+    Elsewhere(
+        "tests/simulation/test_seeds.py",
+        "hundreds of seeds run every story, and each planted bug must be found",
+        "testing/simulation/*",
+    ),
+    Elsewhere(
+        "tests/unit/record/test_kernel.py",
+        "the same tests run on each kernel, plain and compiled",
+        "record/plain_kernel record/plain_compaction record/native_kernel record/native_compaction",
+    ),
+    Elsewhere(
+        "tests/unit/record/test_columnar.py",
+        "columns are tested on both kernels, through the functions that build and read them",
+        "record/columns record/native_columns record/native_rows",
+    ),
+    Elsewhere(
+        "tests/unit/clients/producer/test_record_accumulator_partitioner.py",
+        "a hash is right if records go where Kafka's clients send them",
+        "record/murmur",
+    ),
+    Elsewhere(
+        "tests/unit/config",
+        "one test holds all tables of settings: names, defaults, limits, documentation",
+        "config/cleaner_config config/cluster_config config/consumer_config "
+        "config/consumer_group_config config/controller_config config/known_keys "
+        "config/listener_config config/producer_config config/replication_config "
+        "config/transaction_config config/__main__",
+    ),
+    Elsewhere(
+        "tests/unit/controller/test_controller.py",
+        "the parts of the controller are tested by what it makes of events",
+        "controller/broker_request_batch controller/controller_context controller/controller_core "
+        "controller/topic_changes",
+    ),
+    Elsewhere(
+        "tests/unit/coordinator/transaction/test_transaction_coordinator.py",
+        "the coordinator is tested together with what it stores and sends",
+        "coordinator/transaction/marker_sender coordinator/transaction/transaction_state_manager",
+    ),
+    Elsewhere(
+        "tests/unit/server/handlers/test_transactions.py",
+        "a verification is asked for by a produce and answered by the coordinator",
+        "coordinator/transaction/transaction_verifier server/own_transactions",
+    ),
+    Elsewhere(
+        "tests/unit/coordinator/group/consumer/test_group_migration.py",
+        "classic members of a consumer group are there in a migration",
+        "coordinator/group/consumer/classic_members",
+    ),
+    Elsewhere(
+        "tests/unit/log/moves/test_replica_moves.py",
+        "a move is tested through the table of all moves, which starts it",
+        "log/moves/replica_move",
+    ),
+    Elsewhere("tests/unit/registry/test_zookeeper.py", "the session's user", "registry/*_session"),
+    Elsewhere("tests/unit/log/test_log.py", "values that the log returns", "log/log_results"),
+    Elsewhere(
+        "tests/unit/replication",
+        "values between leader and follower",
+        "replication/replica_requests",
+    ),
+    Elsewhere(
+        "tests/unit/runtime",
+        "protocols and the values they carry; what implements them is tested",
+        "runtime/clock runtime/disk runtime/runtime",
+    ),
+    Elsewhere(
+        "tests/unit/server",
+        "assembled for the broker, and tested in the worlds of these tests",
+        "server/broker_connections server/coordinators server/features",
+    ),
+    Elsewhere(
+        "tests/system/test_fetch_sessions.py",
+        "sessions, long polls and zero-copy answers need the whole broker",
+        "server/handlers/fetch",
+    ),
+    Elsewhere(
+        "tests/system/test_log_dirs.py", "real directories that fail", "server/handlers/log_dirs"
+    ),
+    Elsewhere(
+        "tests/system/cluster/test_moving_partitions.py",
+        "moves and elections need several brokers",
+        "server/handlers/reassignments cli/reassign_partitions cli/leader_election",
+    ),
+    Elsewhere(
+        "tests/clients",
+        "the clients against a real broker, beside those of other libraries",
+        "clients/admin/* clients/client_settings clients/cluster clients/committed_offsets "
+        "clients/consumer/assignors/sticky clients/consumer/completed_fetch "
+        "clients/consumer/consumer clients/consumer/consumer_coordinator "
+        "clients/consumer/consumer_core clients/consumer/consumer_record "
+        "clients/consumer/membership clients/consumer/positions clients/epoch_ends "
+        "clients/group_coordination clients/producer/prepared_transactions "
+        "clients/producer/producer clients/producer/producer_batch clients/producer/producer_core "
+        "clients/retrying clients/topic_offsets",
+    ),
+    Elsewhere(
+        "tests/system/zookeeper/test_legacy_clients.py",
+        "the clients of the 0.7 design against a broker and ZooKeeper",
+        "clients/legacy/broker_link clients/legacy/connector_core "
+        "clients/legacy/consumer_connector clients/legacy/event_handler clients/legacy/producer "
+        "clients/legacy/producer_pool clients/legacy/simple_consumer clients/legacy/stream_fetcher "
+        "clients/legacy/sync_producer",
+    ),
+    Elsewhere(
+        "tests/system/zookeeper/test_commands.py",
+        "commands that talk to ZooKeeper, or are it",
+        "cli/zookeeper cli/zookeeper_server cli/zookeeper_session cli/zookeeper_shell "
+        "cli/znode_commands cli/four_letter_words cli/parent_death",
+    ),
+    Elsewhere(
+        "tests/system/cluster/test_cluster_command.py",
+        "a command that starts processes",
+        "cli/cluster/command cli/cluster/layout",
+    ),
+    Elsewhere(
+        "tests/unit/cli",
+        "parts of commands, tested through the command as a person types it",
+        "cli/command cli/command_error cli/dump_log/command cli/dump_log/record_parser "
+        "cli/dump_log/segment_conversion cli/interruption cli/registry_files cli/replica_dirs "
+        "cli/server_settings cli/topics/create cli/topics/describe cli/topics/overview cli/version "
+        "cli/warehouse/arguments cli/warehouse/load",
+    ),
+    Elsewhere(
+        "tests/system/test_spark_sink.py",
+        "what Spark calls, in its own processes",
+        "spark/batch_commit spark/batch_writer spark/stream_writer",
+    ),
+    Elsewhere(
+        "tests/system/test_spark_source.py",
+        "what Spark calls, in its own processes",
+        "spark/bounds spark/data_loss spark/given spark/group_progress spark/truncation",
+    ),
+    Elsewhere(
+        "tests/system/test_streams.py",
+        "a topology means something only as queries of Spark",
+        "streams/aggregates streams/application streams/builder streams/functions streams/grouped "
+        "streams/ktable streams/naming streams/operations streams/records streams/reset "
+        "streams/schemas streams/table_joins streams/topology_test streams/windows",
+    ),
+    Elsewhere(
+        "tests/system/warehouse/test_warehouse.py",
+        "tables are written and read by Spark",
+        "warehouse/loads warehouse/places warehouse/queries warehouse/sinks warehouse/upkeep "
+        "warehouse/warehouse_load",
+    ),
+    Elsewhere(
+        "tests/property/log",
+        "the states in which a crash can leave a disk, tried on the log",
+        "testing/crash_states",
+    ),
+    Elsewhere(
+        "tests/system",
+        "processes of servers, which every test here starts",
+        "testing/broker_process testing/cluster_process testing/server_process "
+        "testing/zookeeper_process",
+    ),
+    Elsewhere("tests/unit/testing/test_runtime.py", "time of the runtime", "testing/virtual_loop"),
+    Elsewhere("tests/unit/cli/test_main.py", "a line each", "__main__ version"),
+    Elsewhere("tests/unit", "values and errors that every test has in hand", "structs errors"),
+)
+
+
+def modules() -> set[str]:
+    """Every module as its path below src/ottla without `.py`; a package is its folder."""
+    found = {source.path.relative_to(HOUSE).with_suffix("") for source in house()}
+    return {str(path.parent if path.name == "__init__" else path) for path in found}
+
+
+def owner(test: Path, known: set[str]) -> str | None:
+    """The module of a unit test: `test_<module>.py` or `test_<module>_<aspect>.py`."""
+    folder, name = test.parent.relative_to(UNIT), test.stem.removeprefix("test_")
+    while name:
+        for module in (name, f"__{name}__"):
+            if str(folder / module) in known:
+                return str(folder / module)
+        name = name.rpartition("_")[0]
+    return "." if test.name == "test_ottla.py" else None
+
+
+def unit_tests() -> list[Path]:
+    return sorted(UNIT.rglob("test_*.py"))
+
+
+def test_each_unit_test_is_named_after_its_module():
+    """It stands where its module stands, and one that tests several has a row above."""
+    known, rows = modules(), {row.tests for row in ELSEWHERE}
+
+    assert not [
+        name
+        for test in unit_tests()
+        if owner(test, known) is None and (name := str(test.relative_to(ROOT))) not in rows
+    ]
+
+
+def test_each_module_has_its_tests():
+    """By a unit test of its name, or in a row that says where and why."""
+    known = modules()
+    mirrored = {owner(test, known) for test in unit_tests()}
+    packages = {str(path.parent.relative_to(HOUSE)) for path in HOUSE.rglob("__init__.py")}
+    left = known - mirrored - packages
+    patterns = {pattern: row for row in ELSEWHERE for pattern in row.modules.split()}
+
+    assert not [module for module in left if not any(fnmatch(module, p) for p in patterns)]
+    assert not [p for p in patterns if not any(fnmatch(module, p) for module in left)]
+    assert not [row.tests for row in ELSEWHERE if not (ROOT / row.tests).exists()]
+    assert all(row.why for row in ELSEWHERE)
