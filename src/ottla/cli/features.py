@@ -1,4 +1,4 @@
-"""`ottla features`: which levels of features are in force in the cluster, and changes of them."""
+"""`ottla features`: show the feature levels that are in force, and change them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class FeaturesCommand(Command):
 
 
 def check(arguments: Namespace) -> dict[str, int]:
-    """The new levels by feature, if the options are those of the action."""
+    """The new level of each feature; raises UsageError where options do not fit."""
     check_action(arguments, arguments.action, REQUIRED, OPTIONAL)
     if arguments.action == "describe":
         return {}
@@ -103,7 +103,7 @@ def describe(admin: Admin, terminal: Terminal) -> int:
 
 
 def update(admin: Admin, levels: dict[str, int], arguments: Namespace, terminal: Terminal) -> int:
-    """Change the levels, or say which of them cannot be changed; 1 if one cannot."""
+    """Change the levels; 1, and a line for each that cannot be changed, if there is one."""
     from ottla.protocol.api_versions import UpgradeType
 
     direction = UpgradeType.UPGRADE

@@ -1,4 +1,4 @@
-"""ZooKeeper's four-letter words: a connection, a word, a page of text."""
+"""ZooKeeper's four-letter words, such as `ruok`, and the text that answers them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PIECE_BYTES: Final = 1 << 16
 
 
 def ask(host: str, port: int, word: str, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
-    """What the server at this address says to the word; OSError where it does not answer."""
+    """The server's answer to a four-letter word; raises OSError where there is none."""
     pieces = []
     with socket.create_connection((host, port), timeout=timeout_s) as connection:
         connection.sendall(word.encode())

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 TIMES: Final = {"latest": -1, "earliest": -2, "max-timestamp": -3}
 LIKELY_MS: Final = 100_000_000_000
-"""1973. A smaller number is more likely a year, or seconds, than a record's timestamp."""
+"""A number below this (1973) is more likely a year, or seconds, than a timestamp in ms."""
 _RULE: Final = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d+)?-(\d+)?)?)?")
 
 PartitionFilter = Callable[[TopicPartition], bool]
 
 
 class GetOffsetsCommand(Command):
-    """Prints where partitions begin, end, or stood at a moment."""
+    """Prints the offsets at which partitions start or end, or those at a time."""
 
     name = "get-offsets"
     help = "Print the offsets of partitions: latest, earliest, or at a time."
@@ -111,7 +111,7 @@ def parse_time(text: str, terminal: Terminal) -> int:
 
 
 def partition_filter(arguments: Namespace) -> PartitionFilter:
-    """Whether a partition is asked for."""
+    """The test whether a partition is asked for."""
     if arguments.topic_partitions:
         rules = [parse_rule(rule) for rule in arguments.topic_partitions.split(",")]
         return lambda partition: any(rule(partition) for rule in rules)
@@ -180,7 +180,7 @@ def print_offsets(
     format: str,
     terminal: Terminal,
 ) -> int:
-    """A line per partition; one that has no record as new as the time shows no offset."""
+    """Print a line per partition, without an offset where no record is new enough."""
     failed: dict[TopicPartition, KafkaError] = {}
     try:
         results = admin.list_offsets(dict.fromkeys(partitions, timestamp))

@@ -102,7 +102,7 @@ def topics_of(group_id: str, key: bytes | None, value: bytes | None) -> set[str]
 
 
 def key_and_payload(key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
-    """A record as `dump-log --offsets-decoder` shows it; of a tombstone there is no payload.
+    """A record as `dump-log --offsets-decoder` shows it; a tombstone has no payload.
 
     Commits and classic groups look as in Kafka 3, records of consumer groups as in Kafka 4.
     """

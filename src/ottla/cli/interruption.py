@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to end: what is under way is finished first."""
+"""Turns Ctrl-C and SIGTERM into an event, so that work under way is finished first."""
 
 from __future__ import annotations
 

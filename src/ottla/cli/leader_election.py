@@ -1,4 +1,4 @@
-"""`ottla leader-election` and, for those used to it, `ottla preferred-replica-election`."""
+"""`ottla leader-election`, and its older form `ottla preferred-replica-election`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LeaderElectionCommand(Command):
         )
         parser.add_argument("--topic", metavar="NAME", help="Elect in this topic's --partition.")
         add_integer(parser, "--partition", "N", "The partition of --topic.")
-        add_flag(parser, "--all-topic-partitions", "Elect wherever it is needed.")
+        add_flag(parser, "--all-topic-partitions", "Elect leaders of all partitions that need it.")
         add_partition_file(parser)
         add_admin_config(parser)
 
@@ -113,11 +113,11 @@ FILE_OPTION = "--path-to-json-file"
 
 
 class Wording(NamedTuple):
-    """How a tool reports elections; partitions come after all but the last, which ends a count."""
+    """The texts of a tool's report: partitions follow; `failures` follows a number."""
 
     done: str
     not_needed: str | None
-    """None for the tool that does not tell those led by the right one already from others."""
+    """None for the tool that reports a leader that was right already as elected."""
     failed: str
     failures: str
 
@@ -160,7 +160,7 @@ def elect(
     partitions: Sequence[TopicPartition] | None,
     words: Wording,
 ) -> int:
-    """Have them elected and print what became of them; failures are named at the end."""
+    """Elect leaders and print each outcome; raises CommandError if some failed."""
     with terminal.admin(servers, admin_settings(arguments)) as admin:
         if partitions is None and words.not_needed is None:
             partitions = all_partitions(admin)

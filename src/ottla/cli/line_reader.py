@@ -61,7 +61,7 @@ class LineReader:
             raise UsageError(f"{', '.join(separators)} must all differ")
 
     def read(self, source: BinaryIO, out: TextIO) -> Iterator[list[LineRecord]]:
-        """The records of the input, as many at a time as have arrived; a person gets a prompt."""
+        """Yield the records of the input as they arrive; on a terminal prompt for each line."""
         if source.isatty():
             return self._read_prompting(source, out)
         return self._read_chunks(source)

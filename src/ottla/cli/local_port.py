@@ -1,4 +1,4 @@
-"""Ports of this machine: one clear line where a wanted one is not free."""
+"""Ports of this machine, and the error for one that is taken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LISTENING = "0A"  # the state in /proc/net/tcp
 
 
 def require_free(host: str, port: int) -> None:
-    """CommandError where a server could not listen here."""
+    """Raise CommandError unless a server could listen here."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with contextlib.closing(socket.socket(family)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -27,7 +27,7 @@ def require_free(host: str, port: int) -> None:
 
 
 def in_use(error: OSError) -> CommandError:
-    """The error of a server that found its port taken, with the process that has it."""
+    """The error for a port that is taken; it names the process that listens there."""
     text = error.strerror or str(error)
     port = PORT.search(text)
     owner = listener(int(port[1])) if port and error.errno == errno.EADDRINUSE else None
@@ -37,7 +37,7 @@ def in_use(error: OSError) -> CommandError:
 def listener(port: int) -> str | None:
     """The process that listens on a port, as `ottla broker (process 71)`.
 
-    None where the system does not tell: another user's process, or no /proc.
+    None where that cannot be found out: another user's process, or no /proc.
     """
     wanted = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for process in Path("/proc").glob("[0-9]*") if wanted else ():

@@ -107,7 +107,7 @@ def dir_rows(
 
 
 def row(path: str, described: LogDirDescription, topics: set[str]) -> dict[str, Any]:
-    """A directory with its replicas, in Kafka's words."""
+    """A directory with its replicas, under Kafka's names."""
     return {
         "logDir": path,
         "error": described.error.name if described.error else None,

@@ -48,8 +48,8 @@ def run_command(command: Command, words: Sequence[str], terminal: Terminal) -> i
         terminal.out.flush()
         return status
     except BrokenPipeError:
-        # Whoever read our output has gone. Nothing may be written to it again, not even by the
-        # interpreter's flush at exit.
+        # The reader of our output has closed the pipe. Nothing may be written to it again, not
+        # even by the interpreter's flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
 
@@ -78,7 +78,7 @@ def _run(command: Command, words: Sequence[str], terminal: Terminal) -> int:
 
 
 def failure(error: Exception, command: Command) -> str:
-    """What went wrong, in one line."""
+    """The error as one line for a user."""
     if isinstance(error, UsageError):
         text = f"{error} (see 'ottla {command.name} --help')"
     elif isinstance(error, CommandError):

@@ -1,4 +1,4 @@
-"""How the console consumer writes a record: Kafka's formatters, by their names there or here."""
+"""The formatters of the console consumer, by Kafka's class names or short ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ logger = logging.getLogger(__name__)
 
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Characters that a terminal takes for orders; a tab and a line feed do no harm."""
+"""Control characters that a terminal acts on, but for tab and line feed."""
 
 
 class MessageFormatter(ABC):
-    """Writes records; what `--property` says reaches it when it is made.
+    """Writes records; `properties` are those of `--property`.
 
-    With `for_screen` bytes of a record cannot give orders to the terminal that shows them.
+    With `for_screen` control characters are escaped, so that no terminal acts on them.
     """
 
     def __init__(self, properties: Mapping[str, str], *, for_screen: bool = False) -> None:

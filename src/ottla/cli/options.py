@@ -24,7 +24,7 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 
 
 class OptionParser(argparse.ArgumentParser):
-    """Options as Kafka's tools read them: no abbreviations; a mistake is one line, not a page."""
+    """A parser without abbreviations, as Kafka's tools have it; a mistake is one line."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(self._in_words(message))
@@ -114,7 +114,7 @@ def add_bootstrap_server(parser: Options, older_names: Sequence[str] = ("--broke
         dest="bootstrap_server",
         metavar="HOST[:PORT],...",
         type=with_ports,
-        help="The brokers to ask first; any of them tells about the others. The port is 9092 "
+        help="The brokers to ask first; they name the others. The port is 9092 "
         f"where it is left out. Default: ${SERVERS_VARIABLE}, else {DEFAULT_SERVERS}.",
     )
 
@@ -130,11 +130,11 @@ def add_zookeeper(parser: Options) -> None:
 
 
 def add_unused_zookeeper(parser: Options) -> None:
-    """`--zookeeper` of clients that once kept their groups there; it is answered with a reason."""
+    """`--zookeeper` of tools whose groups were once kept there; it is refused."""
     parser.add_argument(
         "--zookeeper",
         metavar="HOST:PORT",
-        help="Known from older tools. Groups are with the brokers today: use --bootstrap-server.",
+        help="Refused, with a reason: the brokers keep the groups today. Use --bootstrap-server.",
     )
 
 
@@ -148,7 +148,7 @@ def add_command_config(parser: Options) -> None:
 
 
 def bootstrap_server(arguments: argparse.Namespace) -> str:
-    """The brokers to ask: named, from the environment, or on this machine; not ZooKeeper's."""
+    """The brokers to ask: from the option, the environment, or the default."""
     servers: str | None = arguments.bootstrap_server
     zookeeper: str | None = getattr(arguments, "zookeeper", None)
     if servers and zookeeper:
@@ -185,7 +185,7 @@ def given(arguments: argparse.Namespace, option: str) -> bool:
 
 
 def one_of(arguments: argparse.Namespace, options: Sequence[str]) -> str:
-    """The one of these options that was used; none and several are mistakes."""
+    """The one of these options that was used; raises UsageError for none or several."""
     used = [option for option in options if given(arguments, option)]
     if len(used) != 1:
         raise UsageError(f"exactly one of {', '.join(options)} is needed")
@@ -198,7 +198,7 @@ def check_action(
     required: Mapping[str, Sequence[str]],
     optional: Mapping[str, Sequence[str]],
 ) -> None:
-    """The action has the options that it needs, and none that belong to other actions only."""
+    """Raise UsageError unless the action has the options it needs, and none of others."""
     require(arguments, *required[action])
     known = {*required[action], *optional.get(action, ())}
     others = {each for options in (*required.values(), *optional.values()) for each in options}
@@ -208,14 +208,14 @@ def check_action(
 
 
 def require(arguments: argparse.Namespace, *options: str) -> None:
-    """Each of these options must have been used."""
+    """Raise UsageError unless each of these options was used."""
     for option in options:
         if not given(arguments, option):
             raise UsageError(f"missing required option {option}")
 
 
 def forbid_with(arguments: argparse.Namespace, option: str, others: Iterable[str]) -> None:
-    """Where `option` was used, none of the others may have been."""
+    """Raise UsageError if `option` was used together with one of the others."""
     if not given(arguments, option):
         return
     for other in others:
@@ -224,7 +224,7 @@ def forbid_with(arguments: argparse.Namespace, option: str, others: Iterable[str
 
 
 def only_with(arguments: argparse.Namespace, options: Iterable[str], action: str) -> None:
-    """Where one of `options` was used, `action` must have been too."""
+    """Raise UsageError if one of `options` was used without `action`."""
     for option in options:
         if given(arguments, option) and not given(arguments, action):
             raise UsageError(f"option {option} is used only with {action}")
@@ -242,7 +242,7 @@ def key_values(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def integers(text: str, option: str) -> list[int]:
-    """A list like `0,1,2`; a comma at its end means nothing, as to Kafka's scripts."""
+    """A list like `0,1,2`; a comma at its end is ignored, as by Kafka's scripts."""
     try:
         return [int(part) for part in text.rstrip(",").split(",")]
     except ValueError:
@@ -256,7 +256,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def check_brokers(brokers: Iterable[int], alive: Collection[int]) -> None:
-    """Brokers that the user named must all be live: waiting for others would not end."""
+    """Raise CommandError unless all are live: waiting for others would not end."""
     unknown = [broker for broker in brokers if broker not in alive]
     if unknown:
         raise CommandError(f"there are no brokers {', '.join(map(str, unknown))}")

@@ -46,7 +46,7 @@ Assignment = dict[TopicPartition, Replicas]
 
 
 class ReassignPartitionsCommand(Command):
-    """Moves replicas between brokers, as files of JSON say."""
+    """Moves replicas between brokers as JSON files say."""
 
     name = "reassign-partitions"
     help = "Move partitions between brokers, or change how many replicas they have."
@@ -67,9 +67,9 @@ class ReassignPartitionsCommand(Command):
         for option, text in (
             ("--generate", "Print a plan that spreads topics over brokers; nothing is moved."),
             ("--execute", "Begin to move partitions as the file says."),
-            ("--verify", "Print how far it is; when all is done, remove the throttle."),
+            ("--verify", "Print the state of the moves; when all are done, remove the throttle."),
             ("--list", "Print what is being moved."),
-            ("--cancel", "End what the file names, and go back."),
+            ("--cancel", "Cancel the moves that the file names; the replicas stay as they were."),
         ):
             add_flag(parser, option, text)
         parser.add_argument(
@@ -87,7 +87,9 @@ class ReassignPartitionsCommand(Command):
         parser.add_argument(
             "--broker-list", metavar="IDS", help="For --generate: the brokers, as 0,1,2."
         )
-        add_flag(parser, "--disable-rack-aware", "For --generate: forget the racks.")
+        add_flag(
+            parser, "--disable-rack-aware", "For --generate: do not spread replicas over racks."
+        )
         add_integer(
             parser,
             "--throttle",
@@ -160,9 +162,9 @@ def generate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
 def execute(
     admin: Admin, wanted: Assignment, dirs: TargetDirs, arguments: Namespace, terminal: Terminal
 ) -> None:
-    """Begin; what was before is printed, for the way back.
+    """Start the reassignment, and print the present replicas for a rollback.
 
-    Where all of it is under way already, nothing but the throttle is changed.
+    Where all of it is under way already, only the throttle is changed.
     """
     under_way = admin.list_partition_reassignments()
     throttle, dir_throttle = arguments.throttle, arguments.replica_alter_log_dirs_throttle
@@ -177,7 +179,7 @@ def execute(
     missing = [str(each) for each in wanted if each not in current]
     if missing:
         raise CommandError(f"there are no partitions {', '.join(missing)}")
-    # Before anything is changed, the throttle too.
+    # This is checked before anything is changed, also the throttle.
     new = {broker for each in wanted for broker in wanted[each] if broker not in current[each]}
     check_brokers(sorted(new), {node.id for node in admin.describe_cluster().nodes})
     before = {each: current[each] for each in wanted}
@@ -199,7 +201,7 @@ def execute(
     if dir_throttle is not None:
         Throttle(admin).limit_log_dirs(dir_throttle, {broker for _, broker in dirs})
         terminal.print(f"The replica-alter-dir throttle limit was set to {dir_throttle} B/s")
-    # First the directories: a replica that is to come is made where it belongs.
+    # The directories come first, so that a new replica is created in its own.
     moving = replica_dirs.move(dirs) if dirs else []
     admin.alter_partition_reassignments(wanted)
     terminal.print("Successfully started reassignment of partitions.")
@@ -214,7 +216,7 @@ def limit(
     wanted: Assignment,
     under_way: Mapping[TopicPartition, PartitionReassignment],
 ) -> None:
-    """Throttle what is to move, and what else moves in these topics already."""
+    """Throttle the wanted moves, and those under way in the same topics."""
     topics = topics_of(wanted)
     others = {each: target_of(under_way[each]) for each in under_way if each.topic in topics}
     before = current | {each: source_of(under_way[each]) for each in under_way}
@@ -226,12 +228,12 @@ def rate_line(bytes_per_s: int) -> str:
 
 
 def source_of(reassignment: PartitionReassignment) -> Replicas:
-    """The replicas of a partition that is under way, before it began."""
+    """The replicas that a partition had before its reassignment."""
     return tuple(each for each in reassignment.replicas if each not in reassignment.adding_replicas)
 
 
 def target_of(reassignment: PartitionReassignment) -> Replicas:
-    """The replicas that a partition which is under way will have."""
+    """The replicas that a partition will have after its reassignment."""
     return tuple(
         each for each in reassignment.replicas if each not in reassignment.removing_replicas
     )
@@ -240,9 +242,9 @@ def target_of(reassignment: PartitionReassignment) -> Replicas:
 def verify(
     admin: Admin, wanted: Assignment, dirs: TargetDirs, terminal: Terminal, *, keep_throttle: bool
 ) -> None:
-    """Say of each partition how far it is, and of each replica that has a directory to go to.
+    """Print the state of each partition, and of each replica that changes its directory.
 
-    The throttle of the brokers is one for all: it stays while anything else is being moved.
+    All moves share the brokers' throttle, so it stays while another one is under way.
     """
     under_way = admin.list_partition_reassignments()
     existing = admin.list_topics()
@@ -281,7 +283,7 @@ def list_under_way(admin: Admin, terminal: Terminal) -> None:
 
 
 def cancel(admin: Admin, wanted: Assignment, terminal: Terminal, *, keep_throttle: bool) -> None:
-    """Take back those that are under way."""
+    """Cancel those of the reassignments that are under way."""
     active = [each for each in sorted(admin.list_partition_reassignments()) if each in wanted]
     if active:
         admin.alter_partition_reassignments(dict.fromkeys(active))

@@ -1,4 +1,4 @@
-"""The embedded registry as its files have it, with the methods of a ZooKeeper client.
+"""The embedded registry read from its files, with the methods of a ZooKeeper client.
 
 It stands alone because only the shell needs it, and only where no ZooKeeper is.
 """
@@ -69,7 +69,7 @@ class RegistryFiles:
         return read_tree(LocalDisk(), self.directory, is_open=self._is_open())
 
     def _is_open(self) -> bool:
-        """Whether a broker holds the lock. To try it could keep a broker from starting."""
+        """Whether a broker holds the lock; to take it could keep a broker from starting."""
         try:
             inode = os.stat(os.path.join(self.directory, ".lock")).st_ino
             return f":{inode} " in Path("/proc/locks").read_text()

@@ -1,4 +1,4 @@
-"""Replicas on their way between the log directories of their brokers, for `reassign-partitions`."""
+"""Moves of replicas between log directories of a broker, for `reassign-partitions`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ TargetDirs = Mapping[Replica, str]
 
 
 class ReplicaDirs:
-    """Where the replicas of a plan are, and where they are on their way to."""
+    """The log directories that the replicas of a plan are in, and move to."""
 
     def __init__(self, admin: Admin) -> None:
         self.admin = admin
 
     def move(self, wanted: TargetDirs) -> list[str]:
-        """Begin; the names of the replicas that move. Those that are to come are to begin there."""
+        """Start the moves and return the names of the replicas that move.
+
+        A replica that its broker does not have yet will be created in its directory.
+        """
         from ottla.clients.admin.configs import TopicPartitionReplica
 
         targets = {
@@ -49,7 +52,7 @@ class ReplicaDirs:
         }
 
     def statuses(self, wanted: TargetDirs) -> dict[str, str]:
-        """How far each replica of a plan is, by its name."""
+        """The state of each replica's move, by the name of the replica."""
         described = self._described(wanted)
         return {
             f"{partition}-{broker}": _status(described.get(broker, {}), partition, path)

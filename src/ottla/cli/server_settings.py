@@ -1,4 +1,4 @@
-"""What a server is started with: a property file, and single settings that win over it."""
+"""The settings of a server: a property file, and single ones that override it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.cli.properties import load_properties
 
 
 def add_property_file(parser: ArgumentParser, metavar: str, help_text: str) -> None:
-    """The file as Kafka's start scripts take it, by its place, and `--config`."""
+    """The property file, as an argument like that of Kafka's start scripts, or `--config`."""
     parser.add_argument("file", metavar=metavar, nargs="?", help=help_text)
     parser.add_argument("--config", metavar="FILE", help="The same property file by name.")
 

@@ -26,7 +26,7 @@ ACTIONS = ("reset",)
 
 
 class StreamsCommand(Command):
-    """Has an application that is not running forget what it has read, counted and written."""
+    """Resets a stopped application: its offsets, its state and its output."""
 
     name = "streams"
     help = "Reset an application of the stream API, so that it begins anew."
@@ -52,8 +52,8 @@ class StreamsCommand(Command):
         parser.add_argument(
             "--intermediate-topics",
             metavar="TOPIC,...",
-            help="Topics that it goes through and that are no others' business: all their records "
-            "are deleted.",
+            help="Intermediate topics that only this application uses: all their records are "
+            "deleted.",
         )
         add_flag(parser, "--dry-run", "Say what would be deleted, and delete nothing.")
 

@@ -288,5 +288,5 @@ def text_of(field: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def shown(data: bytes | None) -> str:
-    """Bytes on one line that gives no orders to a terminal."""
+    """Bytes as one line of text without control characters."""
     return "null" if data is None else visible(data).decode().replace("\n", "\\n")

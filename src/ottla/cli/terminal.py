@@ -100,7 +100,7 @@ class Terminal:
 
     @contextmanager
     def admin(self, servers: str, settings: Mapping[str, str]) -> Iterator[Admin]:
-        """An admin client for a command that asks, prints and ends; a person is told of waits."""
+        """An admin client for the block; a person is told if it has to wait."""
         with self.waiting_for(servers), self.clients.admin(servers, settings) as admin:
             yield admin
 
@@ -177,13 +177,13 @@ class Terminal:
             raise BrokenPipeError
 
     def end_silence(self) -> None:
-        """Something has come: nothing needs to be said about the wait."""
+        """Cancel the line about a wait, since something has come."""
         if self._silence is not None:
             self._silence.cancel()
             self._silence = None
 
     def make_room(self) -> None:
-        """Something is printed now: take away the line that shows a wait or progress."""
+        """Take away the line that shows a wait or progress, before something is printed."""
         self.end_silence()
         if self._progress is not None:
             self._progress.clear()

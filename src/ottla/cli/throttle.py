@@ -1,4 +1,4 @@
-"""The limit on what moving partitions costs: settings of brokers and topics, set and removed."""
+"""Sets and removes the throttle of reassignments: settings of brokers and topics."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Assignment = Mapping[TopicPartition, Iterable[int]]
 
 
 class Throttle:
-    """Every broker gets the rate; throttled are the replicas that give and those that are new."""
+    """Throttles the replicas that are read and those that are new; all brokers get the rate."""
 
     def __init__(self, admin: Admin) -> None:
         self.admin = admin
 
     def limit(self, bytes_per_s: int, before: Assignment, after: Assignment) -> None:
-        """Let moving partitions from `before` to `after` take so much and no more.
+        """Limit the moves from `before` to `after` to this rate.
 
-        It is in force on all brokers when this returns. They hear of changes in their order: one
-        that has the rate knows the replicas, too.
+        The limit is in force on all brokers when this returns. Each applies changes in their
+        order, so one that has the rate has the throttled replicas, too.
         """
         from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 
@@ -64,7 +64,7 @@ class Throttle:
         self._wait_for(str(bytes_per_s))
 
     def limit_log_dirs(self, bytes_per_s: int, brokers: Iterable[int]) -> None:
-        """Let these brokers copy so much between their log directories and no more."""
+        """Limit what these brokers copy between their log directories."""
         from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 
         change = [AlterConfigOp(LOG_DIR_RATE, str(bytes_per_s))]
@@ -88,7 +88,7 @@ class Throttle:
             time.sleep(PAUSE_S)
 
     def remove(self, topics: Iterable[str]) -> bool:
-        """Take the limit away, from these topics and all brokers; whether there was one."""
+        """Remove the limit from these topics and all brokers; returns whether there was one."""
         from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
         from ottla.protocol.configs import ConfigOperation
 

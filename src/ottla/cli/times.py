@@ -1,4 +1,4 @@
-"""Moments and durations as users write them: ISO 8601 in Kafka's selection, or `1h ago`."""
+"""Times and durations as users write them: Kafka's forms of ISO 8601, or `1h ago`."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class ZnodeCommands:
     """The commands of one session; each returns the lines that it prints."""
 
     def __init__(self, client: Any, ask: Callable[[str], str]) -> None:
-        """`client` has the methods of kazoo's; `ask` tells what the server says to a word."""
+        """`client` has the methods of kazoo's; `ask` returns the answer to a four-letter word."""
         self.client = client
         self.ask = ask
         self._commands: dict[str, tuple[ArgumentParser, Callable[[Namespace], Iterator[str]]]] = {
@@ -47,7 +47,7 @@ class ZnodeCommands:
         }
 
     def run(self, words: Sequence[str]) -> Iterator[str]:
-        """What the command prints; CommandError where it fails or is not known."""
+        """The lines of a command; raises CommandError where it fails or is unknown."""
         name, rest = words[0], list(words[1:])
         if name in WORDS and not rest:  # `stat /path` is of a node, `stat` of the server
             yield from self.ask(name).splitlines()

@@ -45,6 +45,6 @@ class ZooKeeperCommand(Command):
             terminal.out.flush()
             raise CommandError(f"ZooKeeper ended with status {server.wait()}")
         except (KeyboardInterrupt, SystemExit):
-            return 0  # told to stop: that is how it ends
+            return 0  # it was told to stop
         finally:
             server.stop()

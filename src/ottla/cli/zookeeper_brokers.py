@@ -1,9 +1,9 @@
-"""Where older tools are told only of ZooKeeper: the brokers that are registered there.
+"""Finds the brokers that are registered in ZooKeeper, for tools that are given --zookeeper.
 
-Kafka's tools of that time wrote into ZooKeeper what the controller was to do. What changes topics,
-settings and replicas the brokers do today, with the same outcome and with an answer, so they are
-found there and asked. What those tools only read, and preferred elections, need no broker here
-either.
+Kafka's tools of that time wrote into ZooKeeper what the controller should do. Today the brokers
+change topics, settings and replicas, with the same outcome and with an answer, so the brokers are
+found in ZooKeeper and asked. What those tools only read, and preferred elections, need no broker
+here either.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _nodes(client: KazooClient) -> Iterator[tuple[int, BrokerNode]]:
 
     for broker_id in sorted(map(int, child_names(client, paths.BROKER_IDS))):
         data = node_data(client, paths.broker(broker_id))
-        if data is not None:  # else it went between the two calls
+        if data is not None:  # else the node was deleted between the two calls
             yield broker_id, BrokerNode.decode(broker_id, data)
 
 

@@ -1,6 +1,6 @@
 """Settings as ZooKeeper has them: `ottla configs --zookeeper --describe` without --all.
 
-Like Kafka 2.3's tool it shows what was ever given settings, also where none are left.
+As Kafka 2.3's tool does, it also shows entities whose settings were all removed.
 """
 
 from __future__ import annotations

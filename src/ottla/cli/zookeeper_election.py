@@ -1,6 +1,6 @@
-"""Preferred elections that are asked for in ZooKeeper, as Kafka 2.3's tool with --zookeeper does.
+"""Starts preferred elections through ZooKeeper, as Kafka 2.3's tool does with --zookeeper.
 
-The controller sees the node, elects, and deletes it. Nobody answers: what was started is said.
+The controller reads the node, elects, and deletes it. There is no answer to print.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def start_preferred_election(
     with session(zookeeper, log_level) as client:
         nodes = ZooKeeperTopics(client)
         names = sorted({each.topic for each in partitions or ()} or nodes.list_topics())
-        # Each partition that is asked for is looked up in it; the order stays.
+        # A dict keeps the order, and each wanted partition is looked up in it.
         existing = dict.fromkeys(
             TopicPartition(name, info.partition)
             for name, topic in nodes.describe_topics(names).items()

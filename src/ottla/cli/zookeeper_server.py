@@ -1,4 +1,4 @@
-"""The real ZooKeeper server, from the jars that PySpark brings along, in a child process."""
+"""The real ZooKeeper server, from the jars of PySpark, in a child process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULTS: Final = {
     "admin.enableServer": "false",
     "4lw.commands.whitelist": "ruok,stat,srvr,mntr,conf,cons,envi,isro,dirs,wchs",
 }
-"""What is in force where the settings do not say otherwise."""
+"""The defaults of settings that are not given."""
 LOG4J: Final = """\
 status = off
 appender.stderr.type = Console
@@ -61,7 +61,7 @@ def zookeeper_jars() -> Path:
 
 
 def java() -> Path:
-    """The `java` program; CommandError that says what to install where there is none."""
+    """The `java` program; raises CommandError that says what to install."""
     from ottla.pipelines.java import JavaMissingError, require_java
 
     try:
@@ -98,13 +98,13 @@ class ZooKeeperServer:
         """Start the process; `wait_until_ready` says when it serves."""
         command = self._command(java(), zookeeper_jars())
         require_free(self.host, self.port)
-        # Its words go to stderr: stdout has the one line that says that it is ready.
+        # Its output goes to stderr; stdout only has the line that says that it is ready.
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
             preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no other thread
-            # Ctrl-C comes to the whole process group; the server is to be stopped by us alone.
+            # Ctrl-C reaches the whole process group; only this process may stop the server.
             process_group=0,
         )
 
@@ -122,7 +122,7 @@ class ZooKeeperServer:
         return [str(program), *options, "-cp", f"{jars}/*", main_class, str(path)]
 
     def wait_until_ready(self) -> None:
-        """Return when the server answers; CommandError when it has ended instead."""
+        """Return when the server answers; raises CommandError if it has ended instead."""
         assert self.process is not None, "the server was started"
         while not self.is_serving():
             status = self.process.poll()
@@ -144,9 +144,9 @@ class ZooKeeperServer:
         return self.process.wait()
 
     def stop(self) -> None:
-        """End the process in order, and by force if it takes too long."""
+        """Stop the process by SIGTERM, and by SIGKILL if that takes too long."""
         if self.process is not None and self.process.poll() is None:
-            # A server that was stopped by SIGSTOP would never hear of it.
+            # A process that SIGSTOP has stopped would not act on SIGTERM.
             self.process.send_signal(signal.SIGTERM)
             self.process.send_signal(signal.SIGCONT)
             try:

@@ -47,7 +47,7 @@ def connect(servers: tuple[str, ...], chroot: str, log_level: str) -> KazooClien
 
 @contextmanager
 def session(text: str, log_level: str) -> Iterator[KazooClient]:
-    """A session at this connect string, for one block; what is refused in it is one clear line."""
+    """A session at this connect string, for one block; refusals become a CommandError."""
     from kazoo.exceptions import NoAuthError
 
     servers, chroot = address(text)

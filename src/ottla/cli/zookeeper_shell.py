@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from ottla.cli.znode_commands import ZnodeCommands
 
 WORD: Final = re.compile(r"\"(.*?)\"|'(.*?)'|(\S+)")
-"""As zkCli: quotes hold a word together only where it begins with one, so JSON needs none."""
+"""As in zkCli: quotes group only a word that begins with one, so JSON needs none."""
 
 
 class ZooKeeperShellCommand(Command):
-    """One command, or a conversation: commands from stdin, one on a line."""
+    """Runs one command, or commands from stdin, one on a line."""
 
     name = "zookeeper-shell"
     help = "Show and change what is in ZooKeeper: ls, get, set, create, delete, stat, ruok, mntr..."
@@ -61,7 +61,7 @@ class ZooKeeperShellCommand(Command):
         host, port = reachable(servers)
         terminal.note(f"Connecting to {arguments.server}")
         if len(arguments.command) == 1 and arguments.command[0] in WORDS:
-            # Without a session: a server that gives none has the more to tell.
+            # This needs no session: a server that refuses sessions still answers these words.
             terminal.print(ask(host, port, arguments.command[0]).rstrip("\n"))
             return 0
         client = connect(servers, chroot, arguments.log_level)
@@ -84,7 +84,7 @@ class ZooKeeperShellCommand(Command):
 
 
 def run(commands: ZnodeCommands, words: Sequence[str], terminal: Terminal, server: str) -> None:
-    """One command, or without words a conversation."""
+    """Run one command, or without words those of stdin."""
     if words:
         for line in commands.run(words):
             terminal.print(line)
@@ -93,7 +93,7 @@ def run(commands: ZnodeCommands, words: Sequence[str], terminal: Terminal, serve
 
 
 def converse(commands: ZnodeCommands, terminal: Terminal, server: str) -> None:
-    """Do what each line says until `quit` or the end; a mistake is told and forgiven."""
+    """Run each line until `quit` or the end; a mistake is reported, and the next line is read."""
     terminal.print("Welcome to ZooKeeper!")
     for line in _lines(terminal, server):
         words = [next(filter(None, groups), "") for groups in WORD.findall(line)]

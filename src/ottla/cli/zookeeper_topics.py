@@ -1,7 +1,7 @@
-"""Topics as their nodes in ZooKeeper say: for `ottla topics --zookeeper`.
+"""Topics as ZooKeeper's nodes describe them, for `ottla topics --zookeeper`.
 
-Kafka 2.3's tool reads them there. So it also shows topics that are marked for deletion, which
-clients no longer see, and needs no live broker.
+Kafka 2.3's tool reads the nodes itself. So it also shows topics that are marked for deletion,
+which clients no longer see, and needs no live broker.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class ZooKeeperTopics:
         self.client = client
 
     def list_topics(self) -> set[str]:
-        """Also those that are marked for deletion."""
+        """All topics, also those that are marked for deletion."""
         return set(child_names(self.client, paths.TOPICS))
 
     def marked_for_deletion(self) -> set[str]:
-        """The topics that go as soon as all brokers that have a part of them live."""
+        """The topics that are deleted as soon as all brokers with replicas of them are live."""
         return set(child_names(self.client, paths.DELETE_TOPICS))
 
     def live_brokers(self) -> set[int]:
         return set(map(int, child_names(self.client, paths.BROKER_IDS)))
 
     def describe_topics(self, names: list[str]) -> dict[str, TopicDescription]:
-        """Those of them that are there, with the leader -1 where there is none."""
+        """Those of the topics that exist; the leader is -1 where there is none."""
         described = {}
         for name in names:
             data = node_data(self.client, paths.topic(name))
@@ -47,7 +47,7 @@ class ZooKeeperTopics:
         return described
 
     def settings(self, name: str) -> dict[str, str]:
-        """What was set for this topic, in the order in which it is kept."""
+        """The settings of this topic's own, in the order in which they are stored."""
         return stored_settings(self.client, "topics", name) or {}
 
     def _partition(self, topic: str, index: int, replicas: tuple[int, ...]) -> TopicPartitionInfo:

@@ -1,7 +1,7 @@
-"""Rows into Parquet files, in the tasks. A file counts when a commit of the table names it.
+"""Writes rows into Parquet files, in the tasks of Spark.
 
-Every attempt of a task makes files of its own; those of attempts that fail, and of loads that die,
-are in no commit, and `vacuum` removes them.
+A file counts when a commit of the table names it. Every attempt of a task makes files of its own;
+those of attempts that fail, and of loads that die, are in no commit, and `vacuum` removes them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def statistics_of(metadata: pq.FileMetaData) -> dict[str, Any]:
         if all(each.has_null_count for each in found):
             nulls[name] = sum(each.null_count for each in found)
         bounded = [each for each in found if each.has_min_max]
-        # A row group of nulls alone has no bounds, and needs none.
+        # A row group that has only nulls has no bounds, and needs none.
         if bounded and all(each.has_min_max or each.num_values == 0 for each in found):
             low = _bound(min(each.min for each in bounded))
             high = _bound(max(each.max for each in bounded))

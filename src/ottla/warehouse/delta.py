@@ -1,4 +1,4 @@
-"""A Delta table as the home of loads, through delta-rs: no JVM, no catalogue.
+"""A Delta table that loads write to, through delta-rs: no JVM, no catalogue.
 
 The progress of a load is kept in the table's application transactions: one for the load, whose
 version is its number, and one for each partition, whose version is the next offset. They are in the

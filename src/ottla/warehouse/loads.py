@@ -25,7 +25,7 @@ class Load:
     """The records of one commit. Loads of a name are counted from 1.
 
     `starts` and `ends` have the same partitions; those whose end is new to the table are in it even
-    if they have no records, so that a later load does not look for their beginning again.
+    if they have no records, so that a later load does not look up their start again.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Load:
 
 
 class Snapshot(Protocol):
-    """A table as it was when it was opened, and commits on top of that."""
+    """One version of a table, and commits on top of it."""
 
     def offsets(self, name: str, partitions: Collection[TopicPartition]) -> Offsets:
         """The next offsets for the loads of a name, for those partitions that they have read."""

@@ -1,4 +1,4 @@
-"""Where a table is: a folder, or an address of object storage, with the settings to get in."""
+"""Where a table is: a folder, or an address of object storage with its access settings."""
 
 from __future__ import annotations
 

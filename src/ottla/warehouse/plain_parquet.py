@@ -1,4 +1,4 @@
-"""A folder of plain Parquet files as the home of loads: for readers that know only files.
+"""A folder of plain Parquet files that loads write to, for readers that know only files.
 
 Tasks write below `_staging`, which readers skip. A load counts when its manifest is in
 `_loads`, under a number that only one load can have; after that its files are moved to where
@@ -76,7 +76,7 @@ class ParquetHome:
         return ParquetSnapshot(self._root, newest, self._description)
 
     def staging(self, load_name: str) -> str:
-        """A new folder: another driver that runs the same load has another one."""
+        """A new folder for each driver, also where two run the same load."""
         return f"{STAGING}/{uuid.uuid4()}"
 
     def vacuum(self, retention_h: int, *, delete: bool) -> list[str]:
@@ -155,7 +155,7 @@ def newest_manifest(root: Path) -> dict[str, Any]:
 
 
 def publish(root: Path, manifest: Mapping[str, Any]) -> None:
-    """Move the files of a load to where readers see them, where not done; any driver may."""
+    """Move the files of a load to where readers see them; this may be repeated, by any driver."""
     for staged in manifest["files"]:
         if not (root / staged).exists():
             continue

@@ -1,4 +1,4 @@
-"""Keeps tables in shape: many small files become few, and unused files are deleted."""
+"""Maintains Delta tables: merges small files, and deletes unused ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Compacted:
 
 
 def compact(place: Place, target_size: int | None = None) -> Compacted:
-    """Put small files of a partition together, in one commit; rows and loads stay as they are."""
+    """Merge small files of a partition in one commit; rows and loads stay as they are."""
     done = open_delta(place).optimize.compact(target_size=target_size)
     return Compacted(done["numFilesRemoved"], done["numFilesAdded"])
 

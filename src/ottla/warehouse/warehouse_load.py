@@ -1,7 +1,7 @@
-"""Carries topics into a table: plan offsets, let tasks write files, commit both together.
+"""Loads topics into a table: plan offsets, let tasks write files, commit both together.
 
 The table holds the next offsets, so a load needs no checkpoint: after any crash the next run reads
-them from the table, and what was not committed was never there.
+them from the table, and nothing that was not committed is in it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Loaded:
 
 
 class WarehouseLoad:
-    """Loads of one name into one table; if two run at once, one fails and no harm is done."""
+    """Loads of one name into one table; if two run at once, one fails and the table stays right."""
 
     def __init__(self, spark: SparkSession, table: Table, options: LoadOptions) -> None:
         self._spark = spark
@@ -150,7 +150,8 @@ class WarehouseLoad:
             if start > until[where]:
                 raise DataLossError(
                     f"{where}: the table has offsets up to {start}, and the log ends at "
-                    f"{until[where]}: the topic was made anew, or lost records; load it under "
+                    f"{until[where]}: the topic was deleted and created again, or lost "
+                    "records; load it under "
                     "another name, into another table"
                 )
         ends = {each: max(end, starts[each]) for each, end in until.items()}

@@ -173,7 +173,7 @@ def test_topic_that_was_made_anew_is_not_mixed_with_the_old_one(broker, topic, h
         admin.delete_topics([topic])
         admin.create_topics([ottla.NewTopic(topic, 2)])
 
-    with pytest.raises(Exception, match="the topic was made anew, or lost records"):
+    with pytest.raises(Exception, match="the topic was deleted and created again, or lost records"):
         load()
 
     assert read_values(home.place) == numbers(0, 20)

@@ -41,8 +41,8 @@ def test_fish_has_a_line_for_each_option(ottla):
     """With the first sentence about it."""
     lines = ottla("completion", "fish").lines
 
-    assert any(line.endswith("-l bootstrap-server -d 'The brokers to ask first; any of them tells "
-                             "about the others'") for line in lines)  # fmt: skip
+    assert any(line.endswith("-l bootstrap-server -d 'The brokers to ask first; they "
+                             "name the others'") for line in lines)  # fmt: skip
     assert all(line.count("'") % 2 == 0 for line in lines)
 
 

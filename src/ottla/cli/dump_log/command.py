@@ -73,7 +73,7 @@ class DumpLogCommand(Command):
             metavar="VERSION",
             choices=(KAFKA_0_7,),
             help="0.7: the files are segments of Kafka 0.7, whose messages have positions in place "
-            "of offsets. The formats since 0.8 are told by the messages themselves.",
+            "of offsets. Messages since 0.8 name their format themselves.",
         )
         parser.add_argument(
             "--convert-to",
@@ -124,7 +124,7 @@ def _add_decoders(parser: ArgumentParser) -> None:
 
 
 def record_parser(arguments: Namespace) -> RecordParser | None:
-    """What shows keys and values; None where they are not to be shown."""
+    """The parser of keys and values; None where neither is asked for."""
     from ottla.cli.dump_log.record_parser import decoding_parser, parse_offsets
 
     if arguments.offsets_decoder:
@@ -136,7 +136,7 @@ def record_parser(arguments: Namespace) -> RecordParser | None:
 
 
 def segment_conversion(arguments: Namespace) -> SegmentConversion | None:
-    """What writes converted segments, if they are asked for."""
+    """The conversion that --convert-to asks for; None without it."""
     from ottla.cli.dump_log.segment_conversion import SegmentConversion
 
     return SegmentConversion(Path(arguments.convert_to)) if arguments.convert_to else None

@@ -23,7 +23,7 @@ from ottla.log.indexes.index_file import (
 from ottla.record.record_batch import CorruptRecordError, RecordBatch, batch_at, batches
 from ottla.runtime.local_disk import LocalDisk
 
-# A segment's file, mapped for reading, and what its name says.
+# A segment's file mapped for reading, and the offset in its name.
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def mapped(path: Path) -> Iterator[memoryview]:
         pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         with memoryview(pages) as view:
             yield view
-        # Not after an error: what is on its way may hold parts of it, and goes with the last.
+        # Not after an error, while the exception may still hold parts of the view.
         pages.close()
 
 
@@ -156,7 +156,7 @@ def last_offset_at(view: memoryview, position: int) -> int:
 
 
 def filled(entries: Iterator[EntryT], first_offset: int) -> Iterator[EntryT]:
-    """Entries up to the zeros that a crash may leave in a file that was made large beforehand."""
+    """The entries before the zeros that a crash may leave in a preallocated file."""
     for number, entry in enumerate(entries):
         if number and entry.offset == first_offset:
             return

@@ -21,7 +21,7 @@ _END_TXN_MARKER: Final = Struct(">hi")  # version, coordinator epoch
 
 
 class LogDump:
-    """Goes through one file; what is wrong with it is said where it is found."""
+    """Prints one file from its start, and reports each fault where it is found."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LogDump:
         self.sound = True
 
     def run(self, *, deep: bool) -> bool:
-        """Print the file; whether every batch in it is valid."""
+        """Print the file and return whether every batch in it is valid."""
         self.terminal.print(f"Starting offset: {base_offset(self.path)}")
         with mapped(self.path) as view:
             valid_bytes = self._batches(view, deep)
@@ -65,7 +65,7 @@ class LogDump:
             self.terminal.note(f"wrote {written}")
 
     def _batches(self, view: memoryview, deep: bool) -> int:
-        """Print the batches, and how far they reach into the file."""
+        """Print the batches and return the position where they end."""
         position = 0
         try:
             for batch in batches(view):
@@ -120,7 +120,7 @@ def is_valid(batch: RecordBatch) -> bool:
 
 
 def batch_line(batch: RecordBatch, position: int, valid: bool) -> str:
-    """The line of a batch, or of a message of before Kafka 0.11, which has fewer fields."""
+    """The line of a batch, or of a message from before Kafka 0.11, which has fewer fields."""
     if batch.magic < MAGIC:
         return f"offset: {batch.last_offset} {common_fields(batch, position, valid)}"
     return (
@@ -135,7 +135,7 @@ def batch_line(batch: RecordBatch, position: int, valid: bool) -> str:
 
 
 def common_fields(batch: RecordBatch, position: int, valid: bool) -> str:
-    """What the lines of all formats end with."""
+    """The last fields of a line, which all formats have."""
     return (
         f"position: {position} {timestamp_type(batch)}: {batch.max_timestamp} "
         f"size: {batch.size_in_bytes} magic: {batch.magic} "
@@ -163,7 +163,7 @@ def sequence(batch: RecordBatch, record: Record) -> int:
 
 
 def control_text(record: Record) -> str:
-    """What a control record says: the end of a transaction, or a type that is not known."""
+    """The fields of a control record: the end of a transaction, or an unknown type."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         return " controlType: UNKNOWN(-1)"
     type_id = _CONTROL_KEY.unpack_from(record.key)[1]
@@ -175,14 +175,14 @@ def control_text(record: Record) -> str:
 
 
 def timestamp_type(batch: RecordBatch) -> str:
-    """Who has set the timestamps, if there are any."""
+    """The kind of timestamp: set by the producer, by the broker, or none."""
     if not batch.magic:
         return "NoTimestampType"
     return "LogAppendTime" if batch.is_log_append_time else "CreateTime"
 
 
 def codec_name(batch: RecordBatch) -> str:
-    """The codec of the batch; a number that stands for none is shown as it is."""
+    """The name of the batch's codec, or its number where no codec has it."""
     try:
         return batch.compression.name
     except CorruptRecordError:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PositionalDump:
-    """Goes through one file; with a conversion, the messages are written into a segment as well."""
+    """Prints one file; with a conversion it also writes the messages into a segment."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class PositionalDump:
         self.valid_bytes = 0
 
     def run(self) -> bool:
-        """Print the file; whether every message in it is valid."""
+        """Print the file and return whether every message in it is valid."""
         self.terminal.print(f"Starting offset: {base_offset(self.path)}")
         with mapped(self.path) as view:
             if self.conversion is None:
@@ -50,7 +50,7 @@ class PositionalDump:
         return self.sound
 
     def _messages(self, view: memoryview) -> Iterator[PositionalMessage]:
-        """The messages, those inside of compressed sets as well, each printed as it comes."""
+        """Print and yield each message, also those inside compressed sets."""
         try:
             for message in positional_messages(view, base_offset(self.path)):
                 self.terminal.print(message_line(message))

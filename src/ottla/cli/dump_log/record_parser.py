@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 Texts = tuple[str | None, str | None]
 RecordParser = Callable[["Record"], Texts]
-"""Finds the text of a key and of a value; None for what is not there."""
+"""Turns a key and a value into text; None stays None."""
 
 
 def decoding_parser(key_decoder: str, value_decoder: str) -> RecordParser:
-    """Decodes keys and values by the names of decoders."""
+    """Decodes keys and values with the decoders of these names."""
     decode_key, decode_value = text_decoder(key_decoder), text_decoder(value_decoder)
 
     def parse(record: Record) -> Texts:

@@ -1,6 +1,6 @@
-"""Writing what old segments hold into segments of today, which a broker takes as they are.
+"""Writes the messages of old segments into segments in today's format.
 
-A broker makes the indexes beside a segment when it starts.
+A broker builds the indexes of a segment when it starts.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def _add_feed_options(parser: ArgumentParser) -> None:
 
 
 def row_of(pipeline: Pipeline) -> Row:
-    """What a pipeline reads and writes; its name and parameters are what `run` takes."""
+    """The topics of a pipeline, and the name and parameters that `run` takes."""
     return {
         "pipeline": pipeline.name,
         "topics_in": ", ".join(each.topic for each in pipeline.fed_topics),
@@ -212,7 +212,7 @@ def _reset(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> int:
 
 
 def plan_of(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> Plan:
-    """What the options ask for; a mistake is told before anything is started."""
+    """The plan that the options ask for; mistakes are reported before anything is started."""
     from ottla.cli.pipeline.run import Plan
 
     forbid_with(arguments, "--once", ("--continuous",))

@@ -12,7 +12,7 @@ PACKAGES = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2")
 
 
 def require_packages(*more: str) -> None:
-    """What Spark needs beside this package, checked before anything is started."""
+    """Raise CommandError unless what Spark needs is installed."""
     from importlib.util import find_spec
 
     from ottla.pipelines.java import JavaMissingError, require_java
@@ -28,7 +28,7 @@ def require_packages(*more: str) -> None:
 
 @contextmanager
 def spark_failures(log: Path) -> Iterator[None]:
-    """What Spark raises becomes one line that names its log."""
+    """Turn what Spark raises into one line that names its log."""
     from pyspark.errors import PySparkException
 
     try:
@@ -38,7 +38,7 @@ def spark_failures(log: Path) -> Iterator[None]:
 
 
 def cause_of(error: BaseException) -> str:
-    """The sentence of a Python process in Spark's page of text; else the first line."""
+    """The message of a Python worker in Spark's error text; else its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     own = [line for line in lines if line.startswith("ottla.")]
     return own[-1] if own else next(iter(lines), type(error).__name__)

@@ -30,7 +30,7 @@ def reset(pipeline: Pipeline, output: Path, servers: str | None, terminal: Termi
 
 
 def remove_results(pipeline: Pipeline, folder: Path) -> list[str]:
-    """Remove what runs have left, and nothing else: the folder may be anybody's."""
+    """Remove the results of runs and nothing else: the folder may hold other files."""
     removed = []
     for name in (CHECKPOINTS, TABLES, *(section.name for section in pipeline.sections)):
         if (folder / name).is_dir():

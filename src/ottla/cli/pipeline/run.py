@@ -47,7 +47,7 @@ REFRESH_S = 5
 
 @dataclass(frozen=True, slots=True)
 class EventSource:
-    """Where the events come from, in words and in fact.
+    """The events to publish, and a description of where they come from.
 
     `per_second` is for continuous runs; `count` is how many events are to come, if it is known.
     """
@@ -118,7 +118,7 @@ def brokers(plan: Plan, steps: Steps) -> Iterator[str]:
 
 
 class PipelineRun:
-    """Runs what a plan says; `outcome` tells afterwards what has been done."""
+    """Runs a plan; `outcome` has the results afterwards."""
 
     def __init__(self, plan: Plan, terminal: Terminal) -> None:
         self._plan = plan
@@ -201,7 +201,7 @@ class PipelineRun:
 
     @contextmanager
     def _feeding(self, servers: str) -> Iterator[None]:
-        """The events are published beside the queries, at their pace."""
+        """Publish the events, in a thread, while the queries run."""
         source = self._plan.source
         if source is None:
             yield
@@ -307,7 +307,7 @@ def unparsed(pipeline: Pipeline, tables: Mapping[str, ResultTable]) -> int:
 
 
 def faults(pipeline: Pipeline, tables: Mapping[str, ResultTable]) -> list[Card]:
-    """What should be 0, of the tables that know."""
+    """A card for each column that should be 0."""
     return [
         Card(row[name], name, row[name] == 0, section.name)
         for section in pipeline.sections

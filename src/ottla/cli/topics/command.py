@@ -77,7 +77,7 @@ class TopicsCommand(Command):
 
 
 def run_on_brokers(action: str, admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """What the brokers are asked."""
+    """Run an action through the brokers."""
     if action == "--create":
         from ottla.cli.topics.create import create_topic
 
@@ -111,7 +111,7 @@ def run_on_brokers(action: str, admin: Admin, arguments: Namespace, terminal: Te
 def run_in_zookeeper(
     action: str, nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal
 ) -> None:
-    """What is read from ZooKeeper where --zookeeper says so; deletions are asked of brokers."""
+    """Run an action on ZooKeeper's nodes; deletions are requested of the brokers."""
     if action == "--list":
         from ottla.cli.topics.describe import list_nodes
 
@@ -240,7 +240,7 @@ def _add_filters(parser: ArgumentParser) -> None:
 
 
 def check(arguments: Namespace) -> str:
-    """The action, once it is clear that the options fit it and each other."""
+    """The action; raises UsageError where options do not fit it or each other."""
     action = one_of(arguments, ACTIONS)
     if action in ("--create", "--copy", "--alter", "--delete"):
         require(arguments, "--topic")

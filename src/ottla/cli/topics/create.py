@@ -209,7 +209,7 @@ def chosen_topics(topics: Collection[str], expression: str, *, if_exists: bool) 
 
 
 def confirm(names: list[str], arguments: Namespace, terminal: Terminal) -> None:
-    """List what goes; on a terminal the number of topics has to be typed, unless with --force."""
+    """List the topics; on a terminal, without --force, their number has to be typed."""
     terminal.note(f"Topics that '{arguments.topic}' matches, to be deleted with their records:")
     for name in names:
         terminal.note(f"  {name}")
@@ -223,7 +223,7 @@ def confirm(names: list[str], arguments: Namespace, terminal: Terminal) -> None:
 def delete_nodes(
     admin: Admin, nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal
 ) -> None:
-    """The same in the words of the tool that marked topics in ZooKeeper; the brokers do it."""
+    """Delete topics through the brokers, with the output of Kafka's ZooKeeper tool."""
     marked = nodes.marked_for_deletion()
     names = chosen_topics(nodes.list_topics(), arguments.topic, if_exists=arguments.if_exists)
     if names and names != [arguments.topic]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.cli.zookeeper_topics import ZooKeeperTopics
 
 
-# Which topics an expression of the user names.
+# The topics that a user's expression matches.
 
 
 def topic_pattern(expression: str) -> re.Pattern[str]:
@@ -49,7 +49,7 @@ def existing_topics(
     if_exists: bool = False,
     exclude_internal: bool = False,
 ) -> list[str]:
-    """`matching_topics`, and an error where there are none, unless that is allowed."""
+    """`matching_topics`; raises CommandError where there are none, unless `if_exists`."""
     names = matching_topics(topics, expression, exclude_internal=exclude_internal)
     if not names and not if_exists:
         near = did_you_mean(expression, topics)
@@ -68,7 +68,7 @@ NONE: Final = "none"
 
 
 class Described(NamedTuple):
-    """A topic with what is shown of it."""
+    """A topic with its settings, as it is printed."""
 
     topic: TopicDescription
     settings: Mapping[str, str | None]
@@ -79,7 +79,7 @@ class Described(NamedTuple):
 
 
 def describe_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """Print the topics that match, or what a report picks out of them."""
+    """Print the topics that match, or the partitions that a report selects."""
     names = _names(admin.list_topics(), arguments)
     if not names:
         return
@@ -97,7 +97,7 @@ def describe_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> N
 
 
 def describe_nodes(nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal) -> None:
-    """The same as ZooKeeper has it: of the settings only those that were made for the topic."""
+    """Print the topics of ZooKeeper's nodes, with the settings of their own only."""
     topics = nodes.describe_topics(_names(nodes.list_topics(), arguments))
     marked = nodes.marked_for_deletion()
     wanted = _wanted_partitions(arguments, nodes.live_brokers)
@@ -110,7 +110,7 @@ def describe_nodes(nodes: ZooKeeperTopics, arguments: Namespace, terminal: Termi
 def _print(
     shown: Described, wanted: PartitionFilter | None, arguments: Namespace, terminal: Terminal
 ) -> int:
-    """Print the topic and the partitions that are wanted; the number of these."""
+    """Print the topic and the wanted partitions; return the number of these."""
     if wanted is None and (shown.settings or not arguments.topics_with_overrides):
         terminal.print(topic_line(shown))
     if arguments.topics_with_overrides:
@@ -120,7 +120,7 @@ def _print(
         if wanted is None or wanted(partition, shown.min_isr):
             count += 1
             line = partition_line(shown.topic.name, partition, shown.no_leader)
-            # Beside the line of the topic it is not said again.
+            # Where the line of the topic is printed, it says so already.
             is_told = wanted is not None and shown.is_marked
             terminal.print(f"{line}\tMarkedForDeletion: true" if is_told else line)
     return count
@@ -176,7 +176,7 @@ def topic_line(shown: Described) -> str:
 
 
 def partition_line(topic: str, partition: TopicPartitionInfo, no_leader: str = NONE) -> str:
-    """The line of one partition, with that word where it has no leader."""
+    """The line of one partition; `no_leader` stands in it where it has none."""
     has_state = partition.leader_epoch >= 0
     leader = partition.leader if partition.leader >= 0 else no_leader if has_state else NONE
     return (
@@ -201,7 +201,7 @@ def list_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
 
 
 def list_nodes(nodes: ZooKeeperTopics, arguments: Namespace, terminal: Terminal) -> None:
-    """The same as ZooKeeper has it, where topics are that wait for their deletion, too."""
+    """Print the names in ZooKeeper, which also has topics that wait for deletion."""
     marked = nodes.marked_for_deletion()
     for name in matching_topics(
         nodes.list_topics(), arguments.topic, exclude_internal=arguments.exclude_internal

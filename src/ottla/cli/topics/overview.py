@@ -22,7 +22,7 @@ RATE_MS: Final = 60_000
 
 
 def show_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """A row for each topic; described, also what is in it, what comes in, and who reads it."""
+    """Print a row for each topic; described, also its contents, rate and groups."""
     names = _names(admin, arguments)
     topics = admin.describe_topics(names) if names else {}
     rows = [shape(topic) for _, topic in sorted(topics.items())]
@@ -48,7 +48,7 @@ def _names(admin: Admin, arguments: Namespace) -> list[str]:
 
 
 def shape(topic: TopicDescription) -> dict[str, Any]:
-    """What a topic is made of."""
+    """Partitions, replicas and kind of a topic."""
     return {
         "topic": topic.name,
         "partitions": len(topic.partitions),

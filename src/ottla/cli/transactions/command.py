@@ -139,7 +139,7 @@ def _add_transaction(parser: ArgumentParser) -> None:
         parser,
         "--producer-id",
         "ID",
-        "abort: whose transaction, in place of --start-offset, together with the next two.",
+        "abort: the producer's id, in place of --start-offset, together with the next two.",
     )
     add_integer(parser, "--producer-epoch", "EPOCH", "abort: the producer's epoch.")
     add_integer(
@@ -151,7 +151,7 @@ def _add_transaction(parser: ArgumentParser) -> None:
 
 
 def check(action: str, arguments: Namespace) -> None:
-    """Whether the options are those of the action."""
+    """Raise UsageError unless the options fit the action."""
     check_action(arguments, action, REQUIRED, OPTIONAL)
     if action == "abort":
         _check_abort(arguments)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def abort_transaction(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """Write an abort marker into the one partition; its coordinator is not asked."""
+    """Write an abort marker into one partition, without the coordinator."""
     partition = TopicPartition(arguments.topic, arguments.partition)
     if arguments.start_offset is not None:
         hanging = _beginning_at(admin, partition, arguments.start_offset)

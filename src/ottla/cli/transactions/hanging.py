@@ -1,9 +1,9 @@
-"""`ottla transactions find-hanging`: transactions that are open in a log and nowhere else.
+"""`ottla transactions find-hanging`: transactions that only a partition has as open.
 
-A transaction hangs when its partition has it as open and its coordinator does not know of it: then
-it never ends, and readers of committed data wait at it. Only producers that have written
-nothing for the longest timeout there is are looked at, so that nothing is taken for hanging that
-was about to begin or to end.
+A transaction hangs when a partition has it as open and its coordinator does not know it: it never
+ends, and read_committed consumers cannot read past it. Only producers that have written nothing for
+the maximum transaction timeout are considered, as younger transactions may be about to begin or
+end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OpenTransaction(NamedTuple):
 
 
 def find_hanging(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """A line for each hanging transaction of the partitions that are searched."""
+    """Print a line for each hanging transaction of the searched partitions."""
     now_ms = terminal.now_ms()
     minutes = arguments.max_transaction_timeout
     limit_ms = (DEFAULT_TIMEOUT_MINUTES if minutes is None else minutes) * MINUTE_MS
@@ -87,7 +87,7 @@ def searched(admin: Admin, arguments: Namespace) -> list[TopicPartition]:
 def unknown_to_coordinators(
     admin: Admin, candidates: list[OpenTransaction]
 ) -> list[OpenTransaction]:
-    """Those that no coordinator will end."""
+    """The open transactions that no coordinator knows."""
     if not candidates:
         return []
     ids = {each.producer.producer_id for each in candidates}
@@ -112,7 +112,7 @@ def is_known(
 
 
 def _description(admin: Admin, name: str) -> TransactionDescription | None:
-    """What the coordinator knows; nothing, if the id has expired since it was listed."""
+    """The coordinator's description; None if the id has expired since it was listed."""
     try:
         return admin.describe_transactions([name])[name]
     except KafkaError as error:

@@ -59,7 +59,7 @@ def list_transactions(admin: Admin, arguments: Namespace, terminal: Terminal) ->
 
 
 def describe_transaction(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """One transactional id, with the partitions of what is open."""
+    """Print one transactional id, with the partitions of its open transaction."""
     name = arguments.transactional_id
     found = admin.describe_transactions([name])[name]
     start_ms: object = NONE

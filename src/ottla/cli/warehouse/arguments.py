@@ -1,4 +1,4 @@
-"""What the arguments of `ottla warehouse` name: a table, and topics with a place to begin."""
+"""The table, topics and start that the arguments of `ottla warehouse` name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def place_of(arguments: Namespace) -> Place:
 
 
 def source_options(arguments: Namespace, start: str, option: str) -> dict[str, str]:
-    """Brokers, topics and a place to begin, as options of Spark's source."""
+    """Brokers, topics and starting offsets, as options of Spark's source."""
     from ottla.pipelines.execution import Start
 
     topics = (

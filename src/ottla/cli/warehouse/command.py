@@ -17,7 +17,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.terminal import Terminal
 
-# What each action needs, and what it understands beside that.
+# The options that each action needs, and those that it may have.
 NEEDS = {
     "load": ("--table",),
     "rewind": ("--table", "--to"),
@@ -78,7 +78,7 @@ class WarehouseCommand(Command):
             metavar="ACTION",
             choices=tuple(NEEDS),
             help="`load` topics, `rewind` a load to an earlier offset, `compact` small files, "
-            "`vacuum` files that nobody needs, show the `history`, or `query` with SQL.",
+            "`vacuum` unused files, show the `history`, or `query` with SQL.",
         )
         _add_places(parser)
         _add_load_options(parser.add_argument_group("load"))
@@ -106,7 +106,7 @@ class WarehouseCommand(Command):
 
 
 def check_options(arguments: Namespace) -> None:
-    """An option that an action does not know is a mistake, not something to pass over."""
+    """Raise UsageError for an option that the action does not have."""
     action = arguments.action
     check_action(arguments, action, NEEDS, TAKES)
     for option in ("--max-records", "--min-tasks", "--every", "--limit", "--target-size"):
@@ -127,12 +127,12 @@ def _add_places(parser: Options) -> None:
         parser,
         "--storage-option",
         "KEY=VALUE",
-        "A setting to get into object storage, as delta-rs names them; may be repeated.",
+        "A setting for access to object storage, as delta-rs names it; may be repeated.",
     )
     parser.add_argument(
         "--name",
         metavar="NAME",
-        help="Whose offsets in the table are meant: each name reads the topics for itself. "
+        help="The name of the load: each name has offsets of its own in the table. "
         "Default: warehouse.",
     )
     parser.add_argument("--topic", metavar="NAME,...", help="The topics to load.")
@@ -153,7 +153,7 @@ def _add_load_options(parser: Options) -> None:
         "--format",
         metavar="FORMAT",
         choices=("delta", "parquet"),
-        help="load, vacuum: delta, or parquet: a folder of plain files, with less to hold on to. "
+        help="load, vacuum: delta, or parquet: a folder of plain files, with fewer guarantees. "
         "Default: delta.",
     )
     parser.add_argument(
@@ -178,7 +178,7 @@ def _add_load_options(parser: Options) -> None:
     parser.add_argument(
         "--time-column",
         metavar="NAME",
-        help="Whose day or hour. Default: timestamp, which is the record's.",
+        help="The column that gives day and hour. Default: timestamp, which is the record's.",
     )
     add_flag(parser, "--headers", "Keep the headers of records, in a column.")
     add_integer(
@@ -225,9 +225,12 @@ def _add_table_options(parser: Options) -> None:
         parser,
         "--retain-hours",
         "N",
-        "vacuum: keep what versions of so many hours need, and what is younger. Default: 168.",
+        "vacuum: keep what a version of the last so many hours uses, and younger files. "
+        "Default: 168.",
     )
     add_flag(parser, "--delete", "vacuum: delete the files; else they are only shown.")
     add_integer(parser, "--limit", "N", "history: so many commits. Default: 20.")
     parser.add_argument("--sql", metavar="QUERY", help="query: SQL over the table `records`.")
-    add_integer(parser, "--at-version", "N", "query: the table as it was. Default: as it is.")
+    add_integer(
+        parser, "--at-version", "N", "query: this version of the table. Default: the newest."
+    )

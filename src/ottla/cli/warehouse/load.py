@@ -24,7 +24,7 @@ DEFAULT_LOG = "warehouse-spark.log"
 
 
 def load(arguments: Namespace, terminal: Terminal) -> int:
-    """A line for each commit, and one for the sum of them."""
+    """Load, and print a line for each commit and one for all of them."""
     require_packages("deltalake")
     from ottla.pipelines.runner import spark_session
     from ottla.spark.data_loss import DataLossError
@@ -39,7 +39,7 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
     check_reachable(bootstrap_server(arguments))
     log = Path(arguments.spark_log or DEFAULT_LOG)
     try:
-        # A topic that is not there is told before Spark is started.
+        # A missing topic is reported before Spark is started.
         OffsetLookup(options.source_options()).partitions(must_exist=True)
         home: Table = (ParquetHome if arguments.format == "parquet" else DeltaHome)(
             place_of(arguments)
@@ -63,7 +63,7 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def load_options(arguments: Namespace) -> LoadOptions:
-    """What to load; a mistake is reported before anything is started."""
+    """The load that is asked for; mistakes are reported before anything is started."""
     from ottla.spark.given import OptionError
     from ottla.warehouse.loads import Layout
     from ottla.warehouse.places import WarehouseError

@@ -1,4 +1,4 @@
-"""What `ottla warehouse` does with tables that are there; Spark has no part in it."""
+"""The actions of `ottla warehouse` on existing tables, which need no Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.cli.warehouse.arguments import place_of, source_options
 
 DEFAULT_LIMIT = 20
 PRINTED_ROWS = 1000
-# What commits say of themselves, in the order in which it is shown.
+# The facts of a commit, in the order in which they are shown.
 FACTS = (
     "ottla.load",
     "ottla.number",
@@ -36,7 +36,7 @@ def require_deltalake() -> None:
 
 @contextmanager
 def table_failures() -> Iterator[None]:
-    """What tables and delta-rs raise becomes one line."""
+    """Turn what tables and delta-rs raise into one line."""
     from deltalake.exceptions import DeltaError
 
     from ottla.warehouse.places import WarehouseError
@@ -48,7 +48,7 @@ def table_failures() -> Iterator[None]:
 
 
 def rewind(arguments: Namespace, terminal: Terminal) -> int:
-    """Rows and offsets go back in one commit; the next load continues from there."""
+    """Remove rows and reset offsets in one commit; the next load continues from there."""
     from ottla.spark.lookup import OffsetLookup
     from ottla.spark.options import SourceOptions
     from ottla.warehouse.delta import DeltaSnapshot, open_delta
