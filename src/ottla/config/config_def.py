@@ -40,7 +40,8 @@ class ConfigKey:
     """One row of a table. `name` and `attribute` are filled in from the class body.
 
     `broker_keys`, for topic settings, are the broker's settings that give the default: the first
-    one carries the value, all of them are reported as synonyms.
+    one carries the value, all of them are reported as synonyms. `keeps_all` is the value of a limit
+    with which it deletes no record.
     """
 
     default: Any
@@ -49,6 +50,7 @@ class ConfigKey:
     importance: Importance
     doc: str
     broker_keys: tuple[str, ...]
+    keeps_all: Any
     attribute: str = ""
     name: str = ""
 
@@ -75,9 +77,10 @@ def config_key(
     rule: Rule | None = None,
     importance: Importance = MEDIUM,
     broker_keys: tuple[str, ...] = (),
+    keeps_all: Any = None,
 ) -> Any:
     """Declare one setting in the body of a ConfigTable."""
-    return ConfigKey(default, type, rule, importance, doc, broker_keys)
+    return ConfigKey(default, type, rule, importance, doc, broker_keys, keeps_all)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(config_key,))

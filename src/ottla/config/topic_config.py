@@ -178,6 +178,7 @@ class TopicConfig(ConfigTable):
         default=-1,
         type=LONG,
         broker_keys=("log.retention.bytes",),
+        keeps_all=-1,
         doc="Oldest segments are deleted while a partition is larger than this; -1: no limit.",
     )
     retention_ms: int = config_key(
@@ -185,6 +186,7 @@ class TopicConfig(ConfigTable):
         type=LONG,
         rule=at_least(-1),
         broker_keys=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        keeps_all=-1,
         doc="Segments whose newest record is older than this are deleted; -1 keeps them for ever.",
     )
     segment_bytes: int = config_key(

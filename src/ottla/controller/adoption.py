@@ -146,8 +146,6 @@ def _records_of(disk: Disk, path: str, start_offset: int) -> Iterator[Message]:
             yield decode(cls, version, value, FRAME_BYTES)
 
 
-KEEP_RECORDS: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-
 Found = dict[str, dict[int, UUID]]
 """The topic id that each partition has on disk, by topic and partition."""
 
@@ -308,7 +306,7 @@ class Adoption:
         if topic in INTERNAL_TOPICS:
             return {"cleanup.policy": "compact"}
         logger.warning("the settings of %s are not known: its records are kept for ever", topic)
-        return KEEP_RECORDS
+        return no_limits()
 
     async def _reserve_producer_ids(self, next_id: int) -> None:
         try:
@@ -322,3 +320,9 @@ class Adoption:
         if known.last_id < next_id - 1:
             block = ProducerIdBlock(self.broker_id, known.last_id + 1, next_id - 1)
             await self.registry.set(PRODUCER_ID_BLOCK, block.encode(), stat.version)
+
+
+def no_limits() -> dict[str, str]:
+    """The settings of a topic with which none of its records is deleted for its age or size."""
+    rows = [row for row in TopicConfig.keys.values() if row.keeps_all is not None]
+    return {row.name: str(row.keeps_all) for row in rows}

@@ -96,3 +96,13 @@ def test_compaction_lags_must_not_contradict_each_other():
     """No record can have to be compacted before it may be."""
     with pytest.raises(ConfigError, match="must not be above max"):
         TopicConfig.validate({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"})
+
+
+def test_each_limit_on_what_is_kept_says_how_it_is_lifted():
+    """Topics whose settings are not known are adopted with every limit lifted, also a new one."""
+    limits = {name for name in TopicConfig.keys if name.startswith("retention.")}
+
+    assert {name for name, row in TopicConfig.keys.items() if row.keeps_all is not None} == limits
+    assert {TopicConfig.keys[name].parse(TopicConfig.keys[name].keeps_all) for name in limits} == {
+        -1
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from functools import partial
 from typing import Final
@@ -17,16 +18,33 @@ from ottla.testing.simulation.zookeeper import HOST, PORT, SimulatedRegistry, Si
 BROKER_PORT: Final = 9092
 SESSION_TIMEOUT_MS: Final = 6_000
 START_RETRY_MS: Final = 1_000
-EXPIRATION_MS: Final = 3 * 3_600_000
+PERIOD_MS: Final = 5_000
+# Clocks are wrong by an hour at most, so no data is ever old enough to be deleted for its age.
+AGE_MS: Final = 3 * 3_600_000
+
+_PERIOD = re.compile(r".*\.(?:check|checkpoint|cleanup)\.interval\.(ms|seconds)")
+_AGE = re.compile(r".*\.(?:retention|expiration)\.(ms|minutes|hours)")
+_UNIT_MS: Final = {"ms": 1, "seconds": 1_000, "minutes": 60_000, "hours": 3_600_000}
+
+
+def shortened() -> dict[str, str | int]:
+    """The periods and the ages in the broker's table of settings, for runs of some minutes."""
+    return {
+        name: length_ms // _UNIT_MS[match[1]]
+        for name in BrokerConfig.keys
+        for pattern, length_ms in ((_PERIOD, PERIOD_MS), (_AGE, AGE_MS))
+        if (match := pattern.fullmatch(name))
+    }
+
 
 SETTINGS: Final[dict[str, str | int]] = {
+    **shortened(),
     "zookeeper.connect": f"{HOST}:{PORT}",
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
     "replica.lag.time.max.ms": 3_000,
     "replica.fetch.wait.max.ms": 200,
     "controlled.shutdown.retry.backoff.ms": 500,
     "auto.leader.rebalance.enable": "true",
-    "leader.imbalance.check.interval.seconds": 5,
     "default.replication.factor": 3,
     "min.insync.replicas": 2,
     "offsets.topic.num.partitions": 2,
@@ -39,18 +57,8 @@ SETTINGS: Final[dict[str, str | int]] = {
     "group.consumer.min.session.timeout.ms": SESSION_TIMEOUT_MS,
     "group.consumer.heartbeat.interval.ms": 1_000,
     "group.consumer.min.heartbeat.interval.ms": 1_000,
-    # Clocks are wrong by an hour at most, so no data is ever old enough to be deleted by these.
     "log.segment.bytes": 8_192,
-    "log.retention.ms": EXPIRATION_MS,
-    "log.retention.check.interval.ms": 5_000,
-    "offsets.retention.minutes": EXPIRATION_MS // 60_000,
-    "offsets.retention.check.interval.ms": 5_000,
-    "producer.id.expiration.ms": EXPIRATION_MS,
-    "producer.id.expiration.check.interval.ms": 5_000,
-    "transactional.id.expiration.ms": EXPIRATION_MS,
-    "transaction.remove.expired.transaction.cleanup.interval.ms": 5_000,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 2_000,
-    "log.flush.offset.checkpoint.interval.ms": 5_000,
     "replica.high.watermark.checkpoint.interval.ms": 1_000,
 }
 
