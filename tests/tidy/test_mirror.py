@@ -30,7 +30,7 @@ ELSEWHERE = (
         "tests/unit/pipelines/test_samples.py",
         "each pipeline is run over its samples",
         "pipelines/*/pipeline pipelines/*/transformations pipelines/monitoring/feeds "
-        "pipelines/pipeline pipelines/registry pipelines/event_time",
+        "pipelines/pipeline pipelines/registry",
     ),
     Elsewhere(
         "tests/system/test_pipelines.py",
@@ -128,7 +128,7 @@ ELSEWHERE = (
         "clients/consumer/assignors/sticky clients/consumer/completed_fetch "
         "clients/consumer/consumer clients/consumer/consumer_coordinator "
         "clients/consumer/consumer_core clients/consumer/consumer_record "
-        "clients/consumer/membership clients/consumer/positions clients/epoch_ends "
+        "clients/consumer/positions clients/epoch_ends "
         "clients/group_coordination clients/producer/prepared_transactions "
         "clients/producer/producer clients/producer/producer_batch clients/producer/producer_core "
         "clients/retrying clients/topic_offsets",
@@ -145,7 +145,7 @@ ELSEWHERE = (
         "tests/system/zookeeper/test_commands.py",
         "commands that talk to ZooKeeper, or are it",
         "cli/zookeeper cli/zookeeper_server cli/zookeeper_session cli/zookeeper_shell "
-        "cli/znode_commands cli/four_letter_words cli/parent_death",
+        "cli/znode_commands cli/four_letter_words",
     ),
     Elsewhere(
         "tests/system/cluster/test_cluster_command.py",
@@ -156,31 +156,31 @@ ELSEWHERE = (
         "tests/unit/cli",
         "parts of commands, tested through the command as a person types it",
         "cli/command cli/command_error cli/dump_log/command cli/dump_log/record_parser "
-        "cli/dump_log/segment_conversion cli/interruption cli/registry_files cli/replica_dirs "
-        "cli/server_settings cli/topics/create cli/topics/describe cli/topics/overview cli/version "
+        "cli/dump_log/segment_conversion cli/registry_files "
+        "cli/topics/create cli/topics/describe cli/topics/overview cli/version "
         "cli/warehouse/arguments cli/warehouse/load",
     ),
     Elsewhere(
         "tests/system/test_spark_sink.py",
         "what Spark calls, in its own processes",
-        "spark/batch_commit spark/batch_writer spark/stream_writer",
+        "spark/writers",
     ),
     Elsewhere(
         "tests/system/test_spark_source.py",
         "what Spark calls, in its own processes",
-        "spark/bounds spark/data_loss spark/given spark/group_progress spark/truncation",
+        "spark/data_loss spark/option_parsing",
     ),
     Elsewhere(
         "tests/system/test_streams.py",
         "a topology means something only as queries of Spark",
-        "streams/aggregates streams/application streams/builder streams/functions streams/grouped "
-        "streams/ktable streams/naming streams/operations streams/records streams/reset "
+        "streams/aggregates streams/application streams/functions "
+        "streams/naming streams/operations streams/records streams/reset "
         "streams/schemas streams/table_joins streams/topology_test streams/windows",
     ),
     Elsewhere(
         "tests/system/warehouse/test_warehouse.py",
         "tables are written and read by Spark",
-        "warehouse/loads warehouse/places warehouse/queries warehouse/sinks warehouse/upkeep "
+        "warehouse/loads warehouse/table_location warehouse/queries warehouse/sinks "
         "warehouse/warehouse_load",
     ),
     Elsewhere(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import sys
 import threading
@@ -20,6 +21,7 @@ from ottla.cli.times import age_text
 
 if TYPE_CHECKING:
     from ottla import Admin, Consumer, Producer
+
 
 CONNECT_TIMEOUT_S = 5.0
 SILENCE_S = 1.0
@@ -311,3 +313,23 @@ def host_and_port(server: str) -> tuple[str, int]:
     if not host or not port.isdigit() or int(port) > 65535:
         raise CommandError(f"'{server}' is not an address of the form host:port")
     return host.strip("[]"), int(port)
+
+
+# Turns Ctrl-C and SIGTERM into an event, so that work under way is finished first.
+
+
+@contextmanager
+def interruptible(is_over: threading.Event) -> Iterator[None]:
+    """The first signal sets the event; a second one ends the process at once."""
+
+    def stop(number: int, frame: object) -> None:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        is_over.set()
+
+    handlers = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

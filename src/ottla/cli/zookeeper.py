@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
-from ottla.cli.server_settings import add_overrides, add_property_file, server_settings
+from ottla.cli.properties import add_overrides, add_property_file, server_settings
 from ottla.cli.terminal import Terminal
 
 

@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from ottla.cli.cluster.child import die_with_parent
 from ottla.cli.command_error import CommandError
 from ottla.cli.four_letter_words import ask
 from ottla.cli.local_port import require_free
-from ottla.cli.parent_death import die_with_parent
 from ottla.runtime.free_port import free_port
 
 STANDALONE: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"

@@ -29,10 +29,10 @@ from ottla.pipelines.records import (
     table_of,
 )
 from ottla.pipelines.tables import ResultTable
-from ottla.spark.batch_commit import into_topics
-from ottla.warehouse.places import Place
+from ottla.spark.exactly_once import into_topics
 from ottla.warehouse.queries import read_table
 from ottla.warehouse.sinks import AppendSink, MergeSink
+from ottla.warehouse.table_location import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,6 +6,7 @@ object of the schema is counted under `malformed` in the metrics of the query, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -16,6 +17,7 @@ from ottla.warehouse.sinks import newest
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
+
 
 PLACE = ("_partition", "_offset")
 OFFSET, DELETED = "_offset", "_deleted"
@@ -91,3 +93,13 @@ def _object(ddl: str) -> Column:
     # A record without a value, or with an empty one, is no object either.
     text = F.when(F.length(F.trim(text)) > 0, text).otherwise("?")
     return F.from_json(text, f"{ddl}, {PROBLEM} string", options)
+
+
+# Hides how streams and batches differ about time, so that functions need not know.
+
+
+def once_within(rows: DataFrame, names: Sequence[str], late: str) -> DataFrame:
+    """One row of each name; a stream forgets a name once the watermark has passed its time."""
+    if not rows.isStreaming:
+        return rows.dropDuplicates(list(names))
+    return rows.withWatermark("time", late).dropDuplicatesWithinWatermark(list(names))

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ottla.spark.bounds import epochs_of
-from ottla.spark.data_loss import report_data_loss
-from ottla.spark.offsets import OffsetRange, Reach
+from ottla.spark.data_loss import put_back, report_data_loss
+from ottla.spark.offsets import OffsetRange, Reach, epochs_of
 from ottla.spark.options import SourceOptions
 from ottla.spark.range_reader import RangesPartition, read_ranges
-from ottla.spark.truncation import put_back
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import pickle
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,11 +26,13 @@ from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections
 from ottla.spark.row_writer import RowWriter
-from ottla.spark.sink_options import SinkOptions
+from ottla.spark.sink_options import SinkOptions, check_schema
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 logger = logging.getLogger(__name__)
 
@@ -359,3 +362,59 @@ def batch_committer(sink_id: str, settings: Mapping[str, str]) -> BatchCommitter
     if key not in _committers:
         _committers[key] = BatchCommitter(sink_id, settings)
     return _committers[key]
+
+
+# Queries of every output mode into topics, exactly once.
+#
+# Spark lets no Python sink take a query in mode `update`; such micro-batches come through
+# `foreachBatch` and are written by the protocol of the sink for streams: tasks leave transactions
+# open, the driver decides and commits.
+
+
+def into_topics(query: DataStreamWriter, mode: str, options: Mapping[str, str]) -> DataStreamWriter:
+    """A query of any output mode with the sink `ottla` and its options.
+
+    Rows are appended through the sink itself; those of mode `update`, or `complete`, batch by
+    batch. Both are exactly once unless `exactlyOnce` is false.
+    """
+    if mode == "append":
+        return query.format("ottla").options(**options)
+    sink = SinkOptions.for_stream(options)
+    if sink.exactly_once:
+        return query.foreachBatch(ExactlyOnceBatches(sink).write)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.write.format("ottla").options(**options).mode("append").save()
+
+    return query.foreachBatch(write)
+
+
+@dataclass(frozen=True)
+class ExactlyOnceBatches:
+    """The function for `foreachBatch`: `query.foreachBatch(ExactlyOnceBatches(options).write)`.
+
+    A batch that is repeated after a crash is not written again. One query, one of these, and one
+    checkpoint belong together, as with the sink.
+    """
+
+    options: SinkOptions
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Write and commit a batch; runs in the driver."""
+        check_schema(batch.schema, self.options)
+        messages = batch.mapInArrow(self._write_task, "message binary").collect()
+        prepared: list[Prepared] = [pickle.loads(bytes(row[0])) for row in messages]
+        if not prepared:
+            return  # a batch without tasks has no rows
+        committer = batch_committer(prepared[0].sink_id, self.options.client)
+        try:
+            committer.commit(batch_id, prepared)
+        except BaseException:
+            committer.abort(batch_id, prepared)
+            raise
+
+    def _write_task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        done = write_prepared(self.options, TaskAttempt.current(), batches)
+        yield pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], ["message"])

@@ -7,16 +7,21 @@ from collections.abc import Collection, Mapping
 
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec
 from ottla.spark import connections
-from ottla.spark.bounds import Bound, ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
-from ottla.spark.given import OptionError
 from ottla.spark.offsets import (
     EARLIEST,
     LATEST,
+    Bound,
+    ByOffset,
+    ByTimestamp,
+    Earliest,
+    GlobalTimestamp,
+    Latest,
     Offsets,
     Reach,
     parse_assignment,
     to_json_object,
 )
+from ottla.spark.option_parsing import OptionError
 from ottla.spark.options import SourceOptions
 from ottla.structs import NO_EPOCH, NO_OFFSET, TopicPartition
 

@@ -12,9 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.spark.bounds import Bound, ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
-from ottla.spark.given import UNITS_MS, Given, OptionError
-from ottla.spark.offsets import OffsetsError, parse_assignment, parse_offsets, parse_reach
+from ottla.spark.offsets import (
+    Bound,
+    ByOffset,
+    ByTimestamp,
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    OffsetsError,
+    parse_assignment,
+    parse_offsets,
+    parse_reach,
+)
+from ottla.spark.option_parsing import UNITS_MS, Given, OptionError
 from ottla.spark.tasks import TaskSizes
 
 STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")

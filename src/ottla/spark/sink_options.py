@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ottla.spark.given import Given, OptionError
+from ottla.spark.option_parsing import Given, OptionError
 
 SINK_OPTIONS: Final[dict[str, str]] = {
     "topic": "The topic of all rows; it goes before a column `topic`.",

@@ -17,15 +17,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.spark.given import OptionError
+from ottla.spark.option_parsing import OptionError
 from ottla.spark.options import WITHOUT_EFFECT, SourceOptions, given_of, strategy_of
 
 if TYPE_CHECKING:
     from ottla.spark.batch_reader import OttlaBatchReader
-    from ottla.spark.batch_writer import OttlaBatchWriter
     from ottla.spark.sink_options import SinkOptions
     from ottla.spark.stream_reader import OttlaStreamReader
-    from ottla.spark.stream_writer import OttlaStreamWriter
+    from ottla.spark.writers import OttlaBatchWriter, OttlaStreamWriter
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +63,8 @@ class OttlaSource(DataSource):
         return OttlaStreamReader(SourceOptions.for_stream(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> OttlaBatchWriter:
-        from ottla.spark.batch_writer import OttlaBatchWriter
         from ottla.spark.sink_options import SinkOptions
+        from ottla.spark.writers import OttlaBatchWriter
 
         options = SinkOptions.for_batch(self.options)
         _check_sink(schema, overwrite, options)
@@ -73,7 +72,7 @@ class OttlaSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> OttlaStreamWriter:
         from ottla.spark.sink_options import SinkOptions
-        from ottla.spark.stream_writer import OttlaStreamWriter
+        from ottla.spark.writers import OttlaStreamWriter
 
         options = SinkOptions.for_stream(self.options)
         _check_sink(schema, overwrite, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ottla.errors import KafkaError
 from ottla.runtime import SystemClock
-from ottla.spark.bounds import epochs_of
-from ottla.spark.data_loss import report_data_loss
-from ottla.spark.group_progress import GroupProgress
+from ottla.spark import connections
+from ottla.spark.data_loss import put_back, report_data_loss
 from ottla.spark.offsets import (
     Epochs,
     JsonNumbers,
@@ -24,18 +25,45 @@ from ottla.spark.offsets import (
     OffsetRange,
     Offsets,
     Reach,
+    epochs_of,
     limited,
     to_json_object,
 )
 from ottla.spark.options import SourceOptions
 from ottla.spark.range_reader import RangesPartition, read_ranges
-from ottla.spark.truncation import put_back
 from ottla.structs import NO_EPOCH
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.spark.lookup import OffsetLookup
+
+logger = logging.getLogger(__name__)
+
+
+# Commits a stream's progress to a consumer group, so that Kafka's tools show its lag.
+#
+# The offsets are for monitoring only: the query itself uses its checkpoint. So a group
+# that cannot be written to causes a warning, and no error.
+
+
+class GroupProgress:
+    """The offsets of a group without members; does nothing where there is no group."""
+
+    def __init__(self, group_id: str | None, settings: Mapping[str, str]) -> None:
+        self._group_id = group_id
+        self._settings = settings
+        self._reported: Offsets | None = None
+
+    def report(self, offsets: Offsets) -> None:
+        """Commit that everything before these offsets is processed; each change is sent once."""
+        if self._group_id is None or not offsets or offsets == self._reported:
+            return
+        self._reported = offsets
+        try:
+            connections.admin(self._settings).alter_group_offsets(self._group_id, offsets)
+        except KafkaError as error:
+            logger.warning("group %s is not told of the progress: %s", self._group_id, error)
 
 
 class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ottla.streams.application import Streams
-    from ottla.streams.builder import StreamsBuilder
-    from ottla.streams.grouped import KGroupedStream
-    from ottla.streams.kstream import KStream
-    from ottla.streams.ktable import KTable
+    from ottla.streams.builder import KGroupedStream, KStream, KTable, StreamsBuilder
     from ottla.streams.serdes import Serde, Serdes
     from ottla.streams.topology_test import StreamsTest
     from ottla.streams.windows import JoinWindows, SessionWindows, TimeWindows, Windowed
@@ -36,9 +33,9 @@ __all__ = [
 
 _HOMES = {
     "JoinWindows": "windows",
-    "KGroupedStream": "grouped",
-    "KStream": "kstream",
-    "KTable": "ktable",
+    "KGroupedStream": "builder",
+    "KStream": "builder",
+    "KTable": "builder",
     "Serde": "serdes",
     "Serdes": "serdes",
     "SessionWindows": "windows",

@@ -15,7 +15,7 @@ from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
 from ottla.pipelines.execution import Start
 from ottla.pipelines.patient_query import PatientQuery
-from ottla.spark.batch_commit import into_topics
+from ottla.spark.exactly_once import into_topics
 from ottla.streams.builder import Sink, StreamsBuilder
 from ottla.streams.naming import STATE_DIR
 from ottla.streams.records import written

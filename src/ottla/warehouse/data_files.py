@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame
 
-    from ottla.warehouse.places import Place
+    from ottla.warehouse.table_location import Place
 
 
 # The statistics of a file's columns, as Delta keeps them: readers skip files that cannot match.

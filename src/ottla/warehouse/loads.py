@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.spark.offsets import to_json_object
-from ottla.warehouse.places import WarehouseError
+from ottla.warehouse.table_location import WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.spark.offsets import Offsets
     from ottla.structs import TopicPartition
     from ottla.warehouse.data_files import DataFile
-    from ottla.warehouse.places import Place
+    from ottla.warehouse.table_location import Place
 
 
 @dataclass(frozen=True, slots=True)

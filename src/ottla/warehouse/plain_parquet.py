@@ -21,7 +21,7 @@ from ottla.runtime import SystemClock
 from ottla.spark.offsets import from_json_object, to_json_object
 from ottla.structs import MS_PER_HOUR
 from ottla.warehouse.loads import Load
-from ottla.warehouse.places import Place, WarehouseError
+from ottla.warehouse.table_location import Place, WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

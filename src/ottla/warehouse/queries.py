@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.warehouse.delta import open_delta
-from ottla.warehouse.places import Place
+from ottla.warehouse.table_location import Place
 
 if TYPE_CHECKING:
     from pathlib import Path

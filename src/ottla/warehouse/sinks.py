@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.warehouse.data_files import write_files
 from ottla.warehouse.delta import DeltaHome, open_delta, properties
-from ottla.warehouse.places import Place, WarehouseError
+from ottla.warehouse.table_location import Place, WarehouseError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -19,7 +19,7 @@ from ottla.spark.options import SourceOptions
 from ottla.structs import by_topic
 from ottla.warehouse.data_files import write_files
 from ottla.warehouse.loads import Layout, Load, Snapshot, Table
-from ottla.warehouse.places import WarehouseError
+from ottla.warehouse.table_location import WarehouseError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

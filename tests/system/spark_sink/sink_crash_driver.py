@@ -22,10 +22,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from ottla.clients.producer.prepared_transactions import TransactionCompleter
 from ottla.clients.producer.producer import Producer
 from ottla.spark import exactly_once
-from ottla.spark.batch_commit import ExactlyOnceBatches
-from ottla.spark.exactly_once import DecisionLog, TaskAttempt
+from ottla.spark.exactly_once import DecisionLog, ExactlyOnceBatches, TaskAttempt
 from ottla.spark.sink_options import SinkOptions
-from ottla.spark.stream_writer import OttlaStreamWriter
+from ottla.spark.writers import OttlaStreamWriter
 
 # Readers wait for a decision that a dead driver has left half made: not so long here.
 exactly_once.DECISION_TIMEOUT_MS = 500

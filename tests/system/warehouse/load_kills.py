@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from driver_kills import Driver, fill
 
 from ottla.warehouse.delta import DeltaHome
-from ottla.warehouse.places import Place
 from ottla.warehouse.queries import sql
+from ottla.warehouse.table_location import Place
 from ottla.warehouse.warehouse_load import LoadOptions, WarehouseLoad
 
 APPENDER = Path(__file__).with_name("stream_appender.py")

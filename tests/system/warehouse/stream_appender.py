@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ottla.pipelines.patient_query import PatientQuery
 from ottla.pipelines.runner import spark_session
-from ottla.warehouse.places import Place
 from ottla.warehouse.sinks import AppendSink
+from ottla.warehouse.table_location import Place
 
 WAIT_S = 60
 

@@ -8,8 +8,8 @@ from ottla.pipelines.execution import CHECKPOINTS, TABLES, Execution, RunOptions
 from ottla.pipelines.pipeline import Event, FeedRequest
 from ottla.pipelines.registry import load_pipeline
 from ottla.pipelines.topics import create_topics, publish
-from ottla.warehouse.places import Place
 from ottla.warehouse.queries import history
+from ottla.warehouse.table_location import Place
 
 pytestmark = pytest.mark.spark
 

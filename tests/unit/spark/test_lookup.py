@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.spark.bounds import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
-from ottla.spark.given import OptionError
 from ottla.spark.lookup import OffsetLookup
+from ottla.spark.offsets import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
+from ottla.spark.option_parsing import OptionError
 from ottla.spark.options import SourceOptions
 from ottla.structs import TopicPartition
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ottla.errors import ConfigError
-from ottla.spark.bounds import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
-from ottla.spark.given import BOOTSTRAP_SERVERS, OptionError
+from ottla.spark.offsets import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
+from ottla.spark.option_parsing import BOOTSTRAP_SERVERS, OptionError
 from ottla.spark.options import DEFAULTS, OPTIONS, WITHOUT_EFFECT, SourceOptions, given_of
 from ottla.spark.tasks import TaskSizes
 from ottla.structs import TopicPartition

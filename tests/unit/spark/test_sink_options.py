@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from ottla.errors import ConfigError
-from ottla.spark.given import BOOTSTRAP_SERVERS, OptionError
+from ottla.spark.option_parsing import BOOTSTRAP_SERVERS, OptionError
 from ottla.spark.sink_options import SINK_DEFAULTS, SINK_OPTIONS, SinkOptions, check_schema
 
 PAGE = (Path(__file__).parents[3] / "docs" / "spark-sink.md").read_text(encoding="utf-8")

@@ -6,10 +6,9 @@ import pytest
 from deltalake import DeltaTable
 from table_rows import COLUMNS, P0, P1, load_of, wider, write
 
-from ottla.warehouse.delta import DeltaHome, open_delta
-from ottla.warehouse.places import Place, WarehouseError
+from ottla.warehouse.delta import DeltaHome, compact, open_delta, vacuum
 from ottla.warehouse.queries import history, sql
-from ottla.warehouse.upkeep import compact, vacuum
+from ottla.warehouse.table_location import Place, WarehouseError
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from table_rows import COLUMNS, P0, P1, load_of, wider, write
 
-from ottla.warehouse.places import Place, WarehouseError
 from ottla.warehouse.plain_parquet import LOADS, STAGING, ParquetHome
+from ottla.warehouse.table_location import Place, WarehouseError
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
 import signal
 import subprocess
@@ -13,7 +14,18 @@ from typing import Final
 
 from ottla.cli.cluster.layout import Server
 from ottla.cli.command_error import CommandError
-from ottla.cli.parent_death import die_with_parent
+
+# Child processes that end when the process that started them ends, so none is left behind.
+
+
+DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
+
+
+def die_with_parent() -> None:
+    """To be called in the child, before it becomes another program."""
+    with contextlib.suppress(OSError, AttributeError):  # only Linux can promise this
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+
 
 READY: Final = re.compile(r" ready at ")
 STARTUP_TIMEOUT_S: Final = 60.0

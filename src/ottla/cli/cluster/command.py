@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import whole_number
-from ottla.cli.server_settings import add_overrides, overrides
+from ottla.cli.properties import add_overrides, overrides
 from ottla.cli.terminal import DEFAULT_PORT, Terminal
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.interruption import interruptible
 from ottla.cli.pipeline.errors import spark_failures
 from ottla.cli.pipeline.steps import BatchLines, Steps
-from ottla.cli.terminal import Progress, Terminal
+from ottla.cli.terminal import Progress, Terminal, interruptible
 from ottla.pipelines.execution import Execution, RunOptions
 from ottla.pipelines.report import (
     MADE,

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
-from ottla.cli.command_error import UsageError
+from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
@@ -19,9 +19,12 @@ from ottla.cli.options import (
 from ottla.cli.properties import command_settings
 from ottla.cli.table import add_format
 from ottla.cli.terminal import Terminal
+from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla import Admin
+    from ottla.clients.admin.transactions import HangingTransaction
+
 
 FORCE_TERMINATE: Final = "force-terminate"
 # Apache Kafka 4.1 alone writes this action, and its option, in another way than all the others.
@@ -78,15 +81,15 @@ class TransactionsCommand(Command):
 
 
 def _run(action: str, admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    from ottla.cli.transactions import ending, hanging, views
+    from ottla.cli.transactions import hanging, views
 
     runs = {
         "list": views.list_transactions,
         "describe": views.describe_transaction,
         "describe-producers": views.describe_producers,
-        "abort": ending.abort_transaction,
+        "abort": abort_transaction,
         "find-hanging": hanging.find_hanging,
-        FORCE_TERMINATE: ending.force_terminate,
+        FORCE_TERMINATE: force_terminate,
     }
     runs[action](admin, arguments, terminal)
 
@@ -180,3 +183,46 @@ def _check_find_hanging(arguments: Namespace) -> None:
             raise UsageError("option --partition needs --topic")
         if not given(arguments, "--broker-id"):
             raise UsageError("find-hanging needs --topic or --broker-id, which say where to search")
+
+
+# `ottla transactions abort` and `force-terminate`: end stuck transactions.
+
+
+def abort_transaction(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """Write an abort marker into one partition, without the coordinator."""
+    partition = TopicPartition(arguments.topic, arguments.partition)
+    if arguments.start_offset is not None:
+        hanging = _beginning_at(admin, partition, arguments.start_offset)
+    else:
+        hanging = _named(partition, arguments)
+    admin.abort_transaction(hanging)
+
+
+def force_terminate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
+    """Have the coordinator abort what is open under the id, and fence its producer."""
+    admin.fence_producers([arguments.transactional_id])
+
+
+def _beginning_at(admin: Admin, partition: TopicPartition, offset: int) -> HangingTransaction:
+    from ottla.clients.admin.transactions import HangingTransaction
+
+    for producer in admin.describe_producers([partition])[partition]:
+        if producer.transaction_start_offset == offset:
+            return HangingTransaction(
+                partition,
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.coordinator_epoch,
+            )
+    raise CommandError(f"no open transaction begins at offset {offset} of partition {partition}")
+
+
+def _named(partition: TopicPartition, arguments: Namespace) -> HangingTransaction:
+    from ottla.clients.admin.transactions import HangingTransaction
+
+    return HangingTransaction(
+        partition,
+        arguments.producer_id,
+        arguments.producer_epoch,
+        arguments.coordinator_epoch,
+    )

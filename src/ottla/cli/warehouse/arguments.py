@@ -9,12 +9,12 @@ from ottla.cli.command_error import UsageError
 from ottla.cli.options import bootstrap_server, key_values, one_of
 
 if TYPE_CHECKING:
-    from ottla.warehouse.places import Place
+    from ottla.warehouse.table_location import Place
 
 
 def place_of(arguments: Namespace) -> Place:
     """Where the table is."""
-    from ottla.warehouse.places import Place
+    from ottla.warehouse.table_location import Place
 
     return Place.of(arguments.table, key_values(arguments.storage_option))
 

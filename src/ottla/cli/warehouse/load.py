@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.interruption import interruptible
 from ottla.cli.options import bootstrap_server, key_values
 from ottla.cli.pipeline.errors import require_packages, spark_failures
-from ottla.cli.terminal import Progress, Terminal, check_reachable
+from ottla.cli.terminal import Progress, Terminal, check_reachable, interruptible
 from ottla.cli.warehouse.arguments import place_of, source_options
 
 if TYPE_CHECKING:
@@ -28,11 +27,11 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
     require_packages("deltalake")
     from ottla.pipelines.runner import spark_session
     from ottla.spark.data_loss import DataLossError
-    from ottla.spark.given import OptionError
     from ottla.spark.lookup import OffsetLookup
+    from ottla.spark.option_parsing import OptionError
     from ottla.warehouse.delta import DeltaHome
-    from ottla.warehouse.places import WarehouseError
     from ottla.warehouse.plain_parquet import ParquetHome
+    from ottla.warehouse.table_location import WarehouseError
     from ottla.warehouse.warehouse_load import WarehouseLoad
 
     options = load_options(arguments)
@@ -64,9 +63,9 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
 
 def load_options(arguments: Namespace) -> LoadOptions:
     """The load that is asked for; mistakes are reported before anything is started."""
-    from ottla.spark.given import OptionError
+    from ottla.spark.option_parsing import OptionError
     from ottla.warehouse.loads import Layout
-    from ottla.warehouse.places import WarehouseError
+    from ottla.warehouse.table_location import WarehouseError
     from ottla.warehouse.warehouse_load import DEFAULT_NAME, LoadOptions
 
     layout = Layout(

@@ -39,7 +39,7 @@ def table_failures() -> Iterator[None]:
     """Turn what tables and delta-rs raise into one line."""
     from deltalake.exceptions import DeltaError
 
-    from ottla.warehouse.places import WarehouseError
+    from ottla.warehouse.table_location import WarehouseError
 
     try:
         yield
@@ -69,7 +69,7 @@ def rewind(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def compact_table(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.warehouse.upkeep import compact
+    from ottla.warehouse.delta import compact
 
     with table_failures():
         done = compact(place_of(arguments), arguments.target_size)
@@ -78,8 +78,8 @@ def compact_table(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def vacuum_table(arguments: Namespace, terminal: Terminal) -> int:
+    from ottla.warehouse.delta import DEFAULT_RETENTION_H, vacuum
     from ottla.warehouse.plain_parquet import ParquetHome
-    from ottla.warehouse.upkeep import DEFAULT_RETENTION_H, vacuum
 
     hours = DEFAULT_RETENTION_H if arguments.retain_hours is None else arguments.retain_hours
     with table_failures():

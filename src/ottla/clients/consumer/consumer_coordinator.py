@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ottla.clients.cluster import Cluster
 from ottla.clients.committed_offsets import NO_MEMBERSHIP, commit_offsets
 from ottla.clients.consumer.assignors import Assignor, MemberSubscription, assignors_of
-from ottla.clients.consumer.group_member import GroupMember
-from ottla.clients.consumer.membership import Membership
+from ottla.clients.consumer.group_member import GroupMember, Membership
 from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,
     RebalanceKind,

@@ -20,7 +20,7 @@ from ottla.clients.consumer.consumer_coordinator import (
     ConsumerCoordinator,
     Offsets,
 )
-from ottla.clients.consumer.membership import PollWatch
+from ottla.clients.consumer.group_member import PollWatch
 from ottla.clients.consumer.subscription_state import RebalanceKind, SubscriptionState
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ottla.pipelines.event_time import once_within
+from ottla.pipelines.records import once_within
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

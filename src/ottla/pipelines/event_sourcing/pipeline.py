@@ -14,7 +14,6 @@ from ottla.pipelines.event_sourcing.transformations import (
     state,
     state_at,
 )
-from ottla.pipelines.event_time import once_within
 from ottla.pipelines.feeds import event, moments
 from ottla.pipelines.pipeline import (
     Event,
@@ -27,6 +26,7 @@ from ottla.pipelines.pipeline import (
     Section,
 )
 from ottla.pipelines.plots import lines_plot
+from ottla.pipelines.records import once_within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
