@@ -139,11 +139,11 @@ UNCOMPRESSED: Final = "uncompressed"
 
 # What is checked on the loop: a few milliseconds' work at most. A batch is large beyond one
 # of these: its size, its unpacked size (which is less where it is stored in another codec), the
-# count of its records, the size of a message set.
+# count of its records (librdkafka puts at most 10,000 into a batch), the size of a message set.
 INLINE_BYTES: Final = 1024 * 1024
 INLINE_UNPACKED_BYTES: Final = 512 * 1024
 INLINE_RECOMPRESSED_BYTES: Final = 64 * 1024
-INLINE_RECORDS: Final = 100_000 if kernel.COMPILED else 5_000
+INLINE_RECORDS: Final = 100_000 if kernel.COMPILED else 10_000
 INLINE_MESSAGE_SET_BYTES: Final = 64 * 1024
 
 

@@ -58,7 +58,7 @@ class Columns(NamedTuple):
 
 
 class ColumnBuilder:
-    """The plain builder of columns; the compiled one in `native_kernel` makes the same buffers."""
+    """The plain builder of columns; the compiled one in `native_columns` makes the same buffers."""
 
     def __init__(self, with_headers: bool = True) -> None:
         self.with_headers = with_headers

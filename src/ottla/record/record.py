@@ -137,11 +137,17 @@ def encode_varint(value: int) -> bytes:
 
 def decode_varint(data: bytes, position: int) -> tuple[int, int]:
     """An int32 and the position after it; IndexError where the data end too early."""
+    raw = data[position]
+    if raw < 0x80:
+        return (raw >> 1) ^ -(raw & 1), position + 1
     return _decode(data, position, VARINT_MAX_BYTES, 32)
 
 
 def decode_varlong(data: bytes, position: int) -> tuple[int, int]:
     """An int64 and the position after it; IndexError where the data end too early."""
+    raw = data[position]
+    if raw < 0x80:
+        return (raw >> 1) ^ -(raw & 1), position + 1
     return _decode(data, position, VARLONG_MAX_BYTES, 64)
 
 

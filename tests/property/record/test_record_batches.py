@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ottla.record import columns, kernel, plain_kernel
 from ottla.record.batch_builder import BatchBuilder, build_batch
 from ottla.record.compression import CompressionType, compress, decompress
-from ottla.record.record import CorruptRecordError
+from ottla.record.record import CorruptRecordError, encode_varint
 from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch, batches
 
 common = settings(derandomize=True, max_examples=300, deadline=None, database=None)
@@ -190,6 +190,105 @@ def test_kernels_survey_equal_records_the_same(equal, changes, start):
             sum(record.key is None for record in expected),
         )
     assert outcome(lambda: kernel.survey_records(batch, changed, BATCH_OVERHEAD)) == found
+
+
+# Records of one shape: how many, the size of their keys, the sizes of their values, which differ by
+# a step, how far their timestamps are from the batch's and apart, and how many headers they have.
+# Most numbers lie where a varint gets longer.
+shapes = st.tuples(
+    st.integers(1, 40),
+    st.sampled_from([-1, -1, 0, 5, 63, 64]),
+    st.sampled_from([-1, 0, 3, 40, 63, 64, 100, 8150, 8191, 8192]),
+    st.sampled_from([0, 0, 1, 37]),
+    st.sampled_from([0, 0, 0, -1, 63, -64, 64, 8191, 2**20, 2**27, -(2**34), 2**40]),
+    st.sampled_from([0, 0, 1, 999]),
+    st.sampled_from([0, 0, 0, 1, 64]),
+)
+# What is odd about a record: which of them all, as a fraction, which of its fields, and how. A
+# varint may be written longer than it needs to be, and an offset may be passed over.
+oddities = st.lists(
+    st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from(range(7)), st.integers(1, 3)),
+    max_size=3,
+)
+# How many small records come before the shapes, so that offsets, too, get longer within them.
+before = st.sampled_from([0, 0, 0, 40, 8170])
+
+
+def padded(value: int, extra: int) -> bytes:
+    """A varint with so many bytes more than it needs."""
+    data = bytearray(encode_varint(value))
+    for _ in range(extra):
+        data[-1] |= 0x80
+        data.append(0)
+    return bytes(data)
+
+
+def odd_record(fields: tuple[int, int, int, int, int], odd_field: int, extra: int) -> bytes:
+    """A record of a timestamp, an offset, the sizes of key and value and a count of headers."""
+    extras = [extra if field == odd_field else 0 for field in range(6)]
+    time, offset, key, value, header_count = (
+        padded(field, extra) for field, extra in zip(fields, extras, strict=False)
+    )
+    header = padded(1, 0) + b"h" + padded(-1, 0)
+    body = b"".join(
+        (
+            b"\x01" if odd_field == 6 else b"\0",
+            *(time, offset),
+            *(key, b"k" * fields[2]),
+            *(value, b"v" * fields[3]),
+            *(header_count, header * fields[4]),
+        )
+    )
+    return padded(len(body), extras[5]) + body
+
+
+def batch_of_shapes(
+    first: int, runs: list[tuple[int, ...]], odd: list[tuple[float, int, int]]
+) -> tuple[RecordBatch, bytes]:
+    """A batch of `first` small records and then these shapes, and its records section."""
+    count = first + sum(run[0] for run in runs)
+    odd_at = {int(where * count): (field, extra) for where, field, extra in odd}
+    rows = [(0, -1, -1, 0)] * first
+    for size, key, value, step, time, time_step, header_count in runs:
+        rows += [
+            (time + n * time_step, key, value + n * step % 80, header_count) for n in range(size)
+        ]
+    parts, offset = [], 0
+    for index, (time, key, value, header_count) in enumerate(rows):
+        field, extra = odd_at.get(index, (-1, 0))
+        offset += field == 1 and extra == 3
+        parts.append(odd_record((time, offset, key, value, header_count), field, extra % 3))
+        offset += 1
+    payload = b"".join(parts)
+    batch = RecordBatch(build_batch([(1_700_000_000_000, None, None, ())]))
+    batch.record_count, batch.last_offset_delta = count, offset - 1
+    return batch, payload
+
+
+def survey_one_by_one(batch: RecordBatch, payload: bytes) -> object:
+    """What the plain kernel finds without its quick loops."""
+    plain_kernel.check_count(batch, len(payload))
+    survey = plain_kernel._Survey(batch, payload)
+    survey.quick_end = 0
+    return survey.run()
+
+
+@settings(common, max_examples=150)
+@given(
+    before,
+    st.lists(shapes, min_size=1, max_size=4),
+    oddities,
+    mutations | st.just([]),
+    st.just(1) | st.floats(0, 1),
+)
+def test_kernels_survey_mixed_shapes_the_same(first, runs, odd, changes, whole):
+    """However records of all shapes follow each other, odd or damaged or cut off at the end."""
+    batch, records = batch_of_shapes(first, runs, odd)
+    payload = bytes(mutated(records, changes))[: round(whole * len(records))]
+
+    expected = outcome(lambda: survey_one_by_one(batch, payload))
+    assert outcome(lambda: plain_kernel.survey_records(batch, payload)) == expected
+    assert outcome(lambda: kernel.survey_records(batch, payload)) == expected
 
 
 @needs_compiled_kernel

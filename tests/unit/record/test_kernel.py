@@ -10,7 +10,7 @@ from handmade import sealed
 from hostile_batches import hostile_varints
 
 from ottla.record import kernel, plain_compaction, plain_kernel
-from ottla.record.batch_builder import build_batch_of_values
+from ottla.record.batch_builder import build_batch, build_batch_of_values
 from ottla.record.record import CorruptRecordError, Record, encode_varint
 from ottla.record.record_batch import RecordBatch
 
@@ -123,7 +123,21 @@ MALFORMED = {
     "null header key": ("10 00 00 00 01 01 02 01 01", 1, "a header of it has no key"),
     "header key too long": ("12 00 00 00 01 01 02 0a 61 01", 1, "size 5 of its header key"),
     "header value too long": ("12 00 00 00 01 01 02 00 0a 61", 1, "size 5 of its header value"),
+    "end within a header": (
+        "18 00 00 00 01 01 02 02 68 06 78",
+        1,
+        "record 0 .* length 12 does not",
+    ),
+    "key of three bytes' size": ("10 00 00 00 828004 00 00", 1, "size 32769 of its key"),
+    "value of three bytes' size": ("10 00 00 00 01 828004 00", 1, "size 32769 of its value"),
+    "header key of three bytes' size": ("14 00 00 00 01 01 02 828004 00", 1, "32769 of its header"),
+    "header value of three bytes' size": ("14 00 00 00 01 01 02 00 828004", 1, "32769 of its head"),
     "offset delta not increasing": ("0c 00 00 00 01 01 00" * 2, 2, "record 1 .* offset delta 0"),
+    "offset delta not increasing behind a gap": (
+        "0c 00 00 00 01 01 00" + "0c 00 00 04 01 01 00" * 2,
+        3,
+        "record 2 .* offset delta 2",
+    ),
     "negative offset delta": ("0c 00 00 01 01 01 00", 1, "record 0 .* offset delta -1"),
     "offset delta above the last": ("0c 00 00 02 01 01 00", 1, "record 0 .* offset delta 1"),
     "garbage at the end": ("0c 00 00 00 01 01 00 00", 1, "has 1 bytes of garbage behind its 1"),
@@ -213,6 +227,85 @@ def test_survey_makes_no_records(loops):
         tracemalloc.stop()
 
     assert peak < 6 * len(payload)
+
+
+USUAL = {
+    "equal sizes": lambda n: (NOW + n // 50, None, b"v" * 100, ()),
+    "uneven sizes": lambda n: (NOW + n // 50, b"k" * (n % 90), b"v" * (n * 37 % 180), ()),
+    "nulls": lambda n: (NOW, None if n % 3 else b"key", None if n % 2 else b"value", ()),
+    "headers": lambda n: (NOW, b"key", b"v" * (n % 90), (("h", b"x" * (n % 7)), ("null", None))),
+    "times of months": lambda n: (NOW + n * n * 999 % 10**10, b"key", b"v" * (n % 90), ()),
+    "falling times": lambda n: (NOW - n, None, b"v" * (n % 90), ()),
+}
+
+
+@pytest.mark.parametrize("count", [1, 15, 150, 10_000])
+@pytest.mark.parametrize("kind", USUAL)
+def test_plain_survey_is_quick_with_usual_records(monkeypatch, kind, count):
+    """The loop that takes microseconds for a record is left to long varints and to flaws."""
+    rows = [USUAL[kind](n) for n in range(count)]
+    batch = RecordBatch(build_batch(rows))
+    monkeypatch.setattr(plain_kernel, "_decode_one", None)
+
+    survey = plain_kernel.survey_records(batch, batch.buffer, 61)
+
+    times = [row[0] for row in rows]
+    null_keys = sum(row[1] is None for row in rows)
+    assert survey == (min(times), max(times), times.index(max(times)), null_keys)
+
+
+# Bodies in hex of records of equal size, by their number and offset delta; which one is refused.
+FLAWS_IN_EACH = {
+    "attributes": (lambda n, delta: f"01 00 {delta} 01 01 00", 0, "attributes 0x01"),
+    "negative header count": (lambda n, delta: f"00 00 {delta} 01 01 01", 0, "-1 headers"),
+    "length too large": (lambda n, delta: f"00 00 {delta} 01 01 00 00", 0, "length 7 is not what"),
+    "size -2": (lambda n, delta: f"00 00 {delta} 01 03 00", 0, "size -2 of its value"),
+    "longer times": (lambda n, delta: f"00 {'80' if n else '00'} {delta} 01 01 00", 1, "delta -1"),
+    "shorter times": (lambda n, delta: f"00 {'00' if n else '80'} 01 {delta} 01 01 00", 1, "a -1"),
+}
+
+
+@pytest.mark.parametrize("name", FLAWS_IN_EACH)
+def test_survey_refuses_equal_records_with_the_same_flaw(loops, name):
+    """Records that are all alike are looked into as well as others are."""
+    body, index, why = FLAWS_IN_EACH[name]
+    records = b"".join(record(body(n, encode_varint(n).hex())) for n in range(50))
+
+    with pytest.raises(CorruptRecordError, match=f"record {index} of .*{why}"):
+        loops.survey_records(RecordBatch(sealed(records, 50)), records)
+
+
+def test_survey_refuses_equal_records_that_reach_into_the_next(loops):
+    """Each says that it is as long as two of them."""
+    records = b"".join(b"\x1a\0\0" + encode_varint(n) + b"\1\1\0" for n in range(50))
+
+    with pytest.raises(CorruptRecordError, match="length 13 is not what its fields take up"):
+        loops.survey_records(RecordBatch(sealed(records, 50)), records)
+
+
+def test_survey_refuses_equal_records_beyond_the_last_offset_delta(loops):
+    """The header of the batch says less than the last of them."""
+    batch = RecordBatch(build_batch([(NOW, None, b"", ())] * 50))
+    batch.last_offset_delta = 48
+
+    with pytest.raises(CorruptRecordError, match=r"record 49 of .* offset delta 49 is"):
+        loops.survey_records(batch, batch.buffer, 61)
+
+
+def test_survey_tells_fields_apart_that_could_be_others(loops):
+    """A record whose timestamp and offset could, behind one of a later time, be its timestamp."""
+    rows = [(NOW, None, b"", ()), (NOW + 100, None, b"", ()), (NOW, b"\0\2", b"", ())]
+    batch = RecordBatch(build_batch(rows))
+
+    assert loops.survey_records(batch, batch.buffer, 61) == (NOW, NOW + 100, 1, 2)
+
+
+def test_survey_takes_offset_deltas_of_four_bytes(loops):
+    """The keys of these could, behind three bytes of an offset delta, be null."""
+    count = (1 << 20) + 3
+    batch = RecordBatch(build_batch([(0, b"", b"\0", ())] * count))
+
+    assert loops.survey_records(batch, batch.buffer, 61) == (0, 0, 0, 0)
 
 
 def test_survey_of_an_empty_batch_has_no_timestamps(loops):
