@@ -9,12 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ottla.testing.in_process_broker import (
-        GroupMember,
-        GroupState,
-        InProcessBroker,
-        InProcessCluster,
-    )
+    from ottla.testing.container import KafkaContainer
+    from ottla.testing.faults import Faults, RequestFault
+    from ottla.testing.in_process_broker import InProcessBroker, LiveGroup, LiveMember
+    from ottla.testing.in_process_cluster import InProcessCluster
     from ottla.testing.memory_disk import MemoryDisk
     from ottla.testing.network import MemoryNetwork
     from ottla.testing.runtime import MockBackground, MockRuntime, MockScheduler, mock_runtime
@@ -22,10 +20,12 @@ if TYPE_CHECKING:
     from ottla.testing.waiting import NeverHappenedError, wait_until, wait_until_async
 
 __all__ = [
-    "GroupMember",
-    "GroupState",
+    "Faults",
     "InProcessBroker",
     "InProcessCluster",
+    "KafkaContainer",
+    "LiveGroup",
+    "LiveMember",
     "MemoryDisk",
     "MemoryNetwork",
     "MockBackground",
@@ -33,16 +33,19 @@ __all__ = [
     "MockRuntime",
     "MockScheduler",
     "NeverHappenedError",
+    "RequestFault",
     "mock_runtime",
     "wait_until",
     "wait_until_async",
 ]
 
 _HOMES = {
-    "GroupMember": "in_process_broker",
-    "GroupState": "in_process_broker",
+    "Faults": "faults",
     "InProcessBroker": "in_process_broker",
-    "InProcessCluster": "in_process_broker",
+    "InProcessCluster": "in_process_cluster",
+    "KafkaContainer": "container",
+    "LiveGroup": "in_process_broker",
+    "LiveMember": "in_process_broker",
     "MemoryDisk": "memory_disk",
     "MemoryNetwork": "network",
     "MockBackground": "runtime",
@@ -50,6 +53,7 @@ _HOMES = {
     "MockRuntime": "runtime",
     "MockScheduler": "runtime",
     "NeverHappenedError": "waiting",
+    "RequestFault": "faults",
     "mock_runtime": "runtime",
     "wait_until": "waiting",
     "wait_until_async": "waiting",

@@ -17,7 +17,8 @@ import pytest
 if TYPE_CHECKING:  # what no test asks for is not imported
     from ottla.testing.broker_process import BrokerProcess
     from ottla.testing.cluster_process import ClusterProcess
-    from ottla.testing.in_process_broker import InProcessBroker, InProcessCluster
+    from ottla.testing.in_process_broker import InProcessBroker
+    from ottla.testing.in_process_cluster import InProcessCluster
 
 REFUSAL = re.compile(r"^ottla zookeeper: (.*)$", re.MULTILINE)
 
@@ -66,7 +67,7 @@ def ottla_fresh_cluster(
 
     `@pytest.mark.ottla_settings(brokers=5)` has another number, and settings as for a broker.
     """
-    from ottla.testing.in_process_broker import InProcessCluster
+    from ottla.testing.in_process_cluster import InProcessCluster
 
     with InProcessCluster(**_settings_of(request, ottla_fresh_cluster_settings)) as cluster:
         yield cluster

@@ -1,17 +1,19 @@
-"""A broker, or a cluster, in a thread of the test's own process: nothing is left behind.
+"""A broker in a thread of the test's own process: nothing is left behind.
 
 It is the broker itself, with sockets on the loopback interface, so that any client of Kafka can
 use it. Its disk is in memory, or a directory. What a test asks of it (`LiveBrokers`) is answered on
 the broker's own loop, from the state that the broker has: no admin client, no polling by metadata.
-The brokers of a cluster share a loop, and a tree of znodes in memory in place of ZooKeeper.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import io
+import json
 import logging
 import random
+import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
@@ -29,6 +31,7 @@ from ottla.record.record_batch import batches
 from ottla.registry.tree import SessionTree, TreeRegistry
 from ottla.replication.partition import Partition
 from ottla.runtime import (
+    Disk,
     DiskLock,
     File,
     LocalDisk,
@@ -41,6 +44,7 @@ from ottla.runtime import (
 from ottla.runtime.io_thread import IoThread
 from ottla.server.broker import Broker, worker_count
 from ottla.structs import BROKER_DEFAULT, INTERNAL_TOPICS, TopicPartition
+from ottla.testing.faults import Faults
 from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.runtime import MockBackground
 from ottla.testing.waiting import LIMIT_S, wait_until_async
@@ -55,20 +59,13 @@ SETTINGS: Final[dict[str, str | int]] = {
     "transaction.state.log.num.partitions": 1,
 }
 """Small and quick; each may be overridden."""
-CLUSTER_SETTINGS: Final[dict[str, str | int]] = {
-    "zookeeper.connect": "in-process:2181",  # a name only: the registry is given
-    "offsets.topic.num.partitions": 3,
-    "transaction.state.log.num.partitions": 3,
-    "group.initial.rebalance.delay.ms": 0,
-    "controlled.shutdown.retry.backoff.ms": 100,
-    "replica.fetch.wait.max.ms": 25,  # a new partition is fetched when the wait for others is over
-}
-"""Those of each broker of a cluster, beside the replication factors."""
+SETTINGS_NAME: Final = "settings.json"
+DATA_NAME: Final = "data"
 STOP_LIMIT_MS: Final = 30_000
 READ_BYTES: Final = 1 << 20
 
 
-class GroupMember(NamedTuple):
+class LiveMember(NamedTuple):
     """A member of a group, and the partitions that it was assigned."""
 
     member_id: str
@@ -76,11 +73,11 @@ class GroupMember(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
-class GroupState(NamedTuple):
+class LiveGroup(NamedTuple):
     """A group as its coordinator has it; `state` is Kafka's name, such as Stable or Dead."""
 
     state: str
-    members: tuple[GroupMember, ...]
+    members: tuple[LiveMember, ...]
 
 
 class ProcessDisk(LocalDisk):
@@ -136,9 +133,11 @@ class BrokerLife:
         self,
         settings: Mapping[str, str | int],
         disk: MemoryDisk | None,
+        faults: Faults,
         tree: SessionTree | None = None,
     ) -> None:
         """With a `tree` the broker is one of those that share it."""
+        self.faults = faults
         config = BrokerConfig.parse(settings)
         loop, clock = asyncio.get_running_loop(), SystemClock()
         scheduler = LoopScheduler(loop, clock)
@@ -166,6 +165,7 @@ class BrokerLife:
         except BaseException:
             await self.kill()
             raise
+        self.faults.attach(self.broker)
 
     def prepare_coordinators(self) -> None:
         """Begin to create the coordinators' topics, on the broker that is the controller.
@@ -198,6 +198,7 @@ class BrokerLife:
     async def _end_once(self, end: Callable[[], Awaitable[None]]) -> None:
         if self._end is None:
             self._end = asyncio.get_running_loop().create_future()
+            self.faults.detach(self.broker)
             try:
                 await end()
             finally:
@@ -235,6 +236,10 @@ class LiveBrokers(ABC):
     what was awaited and what was there.
     """
 
+    def __init__(self) -> None:
+        self.faults = Faults()
+        """What befalls the next requests; it stays over restarts."""
+
     @abstractmethod
     def _brokers(self) -> list[Broker]:
         """The brokers that serve; RuntimeError if there is none."""
@@ -256,13 +261,15 @@ class LiveBrokers(ABC):
 
         KafkaError TOPIC_ALREADY_EXISTS where there is one of the name.
         """
-        settings = {key: str(value) for key, value in _dotted(config).items()}
+        settings = {key: str(value) for key, value in dotted(config).items()}
         topic = RequestedTopic(name, partitions, replication_factor, config=settings)
         self.run(self._create_topic(topic))
 
     async def _create_topic(self, topic: RequestedTopic) -> None:
         controller = await wait_until_async(
-            lambda: next((each.controller for each in self._brokers() if _rules(each)), None),
+            lambda: next(
+                (each.controller for each in self._brokers() if is_controller(each)), None
+            ),
             "a controller",
         )
         created = (await controller.create_topics([topic]))[topic.name]
@@ -361,10 +368,10 @@ class LiveBrokers(ABC):
 
     # Groups
 
-    def group(self, group_id: str) -> GroupState:
+    def group(self, group_id: str) -> LiveGroup:
         """State and members of a group, classic or of the consumer protocol; else it is Dead."""
 
-        async def describe() -> GroupState:
+        async def describe() -> LiveGroup:
             return self._group(group_id)
 
         return self.run(describe())
@@ -376,13 +383,13 @@ class LiveBrokers(ABC):
         *,
         stable: bool = True,
         limit: float = LIMIT_S,
-    ) -> GroupState:
+    ) -> LiveGroup:
         """Wait until a group has so many members; if `stable`, until each has its partitions.
 
         With `members=0` the group is to be empty. Returns the group as it is then.
         """
 
-        def found() -> GroupState | None:
+        def found() -> LiveGroup | None:
             group = self._group(group_id)
             if members is not None and len(group.members) != members:
                 return None
@@ -420,16 +427,38 @@ class LiveBrokers(ABC):
             wait_until_async(is_consumed, what, limit, seen=lambda: f"lag by partition: {lags()}")
         )
 
-    def _group(self, group_id: str) -> GroupState:
+    def expel_member(self, group_id: str, member_id: str | None = None) -> str:
+        """Take a member out of its group, as if its session had expired; returns its id.
+
+        Without an id it is the one that has joined first. The others share its partitions; it
+        learns of it with its next request, and may join again.
+        """
+
+        async def expel() -> str:
+            coordinator = self._coordinator_of(group_id)
+            found = None if coordinator is None else _expel(coordinator, group_id, member_id)
+            if found is None:
+                who = "no members" if member_id is None else f"no member {member_id}"
+                raise ValueError(f"group {group_id} has {who}: {self._group(group_id)}")
+            return found
+
+        return self.run(expel())
+
+    def _coordinator_of(self, group_id: str) -> Broker | None:
         for broker in self._brokers():
+            if not broker.coordinators.groups.availability(group_id):
+                return broker
+        return None
+
+    def _group(self, group_id: str) -> LiveGroup:
+        broker = self._coordinator_of(group_id)
+        if broker is not None:
             groups = broker.coordinators.groups
-            if groups.availability(group_id):
-                continue
             (described,) = groups.describe_consumer_groups([group_id])
             if not described.error_code:
                 return _consumer_group(described)
             return _classic_group(*groups.describe_groups([group_id]))
-        return GroupState("Dead", ())
+        return LiveGroup("Dead", ())
 
     def _committed(self, group_id: str) -> dict[TopicPartition, int]:
         for broker in self._brokers():
@@ -475,6 +504,7 @@ class InProcessBroker(LiveBrokers):
         **settings: str | int,
     ) -> None:
         """`disk` is one to go on with, in place of a new one in memory."""
+        super().__init__()
         if data_dir is not None and disk is not None:
             raise ValueError("data_dir and disk: a broker is on a directory or in memory, not both")
         self.disk = (disk or MemoryDisk()) if data_dir is None else None
@@ -484,7 +514,7 @@ class InProcessBroker(LiveBrokers):
         self.settings: dict[str, str | int] = {
             **SETTINGS,
             "log.dirs": "/data" if data_dir is None else str(data_dir),
-            **_dotted(settings),
+            **dotted(settings),
         }
         self.port = 0
         """The port of the first listener; 0 before the first start."""
@@ -520,10 +550,65 @@ class InProcessBroker(LiveBrokers):
 
     async def _start(self) -> BrokerLife:
         address = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
-        life = BrokerLife(address | self.settings, self.disk)
+        life = BrokerLife(address | self.settings, self.disk, self.faults)
         await life.start()
         life.prepare_coordinators()
         return life
+
+    def move_coordinator(self, group_id: str) -> None:
+        """Have the coordinator of a group go and come back, as after a change of its leader.
+
+        Members are told that it is not here, look for it, and find it here with what is stored.
+        """
+
+        async def move() -> None:
+            groups = self._running.broker.coordinators.groups
+            partition = groups.partition_for(group_id)
+            groups.on_resignation(partition)
+            groups.on_election(partition)
+
+        self.run(move())
+
+    def save(self, path: Path | str) -> None:
+        """Write all that it has stored to one file (a tar archive), whether or not it runs.
+
+        The file also has its settings; `load` makes a broker of it.
+        """
+        with tarfile.open(path, "w:gz") as archive:
+            _add_to(archive, SETTINGS_NAME, json.dumps(self.settings).encode())
+            if self.is_running:
+                self.run(self._save(archive))
+            else:
+                asyncio.run(self._save(archive))
+
+    async def _save(self, archive: tarfile.TarFile) -> None:
+        root = str(self.settings["log.dirs"])
+        disk: Disk = self.disk or LocalDisk()
+        for file in _files_below(disk, root):
+            _add_to(archive, f"{DATA_NAME}/{file}", disk.read_bytes(f"{root}/{file}"))
+
+    @classmethod
+    def load(
+        cls, path: Path | str, data_dir: Path | str | None = None, **settings: str | int
+    ) -> Self:
+        """A broker, not yet started, with what `save` has written; the file stays as it is.
+
+        It has its data in memory, or in `data_dir`, which must be empty, and the settings of the
+        saved one, unless they are given.
+        """
+        with tarfile.open(path) as archive:
+            contents = {each.name: _read_from(archive, each) for each in archive if each.isfile()}
+        saved = json.loads(contents.pop(SETTINGS_NAME))
+        kept = {name: value for name, value in saved.items() if name != "log.dirs"}
+        broker = cls(data_dir, **{**kept, **settings})
+        root, disk = str(broker.settings["log.dirs"]), broker.disk or LocalDisk()
+        if disk.exists(root) and disk.list_dir(root):
+            raise ValueError(f"data_dir={root}: it must be empty to load {path} into it")
+        for name, data in contents.items():
+            target = f"{root}/{name.removeprefix(f'{DATA_NAME}/')}"
+            disk.make_dirs(target.rpartition("/")[0])
+            disk.replace(target, data)
+        return broker
 
     def stop(self) -> None:
         """A clean stop: logs are flushed and closed. Does nothing if it does not run."""
@@ -566,205 +651,32 @@ class InProcessBroker(LiveBrokers):
         return self._life
 
 
-class InProcessCluster(LiveBrokers):
-    """Brokers 1 to `brokers` in a thread of this process, without ZooKeeper and Java.
-
-    They replicate, elect and move leaders as any brokers do. Each can be killed, stopped and
-    started again; the session of a killed one is over at once, where a real one lasts until its
-    timeout. Settings are those of all brokers, with underscores for dots; below `data_dir` each
-    has a directory, else all are in memory.
-    """
-
-    def __init__(
-        self, brokers: int = 3, data_dir: Path | str | None = None, **settings: str | int
-    ) -> None:
-        factor = min(brokers, 3)
-        self.settings: dict[str, str | int] = {
-            **CLUSTER_SETTINGS,
-            "default.replication.factor": factor,
-            "offsets.topic.replication.factor": factor,
-            "transaction.state.log.replication.factor": factor,
-            "transaction.state.log.min.isr": min(2, factor),
-            "min.insync.replicas": min(2, factor),
-            **_dotted(settings),
-        }
-        self.disks: dict[int, MemoryDisk | None] = {}
-        """The disks of brokers in memory, with their faults."""
-        self.ports: dict[int, int] = dict.fromkeys(range(1, brokers + 1), 0)
-        self._dirs: dict[int, str] = {}
-        for broker_id in self.ports:
-            disk = self.disks[broker_id] = MemoryDisk() if data_dir is None else None
-            if disk is not None:
-                disk.make_dirs("/data")
-            self._dirs[broker_id] = (
-                "/data" if data_dir is None else str(Path(data_dir) / f"broker-{broker_id}")
-            )
-        self._tree = SessionTree(SystemClock())
-        self._thread: IoThread | None = None
-        self._lives: dict[int, BrokerLife] = {}
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """All brokers that were started, dead or alive."""
-        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values() if port)
-
-    @property
-    def live_brokers(self) -> list[int]:
-        """The ids of the brokers that run."""
-        return sorted(id_ for id_, life in self._lives.items() if not life.is_over)
-
-    def broker(self, broker_id: int) -> Broker:
-        """A broker itself; its state belongs to the cluster's thread, so use it within `run`."""
-        return self._living(broker_id).broker
-
-    # Life
-
-    def start(self) -> Self:
-        """Start all; the first one becomes the controller. Returns when all serve clients."""
-        if self._thread is not None:
-            raise RuntimeError("the cluster runs already")
-        self._thread = IoThread("ottla-cluster")
-        try:
-            self.run(self._start_all())
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    async def _start_all(self) -> None:
-        first, *others = self.ports
-        await self._start(first)
-        await asyncio.gather(*map(self._start, others))
-        cache = self._lives[first].broker.cache
-        await wait_until_async(lambda: len(cache.brokers) == len(self.ports), "all brokers")
-        self._lives[first].prepare_coordinators()
-
-    async def _start(self, broker_id: int) -> None:
-        settings: dict[str, str | int] = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[broker_id]}",
-            **self.settings,
-            "broker.id": broker_id,
-            "log.dirs": self._dirs[broker_id],
-        }
-        life = BrokerLife(settings, self.disks[broker_id], self._tree)
-        self._lives[broker_id] = life
-        await life.start()
-        self.ports[broker_id] = life.broker.end_points[0].port
-
-    def start_broker(self, broker_id: int) -> None:
-        """Start a broker again, on what it has stored; returns when it serves clients."""
-        if broker_id in self.live_brokers:
-            raise RuntimeError(f"broker {broker_id} runs already")
-        self.run(self._start(broker_id))
-
-    def stop_broker(self, broker_id: int) -> None:
-        """A clean stop: its leaders move to other brokers first."""
-        self.run(self._living(broker_id).stop())
-
-    def kill_broker(self, broker_id: int) -> None:
-        """End a broker at once, and its session; what it has written stays."""
-        self.run(self._living(broker_id).kill())
-
-    def expire_session(self, broker_id: int) -> None:
-        """End the session of a broker, which lives: it is unknown until it has registered again."""
-        self.run(self._expire(self._living(broker_id)))
-
-    async def _expire(self, life: BrokerLife) -> None:
-        assert life.registry is not None
-        life.registry.expire()
-
-    def stop(self) -> None:
-        """Kill all that run: there is nothing left to hand over to."""
-        thread, lives = self._thread, list(self._lives.values())
-        self._thread = None
-        self._lives.clear()
-        if thread is not None:
-            try:
-                for life in lives:
-                    thread.run(life.kill(), STOP_LIMIT_MS)
-            finally:
-                thread.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    # Leaders
-
-    def leader(self, topic: str, partition: int = 0, limit: float = LIMIT_S) -> int:
-        """The id of the broker that leads a partition; waits for one that lives."""
-
-        async def find() -> int:
-            found = await wait_until_async(
-                lambda: self._leaders(topic).get(partition),
-                f"a leader of {topic}-{partition}",
-                limit,
-                seen=lambda: f"live brokers {self.live_brokers}",
-            )
-            return found.broker_id
-
-        return self.run(find())
-
-    def coordinator(self, group_id: str, limit: float = LIMIT_S) -> int:
-        """The id of the broker that coordinates a group; waits for one that lives."""
-
-        async def find() -> int:
-            found = await wait_until_async(
-                lambda: next(
-                    (
-                        broker
-                        for broker in self._brokers()
-                        if not broker.coordinators.groups.availability(group_id)
-                    ),
-                    None,
-                ),
-                f"a coordinator of group {group_id}",
-                limit,
-            )
-            return found.broker_id
-
-        return self.run(find())
-
-    def controller_id(self, limit: float = LIMIT_S) -> int:
-        """The id of the broker that is the controller; waits for one that lives."""
-
-        async def find() -> int:
-            found = await wait_until_async(
-                lambda: next(filter(_rules, self._brokers()), None), "a controller", limit
-            )
-            return found.broker_id
-
-        return self.run(find())
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop of the brokers, and return what it returns."""
-        if self._thread is None:
-            coroutine.close()
-            raise RuntimeError("the cluster is not running")
-        return self._thread.run(coroutine)
-
-    def _brokers(self) -> list[Broker]:
-        if not self._lives:
-            raise RuntimeError("the cluster is not running")
-        return [self._lives[broker_id].broker for broker_id in self.live_brokers]
-
-    def _living(self, broker_id: int) -> BrokerLife:
-        life = self._lives.get(broker_id)
-        if life is None or life.is_over:
-            raise RuntimeError(f"broker {broker_id} is not running: {self.live_brokers} are")
-        return life
-
-
-def _dotted(settings: Mapping[str, str | int]) -> dict[str, str | int]:
+def dotted(settings: Mapping[str, str | int]) -> dict[str, str | int]:
     """Names of settings as they are, for such as are Python's keywords."""
     return {name.replace("_", "."): value for name, value in settings.items()}
 
 
-def _consumer_group(described: DescribedConsumerGroup) -> GroupState:
+def _expel(broker: Broker, group_id: str, member_id: str | None) -> str | None:
+    """Take a member out of its group; returns its id, None if there is no such member."""
+    groups, reason = broker.coordinators.groups, "a test has expelled it"
+    classic = groups.manager.classic_group(group_id)
+    modern = groups.manager.consumer_group(group_id)
+    if classic is not None and classic.members:
+        member = classic.members.get(member_id or next(iter(classic.members)))
+        if member is not None:
+            groups.rebalancer.remove_member(classic, member, reason)
+            return member.member_id
+    elif modern is not None and modern.members:
+        one = modern.members.get(member_id or next(iter(modern.members)))
+        if one is not None:
+            groups.consumer_rebalancer.take_out(modern, [one], reason, lambda _: None)
+            return one.member_id
+    return None
+
+
+def _consumer_group(described: DescribedConsumerGroup) -> LiveGroup:
     members = [
-        GroupMember(
+        LiveMember(
             member.member_id,
             member.client_id,
             tuple(
@@ -775,21 +687,21 @@ def _consumer_group(described: DescribedConsumerGroup) -> GroupState:
         )
         for member in described.members
     ]
-    return GroupState(described.group_state, tuple(members))
+    return LiveGroup(described.group_state, tuple(members))
 
 
-def _classic_group(described: DescribedGroup) -> GroupState:
+def _classic_group(described: DescribedGroup) -> LiveGroup:
     """What members of other protocols than the consumers' were assigned is not known."""
     is_known = described.protocol_type == "consumer"
     members = [
-        GroupMember(
+        LiveMember(
             member.member_id,
             member.client_id,
             _assigned(member.member_assignment) if is_known and member.member_assignment else (),
         )
         for member in described.members
     ]
-    return GroupState(described.group_state, tuple(members))
+    return LiveGroup(described.group_state, tuple(members))
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
@@ -797,7 +709,33 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(each.topic, index) for each in topics for index in each.partitions)
 
 
-def _rules(broker: Broker) -> bool:
+def _files_below(disk: Disk, root: str) -> Iterator[str]:
+    """The paths of all files below a directory, from there; locks are the process's own."""
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        for name in disk.list_dir(f"{root}/{folder}".rstrip("/")):
+            path = f"{folder}/{name}".lstrip("/")
+            if disk.is_dir(f"{root}/{path}"):
+                pending.append(path)
+            elif name != ".lock":
+                yield path
+
+
+def _add_to(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    archive.addfile(member, io.BytesIO(data))
+
+
+def _read_from(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    assert file is not None, "it is a file"
+    with file:
+        return file.read()
+
+
+def is_controller(broker: Broker) -> bool:
     """Whether the broker is the controller."""
     return broker.controller.is_active
 

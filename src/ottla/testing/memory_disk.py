@@ -245,6 +245,10 @@ class MemoryDisk:
         """Make everything that is on the disk now durable."""
         self.root.sync_all()
 
+    def fill(self, room_in_bytes: int = 0) -> None:
+        """Leave so much room beside what is stored; `capacity_in_bytes = None` makes room again."""
+        self.capacity_in_bytes = self.root.size() + room_in_bytes
+
     def check(self, operation: str, path: str) -> None:
         """Raise the OSError of the fault that matches this call, if any."""
         for fault in self.faults:

@@ -226,3 +226,28 @@ def test_all_replicas_of_one_broker_are_in_sync():
             NeverHappenedError, match=r"2 replicas of t .* \{0: \(0,\), 1: \(0,\)\}"
         ):
             broker.wait_until_in_sync("t", replicas=2, limit=0.01)
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_state_is_saved_to_a_file_and_loaded(data_dir, tmp_path, is_running):
+    """Records, groups and settings: as often as wanted, in memory or in a directory."""
+    path = tmp_path / "state.tar.gz"
+    with InProcessBroker(data_dir, broker_id=7, num_partitions=2) as broker:
+        send(broker, "t", b"1", b"2")
+        with Consumer(
+            broker.bootstrap_servers, group_id="g", topics=["t"], auto_offset_reset="earliest"
+        ) as consumer:
+            while not consumer.poll(timeout_ms=100):
+                pass
+            consumer.commit()
+        if not is_running:
+            broker.stop()
+        broker.save(path)
+    for place in (None, None, tmp_path / "copy"):
+        with InProcessBroker.load(path, place) as copy:
+            assert sorted(values(copy, "t")) == [b"1", b"2"]
+            assert sum(copy.committed("g").values()) >= 1
+            assert copy.broker.broker_id == 7
+            send(copy, "t", b"3")
+    with pytest.raises(ValueError, match="it must be empty"):
+        InProcessBroker.load(path, tmp_path / "copy")
