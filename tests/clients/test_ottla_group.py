@@ -22,6 +22,7 @@ from ottla import (
     KafkaError,
     NewTopic,
     OffsetAndMetadata,
+    Producer,
     RebalanceListener,
     TopicPartition,
 )
@@ -256,3 +257,18 @@ def test_duplicate_instance_id_fences_the_first(broker, topic, group):
             poll_until([first], lambda: False)
         first.close()
     assert caught.value.error is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_partitions_that_appear_while_the_group_rebalances_are_read(ottla_fresh_broker):
+    """The leader has divided without a topic whose leader was not known; it divides again."""
+    broker = ottla_fresh_broker
+    broker.create_topic("t")
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("t", b"1").result()
+    hidden = broker.faults.fail("Metadata", "LEADER_NOT_AVAILABLE")
+    slow = broker.faults.delay("SyncGroup", 0.3)
+    with consumer_of(broker, group_id="g", topics=["t"], retry_backoff_ms=20) as consumer:
+        records = read(consumer, 1)
+
+    assert (hidden.hits, slow.hits) == (1, 1)
+    assert [record.value for record in records] == [b"1"]

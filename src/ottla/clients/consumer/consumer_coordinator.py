@@ -258,6 +258,9 @@ class ConsumerCoordinator:
         self._subscriptions.replace(assigned)
         self._own(assigned, self.member.generation)
         await self._tell(RebalanceKind.ASSIGNED, sorted(set(assigned) - owned))
+        if self._assignment.is_outdated(self._metadata.cluster):
+            # Metadata that came since the division were too early for `on_metadata`.
+            self.member.needs_join = True
 
     async def _prepare(self) -> None:
         assigned = sorted(self._subscriptions.assigned)
