@@ -183,7 +183,10 @@ def test_static_member_comes_back_without_a_rebalance(broker, topic, group):
         first = consumer_of(broker, group_instance_id="one", **settings)
         second.subscribe([topic], listener=journal)
         poll_until([first, second], lambda: first.assignment() and second.assignment())
-        poll_until([first, second], lambda: len(first.assignment() | second.assignment()) == 3)
+        poll_until(
+            [first, second],
+            lambda: len(first.assignment() | second.assignment()) == 3 and journal.events,
+        )
         share, told = first.assignment(), len(journal.events)
         first.close()
         with consumer_of(broker, group_instance_id="one", **settings) as again:
