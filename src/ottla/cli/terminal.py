@@ -28,7 +28,7 @@ SILENCE_S = 1.0
 """How long a person sees nothing before a line on stderr says what is waited for."""
 DEFAULT_PORT = 9092
 USUAL_WIDTH = 80
-BAR_WIDTH = 24
+BAR_WIDTH = 16
 REDRAW_MS = 100
 SHORT_MS = 300
 """Work that is done sooner shows no progress: a line that flashes up tells nothing."""
@@ -234,7 +234,7 @@ class Progress:
             self._draw(self.text(now_ms - self._begun_ms, share) + note)
 
     def text(self, elapsed_ms: int, share: float | None) -> str:
-        """`copying  ━━━━━━──────  50 %  1,000 records  500/s  2 s left`."""
+        """`copying  ━━━━────  50 %  1,000 records  500/s  2 s left`."""
         rate = f"{self.done:,} {self.unit}  {self.done * 1000 / max(1, elapsed_ms):,.0f}/s"
         if share is None or not 0 < share <= 1:
             return f"{self.what}  {rate}"

@@ -58,7 +58,7 @@ def test_person_sees_a_bar_in_place_of_lines(monkeypatch):
     assert line.startswith("queries ... ")
     begun, bar, _ = terminal.err.getvalue().split("\r\x1b[K")[1:]
     assert begun == "queries ..."
-    assert bar == "queries  ######..................  25 %  100 rows  100/s  3 s left  lag 300"
+    assert bar == "queries  ####............  25 %  100 rows  100/s  3 s left  lag 300"
 
 
 def test_batches_of_a_pause_share_a_line():

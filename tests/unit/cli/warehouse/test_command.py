@@ -125,7 +125,7 @@ def test_commits_are_lines_for_a_log_and_a_bar_for_a_person(monkeypatch, stream)
     assert last.startswith("300 rows in 1 commits")
     if stream is Screen:
         assert lines == []
-        bar = "loading  ##################......  75 %  300 rows  300/s  0 s left  version 4"
+        bar = "loading  ############....  75 %  300 rows  300/s  0 s left  version 4"
         assert bar in terminal.err.getvalue()
     else:
         assert [line.partition("s  ")[2] for line in lines] == ["version 4: 300 rows in 2 files"]
