@@ -515,10 +515,10 @@ class Processor:
         if connection.is_half_closed:
             connection.begin_answer()
         if not connection.muted and (connection.interest != IN or not frames.is_empty()):
-            self._go_on(connection)
+            self._take_next_request(connection)
         return count
 
-    def _go_on(self, connection: Connection) -> None:
+    def _take_next_request(self, connection: Connection) -> None:
         """It is not muted: take the next request, from the buffer or else from the socket."""
         if connection.frames.has_frame():
             if not connection.is_ready:
@@ -557,7 +557,7 @@ class Processor:
             return None
         if flushed is ALL:
             if connection.muted or connection.interest != IN or not connection.frames.is_empty():
-                self._go_on_after_send(connection)
+                self._after_send(connection)
         elif flushed is FULL:
             connection.muted |= BLOCKED
             self._watch(connection, OUT)
@@ -573,10 +573,10 @@ class Processor:
         if not connection.is_closing:
             self.has_output(connection)
 
-    def _go_on_after_send(self, connection: Connection) -> None:
+    def _after_send(self, connection: Connection) -> None:
         connection.muted &= ~BLOCKED
         if not connection.muted:
-            self._go_on(connection)
+            self._take_next_request(connection)
         elif connection.muted & STOPPING and not connection.muted & IN_FLIGHT:
             connection.close("the broker is stopping")
         elif connection.interest & OUT:
@@ -628,7 +628,7 @@ class Processor:
             return
         connection.muted &= ~THROTTLED
         if not connection.muted:
-            self._go_on(connection)
+            self._take_next_request(connection)
             self._schedule_turn()
 
     def _watch(self, connection: Connection, interest: int) -> None:

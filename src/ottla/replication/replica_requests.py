@@ -24,7 +24,7 @@ from ottla.structs import (
     TopicPartition,
 )
 
-ROUSE_MS: Final = 500
+NOTE_AS_CAUGHT_UP_MS: Final = 500
 """How often a follower that has everything is noted as caught up, rather than at each fetch."""
 
 PartitionKey = tuple[int | str, int]
@@ -82,12 +82,12 @@ class AwakePartitions:
     wake-up that was missed is made good.
     """
 
-    __slots__ = ("all", "awake", "roused_at_ms")
+    __slots__ = ("all", "all_awake_at_ms", "awake")
 
     def __init__(self, partitions: Mapping[PartitionKey, PartitionFetch]) -> None:
         self.all = partitions
         self.awake: dict[PartitionKey, PartitionFetch] = {}
-        self.roused_at_ms = 0
+        self.all_awake_at_ms = 0
 
     def __iter__(self) -> Iterator[PartitionFetch]:
         return iter(list(self.awake.values()))
@@ -103,13 +103,13 @@ class AwakePartitions:
         if self.all.get(request.key) is request:
             self.awake[request.key] = request
 
-    def rouse(self, now_ms: int) -> None:
-        """Look at all and note them again, if the last time was long enough ago."""
-        if now_ms - self.roused_at_ms >= ROUSE_MS:
+    def wake_all(self, now_ms: int) -> None:
+        """Look at all partitions again, if the last time was long enough ago."""
+        if now_ms - self.all_awake_at_ms >= NOTE_AS_CAUGHT_UP_MS:
             for request in self.all.values():
                 request.noted_by = None
             self.awake = dict(self.all)
-            self.roused_at_ms = now_ms
+            self.all_awake_at_ms = now_ms
 
 
 @dataclass(slots=True)

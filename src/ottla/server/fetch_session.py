@@ -145,7 +145,7 @@ class FetchSession:
         """What an incremental fetch reads: everything, or for a follower what may have changed."""
         if self.awake is None:
             return list(self.partitions.values())
-        self.awake.rouse(now_ms)
+        self.awake.wake_all(now_ms)
         return self.awake
 
     def resolve_names(self, topic_name: TopicName) -> None:

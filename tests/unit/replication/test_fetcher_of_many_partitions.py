@@ -13,7 +13,11 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import DelayedProduce
-from ottla.replication.replica_requests import ACKS_LEADER, ROUSE_MS, PartitionAppendResult
+from ottla.replication.replica_requests import (
+    ACKS_LEADER,
+    NOTE_AS_CAUGHT_UP_MS,
+    PartitionAppendResult,
+)
 from ottla.structs import LeaderAndIsr, StopReplicaPartition, TopicPartition
 
 COUNT = 40
@@ -111,7 +115,7 @@ def test_follower_without_news_counts_as_caught_up(world):
 
     now_ms = world.runtime.clock.monotonic_ms()
     for replica in partition.leadership.followers.values():
-        assert now_ms - replica.last_caught_up_ms <= ROUSE_MS + 600
+        assert now_ms - replica.last_caught_up_ms <= NOTE_AS_CAUGHT_UP_MS + 600
 
 
 @pytest.mark.parametrize("settings", [{"replica.fetch.wait.max.ms": "501"}])

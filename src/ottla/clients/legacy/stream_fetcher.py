@@ -106,7 +106,7 @@ class StreamFetcher:
             if partition in offsets:
                 self._subscriptions.state(partition).seek(offsets[partition])
         self._metadata.set_topics({partition.topic for partition in self.owned})
-        self._go_on()
+        self._fetch_on()
 
     def drop(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Stop fetching these; returns how far they were consumed, where that is known."""
@@ -146,9 +146,9 @@ class StreamFetcher:
         self._client.close()
 
     def _on_metadata(self, _: object) -> None:
-        self._go_on()
+        self._fetch_on()
 
-    def _go_on(self) -> None:
+    def _fetch_on(self) -> None:
         """Look up missing positions, and fetch the partitions that have one."""
         if self._is_closed:
             return
@@ -168,7 +168,7 @@ class StreamFetcher:
         for partition, owned in self.owned.items():
             if owned.consumed_offset is None:
                 owned.consumed_offset = self._subscriptions.state(partition).position
-        self._go_on()
+        self._fetch_on()
 
     async def _learn_topics(self) -> None:
         """Load the topics' metadata first, so that no fetch fails for lack of a leader."""
@@ -188,7 +188,7 @@ class StreamFetcher:
                 self._hand_over(records)
         except KafkaError as error:
             self._fail(error)
-        self._go_on()
+        self._fetch_on()
 
     def _hand_over(self, records: list[ConsumerRecord]) -> None:
         for (topic, number), run in groupby(records, key=lambda r: (r.topic, r.partition)):

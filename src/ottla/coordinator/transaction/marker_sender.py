@@ -75,7 +75,7 @@ FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
 # Such a partition can never take a marker, and cannot have a transactional batch.
-HOPELESS: Final = frozenset(
+PERMANENT: Final = frozenset(
     {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
 )
 
@@ -132,7 +132,7 @@ class MarkerSender:
         errors: Mapping[TopicPartition, ErrorCode],
     ) -> None:
         fenced = [tp for tp, error in errors.items() if error in FENCED]
-        failed = frozenset(tp for tp, error in errors.items() if error and error not in HOPELESS)
+        failed = frozenset(tp for tp, error in errors.items() if error and error not in PERMANENT)
         if fenced:
             logger.warning("%s: a newer coordinator has written to %s", metadata, fenced[0])
         elif failed:

@@ -257,10 +257,10 @@ class TransactionMetadata:
     def prepare(self, following: Transaction) -> Transaction:
         """Begin to change to `following`; `NEXT_STATES` must allow it."""
         present = self.current if self.pending is None else self.pending
-        may_go_on = self.pending is None or (
+        is_allowed = self.pending is None or (
             self.pending.state is TransactionState.PREPARE_EPOCH_FENCE
         )
-        assert may_go_on, f"{self.transactional_id} is to become {self.pending} already"
+        assert is_allowed, f"{self.transactional_id} is to become {self.pending} already"
         assert following.state in NEXT_STATES[present.state], (
             f"{self.transactional_id} cannot go from {present} to {following}"
         )

@@ -36,7 +36,7 @@ class ReplicaMoves(LogAttachment):
         self._moves: dict[TopicPartition, ReplicaMove] = {}
         self._tasks: dict[ReplicaMove, asyncio.Task[None]] = {}
         self._wanted: dict[TopicPartition, LogDir] = {}
-        self._turns = asyncio.Semaphore(max(1, len(logs.config.log_dirs)))
+        self._slots = asyncio.Semaphore(max(1, len(logs.config.log_dirs)))
         self._throttler = Throttler(
             logs.runtime, logs.config.replica_alter_log_dirs_io_max_bytes_per_second
         )
@@ -122,7 +122,7 @@ class ReplicaMoves(LogAttachment):
         """Move once the moves before have ended, from wherever they left the log."""
         if before:
             await asyncio.wait(before)
-        async with self._turns:
+        async with self._slots:
             move.source = move.log.log_dir
             if move.source is not move.target:
                 await move.run()

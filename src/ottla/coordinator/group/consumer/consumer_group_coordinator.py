@@ -208,7 +208,7 @@ class ConsumerGroupCoordinator:
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext, respond: BeatCallback
     ) -> None:
         is_join = request.member_epoch == JOIN_EPOCH
-        changes, member = self._join(request, client) if is_join else self._go_on(request, client)
+        changes, member = self._join(request, client) if is_join else self._update(request, client)
         before = member.current
         self._rebalancer.advance(changes)
         self._rebalancer.reconcile(changes, member, owned_partitions(request))
@@ -224,7 +224,7 @@ class ConsumerGroupCoordinator:
             answer.assignment = response_assignment(member.current.assigned)
         self._store(changes, answer, respond)
 
-    def _go_on(
+    def _update(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext
     ) -> tuple[GroupChanges, ConsumerMember]:
         """A known member, which may have changed what it says about itself."""

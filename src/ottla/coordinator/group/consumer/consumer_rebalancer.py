@@ -331,7 +331,7 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
         changes = GroupChanges(group)
         if refresh_topics(changes, self.topics, self._clock.now_ms()):
             changes.bump_epoch()
-        self._manager.store_records(group, changes.records, _unheard)
+        self._manager.store_records(group, changes.records, _nothing_waits)
 
     def take_out(
         self,
@@ -352,14 +352,14 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
             changes.bump_epoch()
         self._manager.store_records(group, changes.records, on_stored)
 
-    def expect(self, group: ConsumerGroup, member: ConsumerMember, deed: str) -> None:
-        """Remove the member unless it does `deed` within its rebalance timeout."""
+    def expect(self, group: ConsumerGroup, member: ConsumerMember, action: str) -> None:
+        """Remove the member unless it does `action` within its rebalance timeout."""
         member.cancel_rebalance_timer()
 
         def on_timeout() -> None:
             member.rebalance_timer = None
             if group.members.get(member.member_id) is member:
-                self.take_out(group, [member], f"it did not {deed} in time", _unheard)
+                self.take_out(group, [member], f"it did not {action} in time", _nothing_waits)
 
         member.rebalance_timer = self._scheduler.call_later(
             member.details.rebalance_timeout_ms, on_timeout
@@ -369,8 +369,8 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
         self.expect(group, member, "revoke its partitions")
 
     def _on_session_expired(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        self.take_out(group, [member], "its session has expired", _unheard)
+        self.take_out(group, [member], "its session has expired", _nothing_waits)
 
 
-def _unheard(error: ErrorCode) -> None:
+def _nothing_waits(error: ErrorCode) -> None:
     """No request waits for this write; if it fails, the next change repeats it."""
