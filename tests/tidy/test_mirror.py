@@ -144,8 +144,8 @@ ELSEWHERE = (
     Elsewhere(
         "tests/system/zookeeper/test_commands.py",
         "commands that talk to ZooKeeper, or are it",
-        "cli/zookeeper cli/zookeeper_server cli/zookeeper_session cli/zookeeper_shell "
-        "cli/znode_commands cli/four_letter_words",
+        "cli/zookeeper cli/zookeeper_server cli/zookeeper_shell cli/znode_commands "
+        "cli/four_letter_words",
     ),
     Elsewhere(
         "tests/system/cluster/test_cluster_command.py",

@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.terminal import CONNECT_TIMEOUT_S, first_reachable
+from ottla.cli.terminal import first_reachable
 from ottla.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 SESSION_TIMEOUT_S: Final = 30.0
+CONNECTION_TIMEOUT_S: Final = 30.0
+"""As Kafka's tools have it: a server that is busy may take long to give a session."""
 
 
 def address(text: str) -> tuple[tuple[str, ...], str]:
@@ -39,9 +41,11 @@ def connect(servers: tuple[str, ...], chroot: str, log_level: str) -> KazooClien
     log = logging.getLogger("kazoo")
     log.setLevel(log_level if log_level in ("DEBUG", "INFO") else logging.CRITICAL)
     client = KazooClient(",".join(servers) + chroot, timeout=SESSION_TIMEOUT_S, logger=log)
-    if not client.start_async().wait(CONNECT_TIMEOUT_S):
+    if not client.start_async().wait(CONNECTION_TIMEOUT_S):
         client.stop()
-        raise CommandError(f"ZooKeeper at {','.join(servers)} does not answer")
+        raise CommandError(
+            f"ZooKeeper at {','.join(servers)} gave no session within {CONNECTION_TIMEOUT_S:g} s"
+        )
     return client
 
 
