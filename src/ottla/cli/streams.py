@@ -29,7 +29,7 @@ class StreamsCommand(Command):
     """Resets a stopped application: its offsets, its state and its output."""
 
     name = "streams"
-    help = "Reset an application of the stream API, so that it begins anew."
+    help = "Reset an application of the stream API, so that it reads its input from the start."
     examples = (
         "ottla streams reset --bootstrap-server localhost:9092 --application-id word-count",
         "ottla streams reset --bootstrap-server localhost:9092 --application-id word-count "

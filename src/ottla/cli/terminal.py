@@ -200,7 +200,7 @@ class Terminal:
 
 
 class Progress:
-    """How far some work is: a line on standard error that is drawn again as the work goes on.
+    """The progress of some work: a line on standard error that is drawn again and again.
 
     Only a person sees it, on a terminal that can clear a line; `is_shown` tells whether one does.
     """
@@ -220,11 +220,11 @@ class Progress:
         self._draw(f"{self.what} ...")
 
     def advance(self, count: int, total: int | None = None) -> None:
-        """So many more are done, of so many in all if that is known."""
+        """Count more as done; `total` is the number of all, if it is known."""
         self.show(self.done + count, (self.done + count) / total if total else None)
 
     def show(self, done: int, share: float | None = None, note: str = "") -> None:
-        """So many are done, which is this share of the work if that is known (1.0: all of it)."""
+        """Show how many are done, and which share of the work that is (0 to 1), if known."""
         self.done = done
         if not self.is_shown:
             return

@@ -41,7 +41,7 @@ class ZooKeeperShellCommand(Command):
         parser.add_argument(
             "server",
             metavar="HOST:PORT[/PATH]",
-            help="The server, and the path that is to be /; or the data directory of a broker "
+            help="The server, and the path that stands for /; or the data directory of a broker "
             "without ZooKeeper, whose registry is shown.",
         )
         parser.add_argument(
