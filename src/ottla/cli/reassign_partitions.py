@@ -112,6 +112,11 @@ def _status(log_dirs: LogDirs, partition: TopicPartition, path: str) -> str:
     return "failed"
 
 
+THROTTLE_WARNING = (
+    "Warning: You must run Verify periodically, until the reassignment completes, to ensure the "
+    "throttle is removed. You can also alter the throttle by rerunning the Execute command passing "
+    "a new value."
+)
 ACTIONS = ("--generate", "--execute", "--verify", "--list", "--cancel")
 
 Assignment = dict[TopicPartition, Replicas]
@@ -247,13 +252,7 @@ def execute(
             Throttle(admin).change_rate(throttle)
             terminal.print(rate_line(throttle))
         return
-    current = current_assignment(admin, topics_of(wanted))
-    missing = [str(each) for each in wanted if each not in current]
-    if missing:
-        raise CommandError(f"there are no partitions {', '.join(missing)}")
-    # This is checked before anything is changed, also the throttle.
-    new = {broker for each in wanted for broker in wanted[each] if broker not in current[each]}
-    check_brokers(sorted(new), {node.id for node in admin.describe_cluster().nodes})
+    current = _checked(admin, wanted)  # before anything is changed, also the throttle
     before = {each: current[each] for each in wanted}
     replica_dirs = ReplicaDirs(admin)
     dirs_before = replica_dirs.current(dirs) if dirs else {}
@@ -262,11 +261,7 @@ def execute(
         "Save this to use as the --reassignment-json-file option during rollback"
     )
     if throttle is not None or dir_throttle is not None:
-        terminal.print(
-            "Warning: You must run Verify periodically, until the reassignment completes, to "
-            "ensure the throttle is removed. You can also alter the throttle by rerunning the "
-            "Execute command passing a new value."
-        )
+        terminal.print(THROTTLE_WARNING)
     if throttle is not None:
         limit(admin, throttle, current, wanted, under_way)
         terminal.print(rate_line(throttle))
@@ -279,6 +274,17 @@ def execute(
     terminal.print("Successfully started reassignment of partitions.")
     if moving:
         terminal.print(f"Successfully started log directory moves for: {','.join(moving)}")
+
+
+def _checked(admin: Admin, wanted: Assignment) -> Assignment:
+    """The present replicas; CommandError for partitions and brokers that do not exist."""
+    current = current_assignment(admin, topics_of(wanted))
+    missing = [str(each) for each in wanted if each not in current]
+    if missing:
+        raise CommandError(f"there are no partitions {', '.join(missing)}")
+    new = {broker for each in wanted for broker in wanted[each] if broker not in current[each]}
+    check_brokers(sorted(new), {node.id for node in admin.describe_cluster().nodes})
+    return current
 
 
 def limit(

@@ -398,24 +398,7 @@ class LeaderQuestions:
         )
         if not asked:
             return
-        request = OffsetForLeaderEpochRequest(replica_id=self._broker_id, topics=[])
-        for name, group in _by_topic(asked).items():
-            partitions = [
-                OffsetForLeaderPartition(
-                    partition=follower.topic_partition.partition,
-                    current_leader_epoch=follower.leader_epoch,
-                    leader_epoch=follower.last_epoch,
-                )
-                for follower in group
-            ]
-            request.topics.append(OffsetForLeaderTopic(topic=name, partitions=partitions))
-        version = self._connection.version_of(
-            OffsetForLeaderEpochRequest, FIRST_VERSION_WITH_REPLICA_ID
-        )
-        response = cast(
-            OffsetForLeaderEpochResponse,
-            await self._connection.send(request, version, self._timeout_ms),
-        )
+        response = await self._send_epochs(asked)
         by_name = {follower.topic_partition: follower for follower in asked}
         steps: list[tuple[FollowerPartition, Callable[[], Awaitable[None]]]] = []
         for topic in response.topics:
@@ -430,6 +413,27 @@ class LeaderQuestions:
                     steps.append((follower_, partial(follower_.take_epoch_end, entry)))
         await self._attempt_all(steps)
         self._delay(by_name.values(), "the leader has not answered where its epoch ends")
+
+    async def _send_epochs(
+        self, followers: Sequence[FollowerPartition]
+    ) -> OffsetForLeaderEpochResponse:
+        """Ask where the leader's log has the end of the last epoch of each follower."""
+        request = OffsetForLeaderEpochRequest(replica_id=self._broker_id, topics=[])
+        for name, group in _by_topic(followers).items():
+            partitions = [
+                OffsetForLeaderPartition(
+                    partition=follower.topic_partition.partition,
+                    current_leader_epoch=follower.leader_epoch,
+                    leader_epoch=follower.last_epoch,
+                )
+                for follower in group
+            ]
+            request.topics.append(OffsetForLeaderTopic(topic=name, partitions=partitions))
+        version = self._connection.version_of(
+            OffsetForLeaderEpochRequest, FIRST_VERSION_WITH_REPLICA_ID
+        )
+        answer = await self._connection.send(request, version, self._timeout_ms)
+        return cast(OffsetForLeaderEpochResponse, answer)
 
     async def ask_ends(self, followers: Sequence[FollowerPartition]) -> None:
         """Truncate logs at the leader's end; one that ends before its start restarts there."""

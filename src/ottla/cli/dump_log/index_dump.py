@@ -86,11 +86,7 @@ def dump_time_index(path: Path, arguments: Namespace, terminal: Terminal) -> boo
             terminal.print(f"timestamp: {entry.timestamp_ms} offset: {entry.offset}")
     with mapped(log) as view:
         wrong_time, not_found = compare_times(entries, view)
-    out_of_order = [
-        (later.timestamp_ms, earlier.timestamp_ms)
-        for earlier, later in pairwise(entries)
-        if earlier.timestamp_ms >= later.timestamp_ms
-    ]
+    out_of_order = _out_of_order(entries)
     where = path.absolute()
     _report(
         f"Found timestamp mismatch in :{where}",
@@ -114,6 +110,15 @@ def dump_time_index(path: Path, arguments: Namespace, terminal: Terminal) -> boo
         terminal,
     )
     return not (wrong_time or out_of_order or not_found)
+
+
+def _out_of_order(entries: Sequence[TimestampOffset]) -> Pairs:
+    """The times that are not after the one of the entry before, with that one."""
+    return [
+        (later.timestamp_ms, earlier.timestamp_ms)
+        for earlier, later in pairwise(entries)
+        if earlier.timestamp_ms >= later.timestamp_ms
+    ]
 
 
 def _open(index: IndexFile) -> None:

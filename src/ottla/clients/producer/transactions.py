@@ -179,11 +179,8 @@ class TransactionRequests:
             producer_epoch=identity.producer_epoch,
             topics=_offsets_by_topic(offsets),
         )
-        low, high = 0, FIRST_OFFSET_COMMIT_THAT_ADDS - 1
-        if adds:
-            low = high = FIRST_OFFSET_COMMIT_THAT_ADDS
-        elif member_id or instance_id is not None:
-            low = FIRST_VERSION_WITH_MEMBER
+        is_member = bool(member_id) or instance_id is not None
+        low, high = _offset_commit_versions(is_member=is_member, adds=adds)
         if low >= FIRST_VERSION_WITH_MEMBER:
             request.generation_id = generation
             request.member_id = member_id
@@ -277,6 +274,13 @@ class TransactionRequests:
         worst = sorted(attempted or failed, key=lambda entry: ErrorCode.of(entry[1]).retriable)
         for name, code in worst[:1]:
             self._check(code, f"{what} {name}")
+
+
+def _offset_commit_versions(*, is_member: bool, adds: bool) -> tuple[int, int]:
+    """The lowest and highest version of TxnOffsetCommit that can say what has to be said."""
+    if adds:
+        return FIRST_OFFSET_COMMIT_THAT_ADDS, FIRST_OFFSET_COMMIT_THAT_ADDS
+    return FIRST_VERSION_WITH_MEMBER if is_member else 0, FIRST_OFFSET_COMMIT_THAT_ADDS - 1
 
 
 def _offsets_by_topic(

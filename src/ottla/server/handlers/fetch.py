@@ -209,6 +209,13 @@ def put_message_sets(topics: list[FetchableTopicResponse], message_sets: Message
             partition.records = message_sets.get(tp, NO_RECORDS) if is_wanted else NO_RECORDS
 
 
+def _unknown_topic(request: PartitionFetch) -> ErrorCode:
+    """The error for a topic that is asked for by its id: its name may be known all the same."""
+    if request.topic_partition.topic == unresolved_name(request.topic_id):
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def topic_responses(
     results: Iterable[tuple[PartitionFetch, FetchPartitionResult]],
     api_version: int,
@@ -230,12 +237,8 @@ def topic_responses(
             current = (name, request.topic_id)
             topics.append(FetchableTopicResponse(topic=name, topic_id=request.topic_id))
         error = result.error
-        if (
-            error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            and uses_topic_ids
-            and name == unresolved_name(request.topic_id)
-        ):
-            error = ErrorCode.UNKNOWN_TOPIC_ID
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and uses_topic_ids:
+            error = _unknown_topic(request)
         data = PartitionData(
             partition_index=request.topic_partition.partition,
             error_code=int(error),

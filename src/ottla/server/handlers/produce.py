@@ -83,13 +83,7 @@ class TransactionalProduce:
         respond: Callable[[AppendResults], object],
     ) -> None:
         """The same as `append_records`, for the request of a producer with a transactional id."""
-        producers: set[tuple[int, int]] = set()
-        transactional: dict[TopicPartition, int] = {}
-        for topic_partition, records in entries.items():
-            attributes, *producer, sequence = ATTRIBUTES_AND_PRODUCER.unpack_from(records)
-            if attributes & TRANSACTIONAL_FLAG:
-                producers.add((producer[0], producer[1]))
-                transactional[topic_partition] = sequence
+        producers, transactional = _transactional(entries)
         api_version = context.api_version
         is_answered = False
 
@@ -123,6 +117,20 @@ class TransactionalProduce:
             partition = self.replica_manager.partitions.get(topic_partition)
             if partition and partition.leadership and error in RETRIED_AS_NOT_ENOUGH_REPLICAS:
                 partition.leadership.note_refusal()
+
+
+def _transactional(
+    entries: Mapping[TopicPartition, memoryview],
+) -> tuple[set[tuple[int, int]], dict[TopicPartition, int]]:
+    """The producers of transactional batches, by id and epoch, and each partition's sequence."""
+    producers: set[tuple[int, int]] = set()
+    sequences: dict[TopicPartition, int] = {}
+    for topic_partition, records in entries.items():
+        attributes, *producer, sequence = ATTRIBUTES_AND_PRODUCER.unpack_from(records)
+        if attributes & TRANSACTIONAL_FLAG:
+            producers.add((producer[0], producer[1]))
+            sequences[topic_partition] = sequence
+    return producers, sequences
 
 
 def unverified(error: ErrorCode, api_version: int) -> PartitionAppendResult:
