@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from benchmarks.peers.kafka_tools import KafkaTools
-from ottla.runtime.free_port import free_port
+from ottla.runtime.network import free_port
 
 STARTUP_SECONDS = 60
 SHUTDOWN_SECONDS = 60

@@ -14,7 +14,7 @@ from cut_network import CutNetwork
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 
-from ottla.runtime.free_port import free_port
+from ottla.runtime.network import free_port
 from ottla.testing import wait_until
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.cluster_process import ClusterProcess

@@ -19,7 +19,7 @@ ROOMS = {
     "controller",
     "server",
 }
-CORE = 93
+CORE = 91
 
 
 def core() -> set[str]:

@@ -61,7 +61,7 @@ ELSEWHERE = (
         "tests/unit/config",
         "one test holds all tables of settings: names, defaults, limits, documentation",
         "config/cleaner_config config/cluster_config config/consumer_config "
-        "config/consumer_group_config config/controller_config config/known_keys "
+        "config/consumer_group_config config/known_keys "
         "config/listener_config config/producer_config config/replication_config "
         "config/transaction_config config/__main__",
     ),
@@ -101,7 +101,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/runtime",
         "protocols and the values they carry; what implements them is tested",
-        "runtime/clock runtime/disk runtime/runtime",
+        "runtime/runtime",
     ),
     Elsewhere(
         "tests/unit/server",

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.protocol.controller_requests import (
+from ottla.protocol.leader_and_isr import (
     AlterPartitionPartitionData,
     AlterPartitionPartitionResult,
     AlterPartitionRequest,
@@ -16,9 +16,6 @@ from ottla.protocol.controller_requests import (
     AlterPartitionTopicResult,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
-    RemainingPartition,
-)
-from ottla.protocol.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -26,6 +23,7 @@ from ottla.protocol.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
     LeaderAndIsrTopicState,
+    RemainingPartition,
     StopReplicaPartitionError,
     StopReplicaPartitionState,
     StopReplicaPartitionV0,

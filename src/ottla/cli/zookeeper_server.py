@@ -18,7 +18,7 @@ from ottla.cli.cluster.child import die_with_parent
 from ottla.cli.command_error import CommandError
 from ottla.cli.four_letter_words import ask
 from ottla.cli.local_port import require_free
-from ottla.runtime.free_port import free_port
+from ottla.runtime.network import free_port
 
 STANDALONE: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 ENSEMBLE: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"

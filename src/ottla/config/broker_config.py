@@ -6,17 +6,15 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, Self
 
 from ottla.config.cleaner_config import CleanerConfig
-from ottla.config.cluster_config import ClusterConfig
+from ottla.config.cluster_config import ClusterConfig, ControllerConfig
 from ottla.config.config_def import HIGH, LOW, config_key, dotted
-from ottla.config.config_type import BOOLEAN, INT, STRING
-from ottla.config.controller_config import ControllerConfig
+from ottla.config.config_type import BOOLEAN, INT, STRING, at_least
 from ottla.config.group_config import GroupConfig
 from ottla.config.known_keys import KRAFT_DEFAULTS, refuse_kraft
 from ottla.config.listener_config import ListenerSslConfig
 from ottla.config.log_config import LogConfig
 from ottla.config.network_config import NetworkConfig
 from ottla.config.replication_config import ReplicationConfig
-from ottla.config.rules import at_least
 from ottla.config.transaction_config import TransactionConfig
 from ottla.config.zookeeper_config import ZooKeeperConfig
 from ottla.errors import ConfigError

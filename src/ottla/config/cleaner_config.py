@@ -6,8 +6,16 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from ottla.config.config_def import ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, DOUBLE, DOUBLE_MAX, INT, LONG, LONG_MAX
-from ottla.config.rules import at_least, between
+from ottla.config.config_type import (
+    BOOLEAN,
+    DOUBLE,
+    DOUBLE_MAX,
+    INT,
+    LONG,
+    LONG_MAX,
+    at_least,
+    between,
+)
 from ottla.errors import ConfigError
 
 MIN_DEDUPE_BYTES_PER_THREAD: Final = 1 << 20

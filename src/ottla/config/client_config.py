@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from ottla.config.config_def import HIGH, LOW, config_key
-from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING
+from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING, at_least, one_of
 from ottla.config.endpoint import SUPPORTED_PROTOCOLS
 from ottla.config.known_keys import ADMIN_NAMES, CLIENT_REFUSED, Refusal
-from ottla.config.rules import at_least, one_of
 from ottla.config.ssl_config import SslConfig
 from ottla.errors import ConfigError
 

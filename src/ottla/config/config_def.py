@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Self, dataclass_transform
 
-from ottla.config.config_type import ConfigType
+from ottla.config.config_type import ConfigType, Rule
 from ottla.config.known_keys import Refusal, refuse, refused_names, shown, similar_name
-from ottla.config.rules import Rule
 from ottla.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,8 @@ from typing import Any, ClassVar, Final
 
 from ottla.config.client_config import ClientConfig
 from ottla.config.config_def import HIGH, LOW, config_key
-from ottla.config.config_type import BOOLEAN, CLASS, INT, LIST, STRING
+from ottla.config.config_type import BOOLEAN, CLASS, INT, LIST, STRING, at_least, one_of
 from ottla.config.known_keys import CONSUMER_NAMES
-from ottla.config.rules import at_least, one_of
 from ottla.errors import ConfigError
 
 CONSUMER_PROTOCOL: Final = "consumer"

@@ -7,8 +7,7 @@ from typing import Self
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigTable, config_key
-from ottla.config.config_type import INT
-from ottla.config.rules import at_least
+from ottla.config.config_type import INT, at_least
 from ottla.errors import ConfigError
 
 

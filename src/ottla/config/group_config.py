@@ -6,8 +6,17 @@ from collections.abc import Collection
 from typing import Any
 
 from ottla.config.config_def import HIGH, ConfigTable, config_key
-from ottla.config.config_type import INT, INT_MAX, LIST, LONG, SHORT, STRING
-from ottla.config.rules import at_least, each_one_of, one_of
+from ottla.config.config_type import (
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    SHORT,
+    STRING,
+    at_least,
+    each_one_of,
+    one_of,
+)
 from ottla.errors import ConfigError
 
 

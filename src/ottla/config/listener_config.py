@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final, Self
 
 from ottla.config.config_def import ConfigTable, config_key, dotted
-from ottla.config.config_type import STRING
+from ottla.config.config_type import STRING, one_of
 from ottla.config.known_keys import (
     BROKER_NAMES,
     BROKER_REFUSED,
@@ -19,7 +19,6 @@ from ottla.config.known_keys import (
     Refusal,
     refuse,
 )
-from ottla.config.rules import one_of
 from ottla.config.ssl_config import SslConfig, SslSettings, given_settings
 from ottla.errors import ConfigError
 

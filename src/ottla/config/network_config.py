@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING
+from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING, at_least, between, one_of
 from ottla.config.endpoint import (
     SUPPORTED_PROTOCOLS,
     WILDCARD_HOSTS,
@@ -14,7 +14,6 @@ from ottla.config.endpoint import (
     parse_protocol_map,
     require_distinct_ports,
 )
-from ottla.config.rules import at_least, between, one_of
 from ottla.errors import ConfigError
 from ottla.structs import EndPoint
 

@@ -7,9 +7,20 @@ from typing import Any, ClassVar
 
 from ottla.config.client_config import ClientConfig
 from ottla.config.config_def import HIGH, LOW, config_key
-from ottla.config.config_type import BOOLEAN, CLASS, INT, INT_MAX, LIST, LONG, STRING
+from ottla.config.config_type import (
+    BOOLEAN,
+    CLASS,
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    STRING,
+    any_of,
+    at_least,
+    between,
+    one_of,
+)
 from ottla.config.known_keys import PRODUCER_NAMES
-from ottla.config.rules import any_of, at_least, between, one_of
 from ottla.errors import ConfigError
 
 

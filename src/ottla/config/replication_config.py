@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import INT, LONG, LONG_MAX, STRING
-from ottla.config.rules import at_least, one_of
+from ottla.config.config_type import INT, LONG, LONG_MAX, STRING, at_least, one_of
 
 SELECTOR_PACKAGE: Final = "org.apache.kafka.common.replica."
 LEADER_SELECTOR: Final = "LeaderSelector"

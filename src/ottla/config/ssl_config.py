@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, ConfigTableType, config_key
-from ottla.config.config_type import LIST, PASSWORD, STRING, Password
-from ottla.config.rules import each_one_of, one_of
+from ottla.config.config_type import LIST, PASSWORD, STRING, Password, each_one_of, one_of
 from ottla.errors import ConfigError
 
 PEM: Final = "PEM"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import INT, SHORT
-from ottla.config.rules import at_least
+from ottla.config.config_type import INT, SHORT, at_least
 
 
 class TransactionConfig(ConfigTable, group=True):

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, PASSWORD, STRING, Password
-from ottla.config.rules import at_least
+from ottla.config.config_type import BOOLEAN, INT, PASSWORD, STRING, Password, at_least
 from ottla.errors import ConfigError
 
 DEFAULT_PORT: Final = 2181

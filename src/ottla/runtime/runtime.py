@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.runtime.background import Background, ThreadBackground
-from ottla.runtime.clock import Clock, SystemClock
-from ottla.runtime.disk import Disk
-from ottla.runtime.local_disk import LocalDisk
+from ottla.runtime.disk import Disk, LocalDisk
 from ottla.runtime.network import Network, SocketNetwork
-from ottla.runtime.scheduler import LoopScheduler, Scheduler
+from ottla.runtime.scheduler import Clock, LoopScheduler, Scheduler, SystemClock
 
 BACKGROUND_WORKERS: Final = 4
 

@@ -1,17 +1,45 @@
-"""Work for later on the one thread that owns the broker's state."""
+"""The clocks, and work for later on the one thread that owns the broker's state."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar
 
 from ottla.errors import KafkaTimeoutError
-from ottla.runtime.clock import Clock
 from ottla.runtime.timing_wheel import SystemTimer, TimerTask
 
 logger = logging.getLogger(__name__)
+
+
+# The two clocks: the wall clock that stamps records, and the one that measures waiting.
+
+
+class Clock(Protocol):
+    """Where everything gets the time from, so that a test can own it."""
+
+    def now_ms(self) -> int:
+        """The wall clock, in milliseconds since 1970; it may jump either way."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some moment in the past; it never goes back."""
+        ...
+
+
+class SystemClock:
+    """The clocks of the machine, cut to whole milliseconds."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
 
 T = TypeVar("T")
 

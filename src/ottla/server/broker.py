@@ -28,6 +28,7 @@ from ottla.errors import ConfigError
 from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log_manager import LogManager
 from ottla.log.moves.replica_moves import ReplicaMoves
+from ottla.network.acceptor import connection_limits, inter_broker_tls, network_config
 from ottla.network.processor import Processor
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
@@ -40,7 +41,6 @@ from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.features import Features
 from ottla.server.handlers import Parts, families
 from ottla.server.handlers.metadata import CreateTopic
-from ottla.server.listeners import connection_limits, inter_broker_tls, network_config
 from ottla.server.membership import ClusterMembership, LogDirFailureHandler, cluster_registry
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import EndPoint

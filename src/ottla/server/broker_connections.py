@@ -10,11 +10,11 @@ from weakref import WeakSet
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.acceptor import inter_broker_tls
 from ottla.network.node_connection import NodeConnection
 from ottla.protocol.message import Request, Response
 from ottla.protocol.types import NEWEST
 from ottla.runtime import Runtime
-from ottla.server.listeners import inter_broker_tls
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import Node
 

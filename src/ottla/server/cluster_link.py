@@ -13,7 +13,14 @@ from ottla.controller.broker_registration import broker_end_points
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.timing import Backoff, Deadline
-from ottla.protocol.controller_requests import (
+from ottla.protocol.group import (
+    FIND_COORDINATORS_VERSION,
+    KEY_TYPE_GROUP,
+    KEY_TYPE_TRANSACTION,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from ottla.protocol.leader_and_isr import (
     AlterPartitionPartitionData,
     AlterPartitionPartitionResult,
     AlterPartitionRequest,
@@ -22,13 +29,6 @@ from ottla.protocol.controller_requests import (
     BrokerState,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
-)
-from ottla.protocol.group import (
-    FIND_COORDINATORS_VERSION,
-    KEY_TYPE_GROUP,
-    KEY_TYPE_TRANSACTION,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
 )
 from ottla.protocol.message import Request, Response
 from ottla.protocol.topics import (

@@ -23,6 +23,7 @@ from ottla.config.known_keys import family_of
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.topic_store import BROKERS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.network.acceptor import network_config
 from ottla.protocol.configs import ConfigSource
 from ottla.registry import paths
 from ottla.registry.tree import (
@@ -36,7 +37,6 @@ from ottla.registry.tree import (
 from ottla.registry.znodes import decode_config_change
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import pause
-from ottla.server.listeners import network_config
 
 logger = logging.getLogger(__name__)
 

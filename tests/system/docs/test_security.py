@@ -12,7 +12,7 @@ import pytest
 from page import Page, Shell, conversations
 
 import ottla
-from ottla.runtime.free_port import free_port
+from ottla.runtime.network import free_port
 
 
 class Reader:

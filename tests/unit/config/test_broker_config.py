@@ -7,9 +7,9 @@ import re
 
 import pytest
 
+from ottla.cli.properties import parse_properties
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.known_keys import BROKER_NAMES
-from ottla.config.properties import parse_properties
 from ottla.errors import ConfigError
 
 KAFKA_SAMPLE = """

@@ -7,8 +7,7 @@ import logging
 import pytest
 
 from ottla.config.config_def import ConfigTable, config_key
-from ottla.config.config_type import INT, PASSWORD, STRING
-from ottla.config.rules import at_least
+from ottla.config.config_type import INT, PASSWORD, STRING, at_least
 from ottla.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
-from ottla.protocol.controller_requests import (
+from ottla.protocol.leader_and_isr import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,

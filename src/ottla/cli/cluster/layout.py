@@ -10,7 +10,7 @@ from typing import IO, Final
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.local_port import require_free
-from ottla.runtime.free_port import free_port
+from ottla.runtime.network import free_port
 
 HOST: Final = "127.0.0.1"
 TICK_MS: Final = 500

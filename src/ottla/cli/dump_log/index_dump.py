@@ -21,7 +21,7 @@ from ottla.log.indexes.index_file import (
     TimestampOffset,
 )
 from ottla.record.record_batch import CorruptRecordError, RecordBatch, batch_at, batches
-from ottla.runtime.local_disk import LocalDisk
+from ottla.runtime.disk import LocalDisk
 
 # A segment's file mapped for reading, and the offset in its name.
 

@@ -18,7 +18,7 @@ from ottla.log.producers.producer_state_manager import (
     ProducerStateEntry,
     decode_snapshot,
 )
-from ottla.runtime.local_disk import LocalDisk
+from ottla.runtime.disk import LocalDisk
 
 
 def dump_transaction_index(path: Path, _arguments: Namespace, terminal: Terminal) -> bool:

@@ -24,8 +24,8 @@ from ottla.record.batch_builder import build_batch_of_payload
 from ottla.record.murmur import TO_POSITIVE, murmur2
 from ottla.record.record_batch import RecordBatch
 from ottla.record.rows import EncodedRecords
-from ottla.runtime.clock import Clock
 from ottla.runtime.io_thread import Condition, Lock
+from ottla.runtime.scheduler import Clock
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

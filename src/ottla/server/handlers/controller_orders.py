@@ -16,7 +16,7 @@ from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.controller_requests import (
+from ottla.protocol.leader_and_isr import (
     AlterPartitionPartitionData,
     AlterPartitionPartitionResult,
     AlterPartitionRequest,
@@ -25,13 +25,11 @@ from ottla.protocol.controller_requests import (
     AlterPartitionTopicResult,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
-    RemainingPartition,
-)
-from ottla.protocol.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
+    RemainingPartition,
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,

@@ -8,8 +8,7 @@ from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.group_story import GroupStory
 from ottla.testing.simulation.operations_story import OperationsStory
 from ottla.testing.simulation.pipeline_story import PipelineStory
-from ottla.testing.simulation.power_story import PowerStory
-from ottla.testing.simulation.story import Outcome, Story
+from ottla.testing.simulation.story import Outcome, PowerStory, Story
 
 KINDS: Final[tuple[type[Story], ...]] = (
     CopyStory,

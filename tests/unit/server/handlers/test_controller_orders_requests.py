@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.protocol.controller_requests import (
+from ottla.protocol.leader_and_isr import (
     AlterPartitionPartitionData,
     AlterPartitionRequest,
     AlterPartitionTopicData,

@@ -22,8 +22,7 @@ from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.consumer_group_config import ConsumerGroupConfig
-from ottla.coordinator.group.consumer.assignors import ASSIGNORS
-from ottla.coordinator.group.consumer.assignors.assignor import GroupSpec, MemberSpec
+from ottla.coordinator.group.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec
 from ottla.coordinator.group.consumer.consumer_group import (
     ConsumerGroup,
     GroupChanges,

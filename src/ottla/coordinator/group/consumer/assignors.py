@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.coordinator.group.consumer.consumer_group_records import Assignment, TopicIdPartition
@@ -154,3 +154,7 @@ def _even_out(readers: Mapping[UUID, list[str]], given: Given) -> None:
                     given[member].discard(partition)
                     given[least].add(partition)
                     has_moved = True
+
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
+"""By the names that `group.consumer.assignors` and members use."""

@@ -8,8 +8,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
-from ottla.network.acceptor import NO_LIMIT
-from ottla.server.listeners import inter_broker_tls, network_config
+from ottla.network.acceptor import NO_LIMIT, inter_broker_tls, network_config
 
 TWO = {"listeners": "PLAINTEXT://:9092,SSL://:9093"}
 

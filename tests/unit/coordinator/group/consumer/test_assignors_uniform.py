@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.group.consumer.assignors.assignor import (
+from ottla.coordinator.group.consumer.assignors import (
     GroupSpec,
     MemberSpec,
     assign_uniform,
