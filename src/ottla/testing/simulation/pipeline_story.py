@@ -41,7 +41,6 @@ from ottla.testing.simulation.story import TOPIC, Story
 from ottla.testing.simulation.workload import (
     METADATA_TIMEOUT_MS,
     History,
-    Reader,
     SimulatedClient,
 )
 
@@ -247,14 +246,11 @@ class PipelineStory(Story):
     Leaders are killed more often than elsewhere, and replaced at once, with a load under way.
     """
 
-    def _begin(self) -> None:
-        self._make_topic(TOPIC)
+    def _start_writers(self) -> None:
         for number in range(2):
             writer = PipelinedWriter(self.cluster, f"writer{number}", self.history)
             writer.process.spawn(writer.run(TOPIC), "write")
             self._writers.append(writer)
-        reader = Reader(self.cluster, "reader", self.history)
-        reader.process.spawn(reader.run(self.partitions), "read")
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
         return [self._replace_leader] * REPLACEMENT_WEIGHT

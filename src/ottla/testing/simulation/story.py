@@ -107,10 +107,13 @@ class Story:
 
     def _begin(self) -> None:
         self._make_topic(TOPIC)
-        for number in range(2):
-            self._start_writer(f"writer{number}", interval_ms=200)
+        self._start_writers()
         reader = Reader(self.cluster, "reader", self.history)
         reader.process.spawn(reader.run(self.partitions), "read")
+
+    def _start_writers(self) -> None:
+        for number in range(2):
+            self._start_writer(f"writer{number}", interval_ms=200)
 
     def _make_topic(self, topic: str) -> None:
         maker = TopicMaker(self.cluster, "maker", self.history)
