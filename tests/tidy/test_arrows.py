@@ -120,6 +120,50 @@ def test_imports_follow_the_arrows():
     ]
 
 
+def imports() -> dict[str, set[str]]:
+    """The modules that each module imports, anywhere in it; what a package exports is left out."""
+    names = {
+        source.name.removeprefix("src/").removesuffix(".py").replace("/", "."): source
+        for source in house()
+        if source.path.name != "__init__.py"
+    }
+    return {
+        name: {
+            found
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+            for found in (f"{node.module}.{alias.name}", node.module)
+            if found in names
+        }
+        for name, source in names.items()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """The groups of modules each of which reaches all others."""
+    reached = {}
+    for name in graph:
+        seen, ahead = set(), [name]
+        while ahead:
+            following = graph[ahead.pop()] - seen
+            seen |= following
+            ahead += following
+        reached[name] = seen
+    groups = {
+        frozenset(other for other in seen if name in reached[other])
+        for name, seen in reached.items()
+        if name in seen
+    }
+    return [set(group) for group in groups]
+
+
+def test_imports_go_round_in_no_circle():
+    """Files that import each other, if only for types, are read and changed only together."""
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == [{"a", "b", "c"}]
+    assert not circles(imports())
+
+
 def test_every_room_has_its_arrows():
     """A new room says here what it may import."""
     assert {source.room for source in house()} <= set(ARROWS)
