@@ -7,6 +7,7 @@ nouns cut into pieces, so that theirs is wide, and those of classes and function
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 
 from sources import house, sources
@@ -19,6 +20,12 @@ FUNCTION_MEDIAN_LINES = 9
 PARAMETERS = 8
 LINE_LENGTH = 100
 NESTING = 5
+IDIOMS_IN_1000_WORDS = 0.5
+IDIOMS = re.compile(
+    r"\b(whoever|whatever|whomever|of which|of whom|is to be|are to be|any more|for ever|anew"
+    r"|thereby|hitherto|goes on|go on|come of|comes of|lies behind|the books|the house)\b",
+    re.IGNORECASE,
+)
 
 BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.AsyncFor, ast.AsyncWith, ast.Match)
 
@@ -108,3 +115,17 @@ def test_lines_fit_the_page():
         for number, line in enumerate(source.text.splitlines(), 1)
         if len(line) > LINE_LENGTH
     ]
+
+
+def test_docstrings_are_plain():
+    """English that only its author reads fast: few words of it, in all docstrings together."""
+    texts = [
+        ast.get_docstring(node) or ""
+        for source in house()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    words = sum(len(text.split()) for text in texts)
+    idioms = [found.group() for text in texts for found in IDIOMS.finditer(text)]
+
+    assert 1_000 * len(idioms) / words <= IDIOMS_IN_1000_WORDS, idioms
