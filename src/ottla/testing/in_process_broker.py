@@ -155,6 +155,8 @@ class BrokerLife:
         self.registry = None if tree is None else TreeRegistry(scheduler, tree)
         self.broker = Broker(config, self.runtime, registry=self.registry)
         self.broker.log_dir_failures.on_fatal = self._on_fatal
+        self.preparing: asyncio.Task[None] | None = None
+        """Creates the coordinators' topics."""
         self._end: asyncio.Future[None] | None = None
         self._ending: asyncio.Task[None] | None = None
 
@@ -174,7 +176,9 @@ class BrokerLife:
         librdkafka does so half a second later.
         """
         if self.broker.controller.is_active:
-            self.runtime.scheduler.spawn(self._prepare_coordinators(), "create internal topics")
+            self.preparing = self.runtime.scheduler.spawn(
+                self._prepare_coordinators(), "create internal topics"
+            )
 
     async def _prepare_coordinators(self) -> None:
         for topic in sorted(INTERNAL_TOPICS):
@@ -568,6 +572,27 @@ class InProcessBroker(LiveBrokers):
             groups.on_election(partition)
 
         self.run(move())
+
+    def fill_disk(self, room_in_bytes: int = 0) -> None:
+        """Leave so much room on the disk in memory: what needs more is refused, and not stored.
+
+        What the broker creates at its start is there before. ValueError for a broker on a
+        directory.
+        """
+
+        async def fill(disk: MemoryDisk) -> None:
+            if self._running.preparing is not None:
+                await asyncio.wait([self._running.preparing])
+            disk.fill(room_in_bytes)
+
+        if self.disk is None:
+            raise ValueError(f"the disk of {self.settings['log.dirs']} is the machine's own")
+        self.run(fill(self.disk))
+
+    def free_disk(self) -> None:
+        """End what `fill_disk` has begun."""
+        if self.disk is not None:
+            self.disk.capacity_in_bytes = None
 
     def save(self, path: Path | str) -> None:
         """Write all that it has stored to one file (a tar archive), whether or not it runs.

@@ -297,13 +297,16 @@ def test_a_full_disk_refuses_records_until_there_is_room(broker):
     """Nothing of them is stored; a producer that tries again succeeds as soon as it can."""
     with Producer(broker.bootstrap_servers, **QUICK) as producer:
         producer.send("t", b"1").result()
-        broker.disk.fill()
+        broker.fill_disk()
         waiting = producer.send("t", b"2")
         refused = broker.faults.delay("Produce", 0)
         refused.wait()
         stored = values(broker)
-        broker.disk.capacity_in_bytes = None
+        broker.free_disk()
         waiting.result()
+
+    with pytest.raises(ValueError, match="the disk of /tmp/x is the machine's own"):
+        InProcessBroker("/tmp/x").fill_disk()
 
     assert stored == [b"1"]
     assert values(broker) == [b"1", b"2"]

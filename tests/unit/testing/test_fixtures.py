@@ -6,6 +6,8 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 
+import pytest
+
 SUITE = """
 import asyncio
 import threading
@@ -91,3 +93,29 @@ def test_pytest_finds_the_fixtures_by_itself(tmp_path):
     assert "ottla.testing.fixtures" in names, "the environment is older than pyproject.toml: make"
 
     assert "8 passed in" in run_pytest(tmp_path, "-p", "no:cacheprovider")
+
+
+MANY = """
+import os
+import threading
+
+import pytest
+
+from ottla import Producer
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_it_is_alone(ottla_fresh_broker, number):
+    assert ottla_fresh_broker.topics() == []
+    with Producer(ottla_fresh_broker.bootstrap_servers) as producer:
+        producer.send("t", b"%d" % number).result()
+    assert [record.value for record in ottla_fresh_broker.records("t")] == [b"%d" % number]
+"""
+
+
+def test_workers_of_xdist_have_brokers_of_their_own(tmp_path):
+    """Four processes at once, each with its tests: they share no port and no topic."""
+    pytest.importorskip("xdist", reason="pytest-xdist is missing: make brings it")
+    (tmp_path / "test_many.py").write_text(MANY)
+
+    assert "28 passed in" in run_pytest(tmp_path, "-n", "4", "-p", "no:cacheprovider")
