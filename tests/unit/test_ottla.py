@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from importlib.metadata import packages_distributions
 
 import pytest
 
@@ -25,6 +27,47 @@ def test_importing_ottla_imports_no_client():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "['ottla.version']"
+
+
+OTHER_ROOMS = re.compile(
+    r"ottla\.(clients|pipelines|spark|streams\.(?!naming)|testing|warehouse)|"
+    r"ottla\.registry\.zookeeper"
+)
+
+
+def imported_modules(log):
+    """What Python's `importtime` has written."""
+    return set(re.findall(r"^import time: +\d+ \| +\d+ \| +(\S+)$", log, re.MULTILINE))
+
+
+def installed_packages(modules):
+    """Those that pip has installed, besides Ottla's own."""
+    return packages_distributions().keys() & {name.partition(".")[0] for name in modules}
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_import_no_other_package(option):
+    """They answer at once: neither a client nor a broker is imported, nor what those need."""
+    words = [sys.executable, "-X", "importtime", "-m", "ottla", option]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    modules = imported_modules(done.stderr)
+
+    assert "ottla.cli.main" in modules
+    assert installed_packages(modules) == {"ottla"}
+    assert "secrets" not in modules  # OpenSSL
+    assert not [name for name in modules if OTHER_ROOMS.match(name) or "server." in name]
+
+
+def test_broker_with_the_embedded_registry_imports_only_what_it_uses(start_broker, monkeypatch):
+    """Nothing of ZooKeeper, of the optional packages, of codecs that no batch asked for."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    broker = start_broker()
+    broker.stop()
+    modules = imported_modules(broker.log)
+
+    assert "ottla.server.broker" in modules
+    assert installed_packages(modules) == {"ottla", "crc32c"}
+    assert not [name for name in modules if OTHER_ROOMS.match(name)]
 
 
 def test_settings_come_as_addresses_mapping_and_keywords():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 from argparse import ArgumentParser, Namespace
 
@@ -49,8 +50,12 @@ class BrokerCommand(Command):
         for key, value in settings.items():
             logger.info("Property %s is overridden to %s", key, shown(key, value))
 
+        # A tenth of a start would be the collector, which finds nothing: what is imported stays.
+        gc.disable()
         from ottla.server.broker import run_broker
 
+        gc.freeze()
+        gc.enable()
         try:
             return run_broker(config, arguments.adopt_log_dirs)
         except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -217,6 +216,8 @@ class ReassignPartitionsCommand(Command):
 
 def generate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Print the replicas of the topics as they are, and as they would be on those brokers."""
+    from secrets import randbelow
+
     from ottla.controller.topic_assignment import assign_new_topic
 
     topics = read_topics(arguments.topics_to_move_json_file)
@@ -230,7 +231,7 @@ def generate(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     for topic in topics:
         mine = {each: replicas for each, replicas in current.items() if each.topic == topic}
         factor = len(mine[TopicPartition(topic, 0)])
-        planned = assign_new_topic(targets, len(mine), factor, secrets.randbelow)
+        planned = assign_new_topic(targets, len(mine), factor, randbelow)
         proposed |= {TopicPartition(topic, index): each for index, each in planned.items()}
     terminal.print(f"Current partition replica assignment\n{assignment_json(current)}\n")
     terminal.print(f"Proposed partition reassignment configuration\n{assignment_json(proposed)}")
