@@ -177,7 +177,9 @@ class TransactionCoordinator:
             return
         expected = producer.producer_epoch if producer.producer_id != NO_PRODUCER_ID else None
         following = self._next_producer(present, timeout_ms, expected, new_producer_id)
-        metadata.session = producer.session
+        # The epoch is new, so nothing late can have it; and the transaction may use another
+        # connection, even an older one: aiokafka has one for this request and one for the rest.
+        metadata.session = NO_SESSION
 
         def on_stored(error: ErrorCode) -> None:
             if error:

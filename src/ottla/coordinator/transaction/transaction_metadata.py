@@ -244,7 +244,7 @@ class TransactionMetadata:
         self.is_fence_raised = False
         # The last state that could not be written, and the error: it is logged once.
         self.refusal: tuple[TransactionState, ErrorCode] | None = None
-        # The latest connection that has asked for something under this id.
+        # The latest connection that has asked for something under this id and epoch.
         self.session = NO_SESSION
 
     def __repr__(self) -> str:

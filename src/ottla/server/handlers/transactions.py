@@ -121,9 +121,7 @@ class ProducerIdHandlers:
                 )
             )
 
-        producer = TxnProducer(
-            body.transactional_id, body.producer_id, body.producer_epoch, session_of(context)
-        )
+        producer = TxnProducer(body.transactional_id, body.producer_id, body.producer_epoch)
         await self.coordinator.init_producer_id(producer, body.transaction_timeout_ms, respond)
         return None
 

@@ -418,3 +418,12 @@ def test_new_producer_on_an_older_connection_is_no_latecomer(world):
     _, producer_id, epoch = world.init(session=3)
 
     assert world.add(TxnProducer("x", producer_id, epoch, session=3), T0) is NONE
+
+
+def test_id_is_got_by_another_connection_than_the_transaction_uses(world):
+    """Of aiokafka's two connections the one for transactions may be the older one."""
+    _, producer_id, epoch = world.init(session=9)
+    producer = TxnProducer("x", producer_id, epoch, session=3)
+
+    assert world.add(producer, T0) is NONE
+    assert world.end(producer) is NONE
