@@ -16,10 +16,18 @@ if TYPE_CHECKING:
     from ottla.testing.memory_disk import MemoryDisk
     from ottla.testing.network import MemoryNetwork
     from ottla.testing.runtime import MockBackground, MockRuntime, MockScheduler, mock_runtime
+    from ottla.testing.scenario import (
+        App,
+        Scenario,
+        ScenarioFailedError,
+        ScenarioOutcome,
+        ScenarioWorld,
+    )
     from ottla.testing.virtual_loop import MockClock
     from ottla.testing.waiting import NeverHappenedError, wait_until, wait_until_async
 
 __all__ = [
+    "App",
     "Faults",
     "InProcessBroker",
     "InProcessCluster",
@@ -34,12 +42,17 @@ __all__ = [
     "MockScheduler",
     "NeverHappenedError",
     "RequestFault",
+    "Scenario",
+    "ScenarioFailedError",
+    "ScenarioOutcome",
+    "ScenarioWorld",
     "mock_runtime",
     "wait_until",
     "wait_until_async",
 ]
 
 _HOMES = {
+    "App": "scenario",
     "Faults": "faults",
     "InProcessBroker": "in_process_broker",
     "InProcessCluster": "in_process_cluster",
@@ -54,6 +67,10 @@ _HOMES = {
     "MockScheduler": "runtime",
     "NeverHappenedError": "waiting",
     "RequestFault": "faults",
+    "Scenario": "scenario",
+    "ScenarioFailedError": "scenario",
+    "ScenarioOutcome": "scenario",
+    "ScenarioWorld": "scenario",
     "mock_runtime": "runtime",
     "wait_until": "waiting",
     "wait_until_async": "waiting",

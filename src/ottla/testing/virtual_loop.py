@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
-from typing import Any, Self, TypeVar, TypeVarTuple, cast
+from typing import Any, ClassVar, Self, TypeVar, TypeVarTuple, cast
 
 from ottla.runtime.timing_wheel import SystemTimer, TimerTask
 
@@ -72,6 +72,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     It has what coroutines need (futures, tasks, sleeping, timeouts) and nothing that reaches
     outside: no sockets, no threads, no processes.
     """
+
+    task_class: ClassVar[type[asyncio.Task[Any]]] = asyncio.Task
+    future_class: ClassVar[type[asyncio.Future[Any]]] = asyncio.Future
+    min_delay_ms: ClassVar[int] = 0
+    """The shortest time that a timer of asyncio's takes."""
 
     def __init__(self, clock: MockClock) -> None:
         self.clock = clock
@@ -190,7 +195,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         handle = VirtualTimerHandle(when, callback, args, self, context)
         delay_ms = math.ceil(when * 1000 - 1e-6) - self.clock.monotonic_ms()
-        handle.task = self.add_timer(delay_ms, lambda: self._ready.append(handle))
+        handle.task = self.add_timer(
+            max(delay_ms, self.min_delay_ms), lambda: self._ready.append(handle)
+        )
         return handle
 
     def call_later(
@@ -203,7 +210,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return self.future_class(loop=self)
 
     def create_task(
         self,
@@ -212,7 +219,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        return self.task_class(coro, loop=self, name=name, context=context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         logger.error("%s", context.get("message"), exc_info=context.get("exception"))

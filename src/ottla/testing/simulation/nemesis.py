@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
 from ottla.testing.simulation.world import SimulatedProcess
 from ottla.testing.simulation.zookeeper import HOST as ZOOKEEPER_HOST
+
+BROKERS: Final = "brokers"
+NETWORK: Final = "network"
+ZOOKEEPER: Final = "zookeeper"
+CLOCKS: Final = "clocks"
+KINDS: Final = (BROKERS, NETWORK, ZOOKEEPER, CLOCKS)
+"""What a fault may strike."""
 
 MIN_PAUSE_MS: Final = 500
 MAX_PAUSE_MS: Final = 4_000
@@ -19,13 +26,17 @@ STROBE_MS: Final = 200
 
 
 class Nemesis:
-    """Causes a fault now and then; each is repaired after a while, all of them by `stop`."""
+    """Causes a fault now and then; each is repaired after a while, all of them by `stop`.
+
+    Of its own faults it causes those of the given `kinds`.
+    """
 
     def __init__(
         self,
         cluster: SimulatedCluster,
         may_lose_power: bool,
         more_faults: Sequence[Callable[[random.Random], str]] = (),
+        kinds: Collection[str] = KINDS,
     ) -> None:
         self.cluster = cluster
         self.world = cluster.world
@@ -33,23 +44,24 @@ class Nemesis:
         self.may_lose_power = may_lose_power
         self.log: list[str] = []
         self.is_stopped = False
-        self._faults: list[Callable[[], str]] = [
-            self._kill,
-            self._kill,
-            self._kill_and_start_at_once,
-            self._kill_all,
-            self._stop,
-            self._pause,
-            self._cut_one_way,
-            self._cut_off,
-            self._cut_from_zookeeper,
-            self._reset_streams,
-            self._expire_session,
-            self._pause_zookeeper,
-            self.slow_network,
-            self._skew_clock,
-            self._strobe_clock,
+        faults: list[tuple[str, Callable[[], str]]] = [
+            (BROKERS, self._kill),
+            (BROKERS, self._kill),
+            (BROKERS, self._kill_and_start_at_once),
+            (BROKERS, self._kill_all),
+            (BROKERS, self._stop),
+            (BROKERS, self._pause),
+            (NETWORK, self._cut_one_way),
+            (NETWORK, self._cut_off),
+            (ZOOKEEPER, self._cut_from_zookeeper),
+            (NETWORK, self._reset_streams),
+            (ZOOKEEPER, self._expire_session),
+            (ZOOKEEPER, self._pause_zookeeper),
+            (NETWORK, self.slow_network),
+            (CLOCKS, self._skew_clock),
+            (CLOCKS, self._strobe_clock),
         ]
+        self._faults = [fault for kind, fault in faults if kind in kinds]
         self._faults += [partial(fault, self.random) for fault in more_faults]
         if may_lose_power:
             self._faults += [self._lose_power, self._lose_power_everywhere]
@@ -70,7 +82,7 @@ class Nemesis:
     def kill_for_a_while(self, host: Host, reason: str) -> None:
         """Kill a broker at a moment that the caller has chosen."""
         host.kill()
-        delay_ms = self._later(host.revive, 12_000)
+        delay_ms = self.later(host.revive, 12_000)
         self.log.append(f"{self.world.now_ms} ms: kill {host.name}, {reason}, for {delay_ms} ms")
 
     def slow_network(self) -> str:
@@ -81,19 +93,20 @@ class Nemesis:
         def mend() -> None:
             network.max_delay_ms = 5
 
-        return f"delays of up to {network.max_delay_ms} ms for {self._later(mend, 8_000)} ms"
+        return f"delays of up to {network.max_delay_ms} ms for {self.later(mend, 8_000)} ms"
 
     def _wait(self) -> None:
         delay_ms = self.random.randint(MIN_PAUSE_MS, MAX_PAUSE_MS)
         self.world.loop.add_timer(delay_ms, self._strike)
 
     def _strike(self) -> None:
-        if not self.is_stopped:
+        if self._faults and not self.is_stopped:
             fault = self.random.choice(self._faults)
             self.log.append(f"{self.world.now_ms} ms: {fault()}")
             self._wait()
 
-    def _later(self, mend: Callable[[], object], max_ms: int) -> int:
+    def later(self, mend: Callable[[], object], max_ms: int) -> int:
+        """Repair something in up to `max_ms`, unless all is repaired then; returns the delay."""
         delay_ms = self.random.randint(100, max_ms)
         self.world.loop.add_timer(delay_ms, lambda: None if self.is_stopped else mend())
         return delay_ms
@@ -106,7 +119,7 @@ class Nemesis:
     def _kill(self) -> str:
         host = self._host()
         host.kill()
-        return f"kill {host.name} for {self._later(host.revive, 12_000)} ms"
+        return f"kill {host.name} for {self.later(host.revive, 12_000)} ms"
 
     def _kill_and_start_at_once(self) -> str:
         host = self._host()
@@ -117,24 +130,24 @@ class Nemesis:
     def _kill_all(self) -> str:
         for host in self.cluster.hosts:
             host.kill()
-            self._later(host.revive, 5_000)
+            self.later(host.revive, 5_000)
         return "kill every broker"
 
     def _lose_power(self) -> str:
         host = self._host()
         host.lose_power(self.random)
-        return f"{host.name} is without power for {self._later(host.revive, 9_000)}"
+        return f"{host.name} is without power for {self.later(host.revive, 9_000)}"
 
     def _lose_power_everywhere(self) -> str:
         for host in self.cluster.hosts:
             host.lose_power(self.random)
-            self._later(host.revive, 5_000)
+            self.later(host.revive, 5_000)
         return "every broker is without power"
 
     def _stop(self) -> str:
         host = self._host()
         host.stop()
-        return f"stop {host.name} for {self._later(host.revive, 12_000)} ms"
+        return f"stop {host.name} for {self.later(host.revive, 12_000)} ms"
 
     def _pause(self) -> str:
         host, process = self._host(), None
@@ -142,25 +155,26 @@ class Nemesis:
         if process is None:
             return "pause nobody"
         process.pause()
-        return f"pause {host.name} for {self._later(process.resume, 15_000)} ms"
+        return f"pause {host.name} for {self.later(process.resume, 15_000)} ms"
 
     def _cut_one_way(self) -> str:
         one, other = self.random.sample(self.cluster.hosts, 2)
-        return self._cut([(one.name, other.name)])
+        return self.cut([(one.name, other.name)])
 
     def _cut_off(self) -> str:
         """Cut a broker off from the other brokers, not from ZooKeeper."""
         host = self._host()
         others = [other.name for other in self.cluster.hosts if other is not host]
         links = [(host.name, other) for other in others]
-        return self._cut(links + [(other, host.name) for other in others])
+        return self.cut(links + [(other, host.name) for other in others])
 
     def _cut_from_zookeeper(self) -> str:
         host = self._host()
         links = [(host.name, ZOOKEEPER_HOST), (ZOOKEEPER_HOST, host.name)]
-        return self._cut(self.random.choice([links, links[:1], links[1:]]))
+        return self.cut(self.random.choice([links, links[:1], links[1:]]))
 
-    def _cut(self, links: list[tuple[str, str]]) -> str:
+    def cut(self, links: list[tuple[str, str]]) -> str:
+        """Cut links, each from one host to another, for a while; returns what was done."""
         network = self.world.network
         for link in links:
             network.cut(*link)
@@ -169,7 +183,7 @@ class Nemesis:
             for link in links:
                 network.heal(*link)
 
-        return f"cut {links} for {self._later(mend, 15_000)} ms"
+        return f"cut {links} for {self.later(mend, 15_000)} ms"
 
     def _reset_streams(self) -> str:
         self.world.network.reset_some(5)
@@ -186,7 +200,7 @@ class Nemesis:
     def _pause_zookeeper(self) -> str:
         process = self.cluster.zookeeper.process
         process.pause()
-        return f"pause ZooKeeper for {self._later(process.resume, 8_000)} ms"
+        return f"pause ZooKeeper for {self.later(process.resume, 8_000)} ms"
 
     def _skew_clock(self) -> str:
         host = self._host()

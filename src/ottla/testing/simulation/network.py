@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
+from zlib import crc32
 
 from ottla.testing.network import ChannelNetwork, Connect, feed
 from ottla.testing.simulation.agenda import AgendaLoop
@@ -49,7 +50,9 @@ class Flow:
     def push(self, data: bytes | None) -> None:
         """Send bytes, or (None) the end."""
         network = self._network
-        self._queue.append((network.now_ms() + network.delay_ms(self._link), data))
+        arrival_ms = network.now_ms() + network.delay_ms(self._link)
+        network.trace = crc32(data or b"", crc32(b"%d" % arrival_ms, network.trace))
+        self._queue.append((arrival_ms, data))
         self.schedule()
 
     def schedule(self) -> None:
@@ -208,6 +211,8 @@ class SimulatedNetwork:
         self.listeners: dict[tuple[str, int], tuple[ProcessNetwork, Accept]] = {}
         self.streams: dict[StreamEnd, None] = {}
         self.min_delay_ms, self.max_delay_ms = 0, 5
+        self.trace = 0
+        """A checksum of all that was sent so far, and of when it arrives."""
         self._cut: set[tuple[str, str]] = set()
         self._held: dict[tuple[str, str], dict[Flow, None]] = {}
         self._next_port = FIRST_EPHEMERAL_PORT

@@ -150,12 +150,18 @@ class ProcessBackground:
 class SimulatedProcess:
     """One life of a program on a host. The host's disk outlives it."""
 
-    def __init__(self, world: World, host: str, disk: MemoryDisk | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        host: str,
+        disk: MemoryDisk | None = None,
+        loop: ProcessLoop | None = None,
+    ) -> None:
         self.world = world
         self.host = host
         self.disk = disk or MemoryDisk()
         self.state = ProcessState.RUNNING
-        self.loop = ProcessLoop.over(world.clock, world.agenda)
+        self.loop = loop or ProcessLoop.over(world.clock, world.agenda)
         self.clock = WallClock(world.clock)
         self.scheduler = ProcessScheduler(self.loop, self.clock)
         chance = random.Random(world.random.getrandbits(64))

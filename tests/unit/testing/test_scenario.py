@@ -1,0 +1,175 @@
+"""A scenario: what becomes of apps, of their errors, and of the check; and what a story says."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
+
+from ottla.testing import App, Scenario, ScenarioFailedError, ScenarioWorld
+
+SECOND_MS = 1_000
+
+
+def scenario(*apps, **settings) -> Scenario:
+    """A short one: a broker, no faults unless they are asked for."""
+    alone = {"offsets.topic.replication.factor": 1, "min.insync.replicas": 1}
+    alone["default.replication.factor"] = 1
+    given = {"faults": (), "trouble_ms": 2 * SECOND_MS, "quiet_ms": SECOND_MS, **settings}
+    return Scenario(apps, brokers=1, settings=alone, **given)
+
+
+async def wait_for_ever():
+    await asyncio.Event().wait()
+
+
+def test_app_may_take_the_servers_and_the_world():
+    """Main has as many arguments as it has parameters."""
+    seen = []
+
+    async def none():
+        seen.append(())
+
+    async def servers(bootstrap_servers):
+        seen.append((bootstrap_servers,))
+
+    async def both(bootstrap_servers, world):
+        seen.append((bootstrap_servers, type(world)))
+
+    assert scenario(none, servers, both).tell(1).is_passed
+    address = "broker-1:9092"
+    assert sorted(seen) == [(), (address,), (address, ScenarioWorld)]
+
+
+def test_error_of_an_app_fails_the_seed():
+    """The story names the app, the error and the line that raised it."""
+
+    async def broken_app():
+        await asyncio.sleep(1)
+        raise KeyError("price")
+
+    with pytest.raises(ScenarioFailedError) as raised:
+        scenario(broken_app).run([7])
+
+    story = str(raised.value)
+    assert story.startswith("seed 7: 0 faults in ")
+    assert "broken-app fails with KeyError('price')" in story
+    assert "VIOLATION broken-app: KeyError: 'price'" in story
+    assert f"{__file__}:" in story
+    assert 'raise KeyError("price")' in story
+    assert "PYTHONHASHSEED" in story
+
+
+def test_error_that_an_app_may_raise_only_starts_it_again():
+    """An instance that ends with such an error gets a new process, as from a supervisor."""
+
+    async def app(servers, world):
+        world.kept["starts"] = world.kept.get("starts", 0) + 1
+        await asyncio.sleep(0.1)
+        if world.kept["starts"] < 3:
+            raise ConnectionError("the broker is away")
+
+    def check(world):
+        assert world.kept == {"starts": 3}
+
+    restarted = App(app, may_raise=(ConnectionError,))
+    assert scenario(restarted, check=check, trouble_ms=20 * SECOND_MS).tell(1).is_passed
+
+
+def test_check_that_fails_is_told_with_its_line():
+    """What the check raises is the violation."""
+
+    def check(world):
+        assert world.topics() == ["orders"], "no orders"
+
+    outcome = scenario(wait_for_ever, check=check).tell(1)
+
+    assert not outcome.is_passed
+    assert "no orders" in outcome.violations[0]
+    assert __file__ in outcome.violations[0]
+
+
+def test_check_cannot_wait():
+    """While the check looks at it, the world stands still."""
+
+    def check(world):
+        world.wait_for_records("orders", 1)
+
+    (violation,) = scenario(wait_for_ever, check=check).tell(1).violations
+    assert "stands still" in violation
+
+
+def test_apps_are_killed_stopped_and_started_again():
+    """Each life of an instance gets a process; no more than one lives at a time."""
+
+    async def app(servers, world):
+        lives = world.kept.setdefault("lives", [])
+        lives.append("begins")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            lives.append("stops")
+            raise
+
+    def check(world):
+        lives = world.kept["lives"]
+        assert lives.count("begins") > lives.count("stops") > 0
+        assert lives[-1] == "begins"
+
+    (outcome,) = scenario(
+        app, check=check, faults=["apps"], trouble_ms=60 * SECOND_MS, quiet_ms=10 * SECOND_MS
+    ).run([3])
+    assert any("kill app for" in line for line in outcome.story)
+    assert any("stop app" in line for line in outcome.story)
+    assert any("app has stopped" in line for line in outcome.story)
+
+
+def test_app_that_is_not_struck_lives_on():
+    """Faults of apps have no victim where no app may be struck."""
+    starts = []
+
+    async def app():
+        starts.append(1)
+        await asyncio.Event().wait()
+
+    outcome = scenario(App(app, is_struck=False), faults=["apps"], trouble_ms=20_000).tell(3)
+    assert outcome.fault_count > 3
+    assert len(starts) == 1
+
+
+def test_brokers_are_at_localhost_as_well():
+    """A program that names localhost:9092 needs no other name here."""
+
+    async def app():
+        async with AIOKafkaProducer(bootstrap_servers="localhost:9092") as producer:
+            await producer.send_and_wait("orders", b"1", timestamp_ms=5)
+
+    def check(world):
+        (record,) = world.records("orders")
+        assert (record.value, record.timestamp_ms) == (b"1", 5)
+
+    scenario(app, check=check, topics={"orders": 1}).run([1])
+
+
+def test_port_where_no_broker_listens_is_refused():
+    """There is no second broker in a cluster of one."""
+
+    async def app():
+        producer = AIOKafkaProducer(bootstrap_servers="localhost:9093")
+        try:
+            with pytest.raises(KafkaConnectionError):
+                await producer.start()
+        finally:
+            await producer.stop()
+
+    scenario(app).run([1])
+
+
+def test_faults_are_checked():
+    """A fault that there is not is named, with those that there are."""
+    with pytest.raises(ValueError, match=r"faults=\['disks'\]: must be among apps, brokers, "):
+        Scenario(wait_for_ever, faults=["disks"])
+    with pytest.raises(ValueError, match="brokers=0"):
+        Scenario(wait_for_ever, brokers=0)
