@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
+from ottla.registry import paths
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
 from ottla.testing.simulation.world import SimulatedProcess
 from ottla.testing.simulation.zookeeper import HOST as ZOOKEEPER_HOST
@@ -20,6 +21,7 @@ KINDS: Final = (BROKERS, NETWORK, ZOOKEEPER, CLOCKS)
 
 MIN_PAUSE_MS: Final = 500
 MAX_PAUSE_MS: Final = 4_000
+MAX_SESSION_MS: Final = 500
 MAX_CLOCK_SKEW_MS: Final = 3_600_000
 STROBES: Final = 10
 STROBE_MS: Final = 200
@@ -84,6 +86,19 @@ class Nemesis:
         host.kill()
         delay_ms = self.later(host.revive, 12_000)
         self.log.append(f"{self.world.now_ms} ms: kill {host.name}, {reason}, for {delay_ms} ms")
+
+    def end_session(self, host: Host) -> int:
+        """End the session of a dead broker before its time limit; returns in how many ms."""
+        zookeeper, path = self.cluster.zookeeper, paths.broker(host.broker_id)
+
+        def end() -> None:
+            for session in list(zookeeper.sessions.values()):
+                if path in session.ephemerals and not host.is_running:
+                    zookeeper.expire(session.id)
+
+        delay_ms = self.random.randint(1, MAX_SESSION_MS)
+        self.world.loop.add_timer(delay_ms, end)
+        return delay_ms
 
     def slow_network(self) -> str:
         """Let all messages travel slowly for a while; returns what was done."""

@@ -32,7 +32,6 @@ from ottla.network.timing import Deadline
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.transactions import InitProducerIdRequest
 from ottla.record.batch_builder import build_batch
-from ottla.registry import paths
 from ottla.replication.replica_requests import ACKS_ALL
 from ottla.structs import NO_EPOCH, NO_LEADER, NO_PRODUCER_ID, TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
@@ -50,7 +49,6 @@ RETRY_MS: Final = 100
 SERVE_MS: Final = 50
 INTERVAL_MS: Final = 300
 BURST: Final = 3
-MAX_SESSION_MS: Final = 500
 REPLACEMENT_WEIGHT: Final = 6
 """How much likelier it is that the leader is replaced than another fault."""
 
@@ -262,15 +260,7 @@ class PipelineStory(Story):
         """
         host = max(self.cluster.hosts, key=count_led)
         self.nemesis.kill_for_a_while(host, "which leads")
-        zookeeper, path = self.cluster.zookeeper, paths.broker(host.broker_id)
-
-        def end_session() -> None:
-            for session in list(zookeeper.sessions.values()):
-                if path in session.ephemerals and not host.is_running:
-                    zookeeper.expire(session.id)
-
-        delay_ms = chance.randint(1, MAX_SESSION_MS)
-        self.world.loop.add_timer(delay_ms, end_session)
+        delay_ms = self.nemesis.end_session(host)
         slowly = self.nemesis.slow_network()
         return f"end the session of {host.name} in {delay_ms} ms; {slowly}"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from ottla.replication.partition import Partition
-from ottla.structs import TopicPartition
+from ottla.structs import NO_EPOCH, TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
 from ottla.testing.simulation.invariants import (
     Watcher,
@@ -39,6 +39,8 @@ START_LIMIT_MS: Final = 60_000
 TROUBLE_MS: Final = 30_000
 PEACE_LIMIT_MS: Final = 180_000
 LOOK_EVERY_STEPS: Final = 4
+TWO_LEADERS_WEIGHT: Final = 4
+"""How much likelier than another fault it is that two leaders in succession die."""
 
 
 @dataclass(slots=True)
@@ -79,6 +81,10 @@ class Story:
         self.partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
         self._writers: list[SimulatedClient] = []
         self._steps = 0
+        self._doomed: TopicPartition | None = None
+        """The partition of which two leaders in succession are to die."""
+        self._first_epoch = NO_EPOCH
+        """The epoch of the first of these leaders, once it is dead."""
 
     def run(self) -> Outcome:
         """Run to the end, or to the first violation."""
@@ -103,7 +109,43 @@ class Story:
             self.history.violations += check_idle(self.cluster)
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return []
+        return [self._lose_two_leaders] * TWO_LEADERS_WEIGHT
+
+    def _lose_two_leaders(self, chance: random.Random) -> str:
+        """Kill a leader as it commits, and its successor once the third replica follows that.
+
+        The third then leads with what it kept when it began to follow the second (KIP-101).
+        """
+        self._doomed, self._first_epoch = chance.choice(self.partitions), NO_EPOCH
+        return f"two leaders of {self._doomed} are to die"
+
+    def _kill_doomed(self, doomed: TopicPartition) -> None:
+        running = [
+            (host, partition)
+            for host in self.cluster.hosts
+            if host.is_running
+            for partition in partitions_of(host)
+            if partition.topic_partition == doomed
+        ]
+        for host, leader in running:
+            if not leader.is_leader or leader.leader_epoch <= self._first_epoch:
+                continue
+            followers = [partition for _, partition in running if partition is not leader]
+            if self._first_epoch != NO_EPOCH:
+                if any(each.leader_epoch == leader.leader_epoch for each in followers):
+                    self._doomed = None
+                    self._replace(host, f"which begins to lead {doomed}")
+                    return
+            elif len(followers) == len(isr_of(leader)) - 1 == REPLICAS - 1 and all(
+                each.high_watermark < leader.high_watermark for each in followers
+            ):
+                self._first_epoch = leader.leader_epoch
+                self._replace(host, f"which alone knows what is committed of {doomed}")
+                return
+
+    def _replace(self, host: Host, reason: str) -> None:
+        self.nemesis.kill_for_a_while(host, reason)
+        self.nemesis.end_session(host)
 
     def _begin(self) -> None:
         self._make_topic(TOPIC)
@@ -174,6 +216,8 @@ class Story:
         self._steps += 1
         if self._steps % LOOK_EVERY_STEPS == 0:
             self.watcher.look()
+        if self._doomed is not None and not self.nemesis.is_stopped:
+            self._kill_doomed(self._doomed)
 
     def _outcome(self) -> Outcome:
         text = repr((self.world.step_count, self.nemesis.log, self.history.acknowledged))
