@@ -42,6 +42,7 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "dump-log",
     ),
     "Work with records": ("pipeline", "streams", "warehouse"),
+    "Test your own app": ("simulate",),
     "ZooKeeper": ("zookeeper", "zookeeper-shell"),
     "About ottla": ("completion", "version"),
 }
@@ -72,6 +73,7 @@ COMMANDS: Final[dict[str, str]] = {
     "pipeline": "ottla.cli.pipeline.command:PipelineCommand",
     "warehouse": "ottla.cli.warehouse.command:WarehouseCommand",
     "streams": "ottla.cli.streams:StreamsCommand",
+    "simulate": "ottla.cli.simulate:SimulateCommand",
     "completion": "ottla.cli.completion:CompletionCommand",
     "version": "ottla.cli.version:VersionCommand",
 }

@@ -14,9 +14,12 @@ import heapq
 import inspect
 import os
 import random
+import runpy
+import sys
 import traceback
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.server.broker import Broker
@@ -381,6 +384,32 @@ class Scenario:
             if not outcomes[-1].is_passed:
                 raise ScenarioFailedError(f"{outcomes[-1]}\n{_how_to_repeat()}")
         return outcomes
+
+
+def scenario_of(path: Path, settings: Mapping[str, Any]) -> Scenario:
+    """The `scenario` of a Python file, or one of its `main` and `check`; settings go before.
+
+    ValueError where it has neither.
+    """
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        program = runpy.run_path(str(path), run_name=path.stem)
+    finally:
+        del sys.path[0]
+    given = dict(settings)
+    instances = given.pop("instances", 1)
+    scenario = program.get("scenario")
+    if isinstance(scenario, Scenario):
+        return replace(scenario, **given)
+    main = program.get("main")
+    if not inspect.iscoroutinefunction(main):
+        raise ValueError(f"{path}: has neither a `scenario` nor a coroutine function `main`")
+    return Scenario(App(main, instances), check=program.get("check"), **given)
+
+
+def tell_file(path: Path, settings: Mapping[str, Any], seed: int) -> ScenarioOutcome:
+    """Run one seed of the scenario in a file, which is loaded first, so that nothing is left."""
+    return scenario_of(path, settings).tell(seed)
 
 
 def _ms_of(line: str) -> int:
