@@ -1,7 +1,8 @@
 """From ssl.* settings to contexts of OpenSSL; ConfigError where keys or certificates do not fit.
 
 Files are read once, when a broker or a client starts. Keys that are given as text reach OpenSSL,
-which reads files only, through a file in memory: they are never on a disk.
+which reads files only, through a file in memory, so that they are never on a disk. Where a system
+has no such files, it is one that only this user can read, and that goes once OpenSSL has read it.
 
 Wing: attaches to `transport`, for TLS listeners; the core works without it.
 """
@@ -13,6 +14,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.client_config import ClientConfig
@@ -129,7 +131,7 @@ def _load_key(context: ssl.SSLContext, settings: SslSettings) -> bool:
         pem = (
             f"{_lines(settings.ssl_keystore_key)}{_lines(settings.ssl_keystore_certificate_chain)}"
         )
-        with _file_in_memory(pem) as path:
+        with _private_file(pem) as path:
             _load_chain(context, path, password, "ssl.keystore.key")
         return True
     if location is None:
@@ -137,7 +139,7 @@ def _load_key(context: ssl.SSLContext, settings: SslSettings) -> bool:
     key = f"ssl.keystore.location={location}"
     if settings.ssl_keystore_type == PKCS12:
         store = _open_pkcs12(key, "ssl.keystore", location, settings.ssl_keystore_password)
-        with _file_in_memory(_key_of(key, store)) as path:
+        with _private_file(_key_of(key, store)) as path:
             _load_chain(context, path, None, key)
         return True
     _require_pem(key, "ssl.keystore.type", location)
@@ -224,7 +226,13 @@ def _lines(pem: Password) -> str:
 
 
 @contextmanager
-def _file_in_memory(text: str) -> Iterator[str]:
+def _private_file(text: str) -> Iterator[str]:
+    if not hasattr(os, "memfd_create"):
+        with NamedTemporaryFile("w") as file:
+            file.write(text)
+            file.flush()
+            yield file.name
+        return
     fd = os.memfd_create("pem")
     try:
         os.write(fd, text.encode())

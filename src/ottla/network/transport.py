@@ -18,6 +18,8 @@ READ_BYTES: Final = 128 * 1024
 # How soon, and how often, a client that has closed its side is asked whether it is still there.
 PROBE_SECONDS: Final = 5
 PROBES: Final = 3
+# Linux's: wait with a packet that is not full. Elsewhere it goes out at once.
+MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class Transport(Protocol):
@@ -68,11 +70,11 @@ class PlainTransport:
         return self._fd
 
     def send_all_of(self, buffers: Iterable[Buffer], more_follows: bool) -> int:
-        return self._socket.sendmsg(buffers, (), socket.MSG_MORE if more_follows else 0)
+        return self._socket.sendmsg(buffers, (), MSG_MORE if more_follows else 0)
 
     def send_file(self, file: File, position: int, count: int) -> int:
         fd = file.fileno()
-        if fd is None:
+        if fd is None or not hasattr(os, "sendfile"):
             return send_read(self.send, file, position, count)
         return os.sendfile(self._fd, fd, position, count)
 
@@ -116,9 +118,13 @@ def probe(endpoint: socket.socket) -> None:
     The kernel of a client that is gone keeps its half of the connection for a while (a minute on
     Linux, `net.ipv4.tcp_fin_timeout`), and refuses the next probe.
     """
-    endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_SECONDS)
-    endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_SECONDS)
-    endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+    values = {"KEEPINTVL": PROBE_SECONDS, "KEEPCNT": PROBES}
+    # macOS has the first under another name. What a system has not got keeps the system's value.
+    values["KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "KEEPALIVE"] = PROBE_SECONDS
+    for name, value in values.items():
+        option = getattr(socket, f"TCP_{name}", None)
+        if option is not None:
+            endpoint.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 # Answers on their way to a peer that reads as fast as it likes.
@@ -431,7 +437,7 @@ class TlsTransport:
             size += len(buffer)
             if size >= CHUNK_BYTES:
                 break
-        return self._send(b"".join(taken), socket.MSG_MORE if more_follows else 0)
+        return self._send(b"".join(taken), MSG_MORE if more_follows else 0)
 
     def send_file(self, file: File, position: int, count: int) -> int:
         return self._finish() or send_read(self.send, file, position, count)

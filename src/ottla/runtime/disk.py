@@ -211,6 +211,8 @@ class LocalFile:
         if position >= self._opened_size and position >= self._size - HOT_TAIL_BYTES:
             return True
         self._check_open()
+        if not hasattr(os, "RWF_NOWAIT") or not hasattr(os, "preadv"):
+            return True  # the system cannot tell
         probe = (bytearray(1),)
         last = position + length - 1
         try:
@@ -228,11 +230,12 @@ class LocalFile:
         try:
             self._check_open()
             end = position + length
-            # Piece by piece: of more than that the kernel would leave the rest out.
-            for piece in range(position, end + AHEAD_BYTES, CACHE_PIECE_BYTES):
-                os.posix_fadvise(self._fd, piece, CACHE_PIECE_BYTES, os.POSIX_FADV_WILLNEED)
+            if hasattr(os, "posix_fadvise"):
+                # Piece by piece: of more than that the kernel would leave the rest out.
+                for piece in range(position, end + AHEAD_BYTES, CACHE_PIECE_BYTES):
+                    os.posix_fadvise(self._fd, piece, CACHE_PIECE_BYTES, os.POSIX_FADV_WILLNEED)
             scratch = (bytearray(SCRATCH_BYTES),) * (READ_BYTES // SCRATCH_BYTES)
-            while position < end:
+            while position < end and hasattr(os, "preadv"):
                 wanted = -(-(end - position) // SCRATCH_BYTES)
                 count = os.preadv(self._fd, scratch[:wanted], position)
                 if not count:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -53,8 +55,14 @@ def trusting(certificates, **settings) -> ssl.SSLContext:
     )
 
 
-def test_inline_pem_does_as_well_as_files(certificates) -> None:
+@pytest.mark.parametrize("has_files_in_memory", [True, False])
+def test_inline_pem_does_as_well_as_files(
+    certificates, has_files_in_memory, monkeypatch, tmp_path: Path
+) -> None:
     """On one line, as a properties file gives it; nothing of it is left on a disk."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if not has_files_in_memory:
+        monkeypatch.delattr(os, "memfd_create")
     text = Path(certificates.server).read_text()
     begin = text.index("-----BEGIN CERTIFICATE")
     server = server_context(
@@ -67,6 +75,7 @@ def test_inline_pem_does_as_well_as_files(certificates) -> None:
     client = client_context(SslSettings.parse(ssl_truststore_certificates=trusted))
 
     assert agree(server, client)[0].version() == "TLSv1.3"
+    assert not list(tmp_path.iterdir())
 
 
 def test_encrypted_key_is_opened_with_its_password(certificates, tmp_path: Path) -> None:
