@@ -8,9 +8,11 @@ the journal while the broker runs, for tools that show the tree.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 from zlib import crc32
 
@@ -25,7 +27,7 @@ from ottla.registry.tree import (
     Write,
     WriteKind,
 )
-from ottla.runtime import Disk, DiskLock, File, Runtime
+from ottla.runtime import Disk, DiskLock, File, Runtime, Timer
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ JOURNAL_MAGIC: Final = b"OTTLAJ1\n"
 SNAPSHOT_MAGIC: Final = b"OTTLAS1\n"
 COMPACTION_BYTES: Final = 1 << 20
 """A journal of this size, and twice that of the snapshot, is folded into a new snapshot."""
+FULL_DISK_RETRY_MS: Final = 1000
 
 _FRAME: Final = struct.Struct(">iI")
 _WRITE: Final = struct.Struct(">BqqHi")  # kind, id, time, lengths of path and data
@@ -187,8 +190,20 @@ def _decode_node(payload: bytes) -> tuple[str, TreeNode]:
     return path, node
 
 
+PendingWrite = tuple[bytes, "asyncio.Future[None]"]
+"""A write as it will stand in a frame, and the future that is done once it is durable."""
+
+
+class DiskFullError(OSError):
+    """The disk has no room: nothing of the write is in the journal, and it can be repeated."""
+
+
 class Journal:
-    """The files of one registry. Writes that come together reach the disk with one fsync."""
+    """The files of one registry. Writes that come together reach the disk with one fsync.
+
+    While the disk is full they wait for room, except at the start and at the end. Any other
+    failure ends the journal, since it is not known what a failed fsync has left on the disk.
+    """
 
     def __init__(self, runtime: Runtime, directory: str, snapshot: Callable[[], bytes]) -> None:
         self.runtime = runtime
@@ -197,8 +212,10 @@ class Journal:
         self._snapshot = snapshot
         self._snapshot_size = 0
         self._file: File | None = None
-        self._pending: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._pending: list[PendingWrite] = []
         self._is_writing = False
+        self.waits_for_room = False
+        self._retry: Timer | None = None
         self._failure: str | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -264,6 +281,7 @@ class Journal:
 
     def _write_pending(self) -> None:
         assert self._file is not None, "the journal is open"
+        self._retry = None
         file, disk = self._file, self.runtime.disk
         batch, self._pending = self._pending, []
         size = file.size()
@@ -273,27 +291,32 @@ class Journal:
             self._snapshot_size = len(snapshot)
 
             def job() -> None:
-                disk.replace(self.snapshot_path, snapshot)
+                with full_disk_told():
+                    disk.replace(self.snapshot_path, snapshot)
                 file.truncate(len(JOURNAL_MAGIC))
                 file.fsync()
         else:
             data = frame(b"".join(write for write, _ in batch))
 
             def job() -> None:
-                file.pwrite(data, size)
+                try:
+                    with full_disk_told():
+                        file.pwrite(data, size)
+                except DiskFullError:
+                    file.truncate(size)  # a part of the frame may have had room
+                    raise
                 file.fsync()
 
-        futures = [future for _, future in batch]
         self._is_writing = True
         self._idle.clear()
         self.runtime.background.submit(
             job,
-            lambda _: self._on_written(futures),
-            lambda error: self._on_failed(futures, error),
+            lambda _: self._on_written(batch),
+            lambda error: self._on_failed(batch, error),
         )
 
-    def _on_written(self, futures: list[asyncio.Future[None]]) -> None:
-        for future in futures:
+    def _on_written(self, batch: list[PendingWrite]) -> None:
+        for _, future in batch:
             if not future.done():  # done before: the caller was cancelled
                 future.set_result(None)
         self._is_writing = False
@@ -302,25 +325,46 @@ class Journal:
         else:
             self._idle.set()
 
-    def _on_failed(self, futures: list[asyncio.Future[None]], error: BaseException) -> None:
-        """Stop writing: what a failed fsync left on the disk is not known."""
+    def _on_failed(self, batch: list[PendingWrite], error: BaseException) -> None:
+        self._pending = batch + self._pending
+        if isinstance(error, DiskFullError) and self.waits_for_room:
+            logger.error("%s: the disk is full; writes wait until there is room", self.path)
+            self._retry = self.runtime.scheduler.call_later(FULL_DISK_RETRY_MS, self._write_pending)
+        else:
+            self._fail_pending(error)
+
+    def _fail_pending(self, error: BaseException) -> None:
         self._failure = f"{self.path} could not be written: {error}"
         logger.error("%s", self._failure)
-        futures += [future for _, future in self._pending]
-        self._pending = []
+        batch, self._pending = self._pending, []
         self._is_writing = False
-        for future in futures:
+        for _, future in batch:
             if not future.done():
                 future.set_exception(RegistryFailedError(self._failure))
         self._idle.set()
 
     async def close(self) -> None:
-        """Wait for what is under way; then nothing more can be appended."""
+        """Wait for what is under way, but not for room; then nothing more can be appended."""
+        self.waits_for_room = False
+        if self._retry is not None:
+            self._retry.cancel()
+            self._fail_pending(DiskFullError(errno.ENOSPC, "the disk is full"))
         await self._idle.wait()
         self._failure = f"{self.path} is closed"
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+@contextmanager
+def full_disk_told() -> Iterator[None]:
+    """Raise DiskFullError where the error of a write says that there is no room."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(error.errno, error.strerror, error.filename) from error
+        raise
 
 
 def damaged(path: str, reason: str) -> KafkaError:
@@ -366,6 +410,7 @@ class EmbeddedRegistry(TreeRegistry):
             first_id = ((last_id >> ROUND_BITS) + 1) << ROUND_BITS
             self.tree = SessionTree(clock, nodes, first_id)
             await self._journal.append(Write(WriteKind.OPEN, first_id, clock.now_ms(), "/"))
+            self._journal.waits_for_room = True
         except BaseException:
             self._lock.release()
             self._lock = None

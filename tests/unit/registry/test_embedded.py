@@ -190,6 +190,42 @@ def test_failed_disk_is_not_written_again(world, operation):
     assert data == b""
 
 
+@pytest.mark.parametrize("room", [0, 20])
+def test_write_waits_while_the_disk_is_full(world, room):
+    """Once there is room it is done, in order, and is there after a crash."""
+    registry, disk = world.registry, world.runtime.disk
+    world.run(registry.create("/a", b""))
+    disk.fill(room)  # of a frame that is larger, a part is written
+
+    async def write() -> list[None]:
+        return await asyncio.gather(*(registry.create(f"/a/{n}", b"x" * 99) for n in range(3)))
+
+    writing = world.runtime.scheduler.spawn(write(), "writes")
+    world.runtime.advance(10_000)
+    assert not writing.done()
+    disk.capacity_in_bytes = None
+    world.runtime.advance(1_000)
+
+    assert writing.done()
+    assert world.run(world.crash().children("/a")) == ["0", "1", "2"]
+
+
+def test_full_disk_does_not_hold_up_the_end(world):
+    """Writes that wait for room fail then, and so does a start without room."""
+    world.run(world.registry.create("/a", b""))
+    world.runtime.disk.fill()
+    writing = world.runtime.scheduler.spawn(world.registry.set("/a", b"lost"), "write")
+    world.runtime.advance(1_500)
+    world.run(world.registry.close())
+    with pytest.raises(RegistryFailedError, match="No space left"):
+        world.start()
+    world.runtime.disk.capacity_in_bytes = None
+    registry = world.start()
+
+    assert isinstance(writing.exception(), RegistryFailedError)
+    assert world.run(registry.get("/a"))[0] == b""
+
+
 def test_failed_start_gives_the_lock_back(world):
     """The next attempt finds the directory free."""
     world.run(world.registry.close())
