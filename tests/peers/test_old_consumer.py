@@ -94,7 +94,8 @@ def test_kafkas_old_consumer_and_ours_share_a_group(zookeeper, start_broker, kaf
         theirs = other.communicate(timeout=LIMIT_S)[0].split()
         mine = f"{connector.consumer_id}-0"
         wait_until(
-            lambda: list(znodes.below("/consumers/g/owners/pages").values()) == [mine] * PARTITIONS
+            lambda: list(znodes.below("/consumers/g/owners/pages").values()) == [mine] * PARTITIONS,
+            "the one that stays owns all",
         )
     reader.join(LIMIT_S)
     znodes.close()

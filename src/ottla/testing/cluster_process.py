@@ -18,8 +18,10 @@ SETTINGS = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "controlled.shutdown.retry.backoff.ms": "500",
+    "auto.leader.rebalance.enable": "false",
 }
-"""Small and quick: the session of a killed broker expires after two seconds."""
+"""Small and quick: the session of a killed broker expires after two seconds. Leaders stay where a
+test has them: the balance of leaders, every five minutes, would come at any moment of it."""
 
 
 class ClusterProcess:
