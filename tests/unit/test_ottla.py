@@ -41,8 +41,12 @@ def imported_modules(log):
 
 
 def installed_packages(modules):
-    """Those that pip has installed, besides Ottla's own."""
-    return packages_distributions().keys() & {name.partition(".")[0] for name in modules}
+    """Those that pip has installed, except what Python itself imports as it starts."""
+    bare = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", ""], capture_output=True, text=True, check=True
+    )
+    own = modules - imported_modules(bare.stderr)  # setuptools may hook into each start
+    return packages_distributions().keys() & {name.partition(".")[0] for name in own}
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])

@@ -60,8 +60,8 @@ def test_nothing_is_left_behind(data_dir, end):
         socket.create_connection(address)
     gc.collect()
 
-    assert set(threading.enumerate()) == threads
-    assert descriptors() == before
+    assert set(threading.enumerate()) <= threads  # of earlier tests some may have ended
+    assert descriptors() <= before
 
 
 def test_end_right_after_the_start():
@@ -70,7 +70,7 @@ def test_end_right_after_the_start():
     for end in (InProcessBroker.stop, InProcessBroker.kill) * 5:
         end(InProcessBroker().start())
 
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads  # of earlier tests some may have ended
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -98,7 +98,7 @@ def test_broker_that_cannot_start_leaves_nothing(tmp_path):
         pass
 
     assert not first.is_running
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads  # of earlier tests some may have ended
 
 
 def test_broker_stops_when_its_disk_fails():

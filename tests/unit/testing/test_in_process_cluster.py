@@ -44,8 +44,8 @@ def test_nothing_is_left_behind():
         cluster.stop_broker(2)
     gc.collect()
 
-    assert set(threading.enumerate()) == threads
-    assert len(os.listdir("/proc/self/fd")) == count
+    assert set(threading.enumerate()) <= threads  # of earlier tests some may have ended
+    assert len(os.listdir("/proc/self/fd")) <= count
 
 
 def test_records_outlive_their_leader(cluster):
