@@ -16,7 +16,6 @@ from ottla.cli.options import add_integer
 from ottla.cli.terminal import Terminal
 
 DEFAULT_SEEDS = 100
-SEEDS_PER_PROCESS = 200
 SHOWN = 20
 
 
@@ -92,9 +91,7 @@ def run_seeds(
     os.environ[HASH_SEED] = "0"
     failed: list[int] = []
     faults = 0
-    with ProcessPoolExecutor(
-        jobs, get_context("spawn"), max_tasks_per_child=SEEDS_PER_PROCESS
-    ) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         for done in [pool.submit(tell_file, path, settings, seed) for seed in seeds]:
             outcome = done.result()
             faults += outcome.fault_count

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 
 from ottla.testing import App, Scenario, ScenarioFailedError, ScenarioWorld
+from ottla.testing.simulation.world import World
 
 SECOND_MS = 1_000
 
@@ -151,6 +153,17 @@ def test_brokers_are_at_localhost_as_well():
         assert (record.value, record.timestamp_ms) == (b"1", 5)
 
     scenario(app, check=check, topics={"orders": 1}).run([1])
+
+
+def test_nothing_of_a_world_is_left():
+    """A seed costs no memory for good, although apps were ended in the middle of what they did."""
+
+    async def app(servers):
+        async with AIOKafkaConsumer("orders", bootstrap_servers=servers, group_id="g") as consumer:
+            await consumer.getone()
+
+    assert scenario(app, topics={"orders": 1}, faults=["apps"], trouble_ms=20_000).tell(3)
+    assert not [each for each in gc.get_objects() if isinstance(each, World)]
 
 
 def test_port_where_no_broker_listens_is_refused():

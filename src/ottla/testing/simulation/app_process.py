@@ -26,7 +26,12 @@ from typing import Any, ClassVar, Final, TypeVar, TypeVarTuple
 
 from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.simulation.agenda import Agenda
-from ottla.testing.simulation.world import ProcessLoop, SimulatedProcess, World
+from ottla.testing.simulation.world import (
+    CLOSING_ROUNDS,
+    ProcessLoop,
+    SimulatedProcess,
+    World,
+)
 from ottla.testing.virtual_loop import MAX_STEPS_WITHOUT_TIME, MockClock, TimelessError
 
 T = TypeVar("T")
@@ -277,12 +282,12 @@ def virtual_machine(world: World, note: Callable[[AppProcess, str], object]) -> 
     """Let Python's modules take time and randomness from the world, and pass on what apps log."""
     values = {**VirtualMachine(world).functions(), **_values_of_aiokafka()}
     own = {(module, name): getattr(module, name) for module, name in values}
-    random_state, log = random.getstate(), AppLog(note, logging.WARNING)
-    brokers, root = logging.getLogger("ottla"), logging.getLogger()
-    level = brokers.level
+    random_state, brokers, root = random.getstate(), logging.getLogger("ottla"), logging.getLogger()
+    level, handlers = brokers.level, root.handlers
     random.seed(world.random.getrandbits(64))
     brokers.setLevel(logging.CRITICAL + 1)
-    root.addHandler(log)
+    # Others, such as pytest's, would keep what is logged, and with an error the whole world.
+    root.handlers = [AppLog(note, logging.WARNING)]
     for (module, name), value in values.items():
         setattr(module, name, value)
     try:
@@ -290,7 +295,7 @@ def virtual_machine(world: World, note: Callable[[AppProcess, str], object]) -> 
     finally:
         for (module, name), value in own.items():
             setattr(module, name, value)
-        root.removeHandler(log)
+        root.handlers = handlers
         brokers.setLevel(level)
         random.setstate(random_state)
 
@@ -327,19 +332,20 @@ def _values_of_aiokafka() -> dict[tuple[Any, str], Any]:
 def garbage_kept() -> Iterator[None]:
     """Collect no garbage but at the end: what apps have left would be called at any moment.
 
-    Then nothing is said of it, since those that were killed could close nothing.
+    Nothing is said of what was not closed, since those that were killed could close nothing.
     """
     was_collecting, disabled = gc.isenabled(), logging.root.manager.disable
     gc.disable()
     gc.freeze()
-    try:
-        yield
-    finally:
-        logging.disable()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
-        logging.disable(disabled)
-        gc.unfreeze()
-        if was_collecting:
-            gc.enable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            yield
+        finally:
+            logging.disable()
+            for _ in range(CLOSING_ROUNDS):  # `finally` clauses begin tasks, which hold the rest
+                gc.collect()
+            logging.disable(disabled)
+            gc.unfreeze()
+            if was_collecting:
+                gc.enable()
