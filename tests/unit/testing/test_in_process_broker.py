@@ -13,7 +13,7 @@ import pytest
 from ottla import Consumer, KafkaError, Producer
 from ottla.errors import ConfigError
 from ottla.structs import TopicPartition
-from ottla.testing import InProcessBroker, NeverHappenedError
+from ottla.testing import InProcessBroker, NeverHappenedError, wait_until
 
 
 def send(broker: InProcessBroker, topic: str, *values: bytes, **settings: str) -> None:
@@ -98,7 +98,7 @@ def test_broker_that_cannot_start_leaves_nothing(tmp_path):
         pass
 
     assert not first.is_running
-    assert set(threading.enumerate()) <= threads  # of earlier tests some may have ended
+    wait_until(lambda: set(threading.enumerate()) <= threads, "its threads have ended")
 
 
 def test_broker_stops_when_its_disk_fails():
