@@ -7,7 +7,7 @@ import ast
 from sources import Source, house
 
 FOUNDATION = {"structs", "errors", "version"}
-BROKER_SIDE = FOUNDATION | {"runtime", "config", "protocol", "record"}
+BROKER_SIDE = FOUNDATION | {"runtime", "config", "protocol", "record", "security"}
 CLIENT_SIDE = BROKER_SIDE | {"network"}
 USES_CLIENTS = CLIENT_SIDE | {"clients"}
 
@@ -20,6 +20,7 @@ ARROWS = {
     "config": FOUNDATION | {"runtime"},
     "protocol": FOUNDATION | {"runtime"},
     "record": FOUNDATION | {"runtime", "protocol"},
+    "security": FOUNDATION | {"runtime", "config", "protocol"},
     "log": BROKER_SIDE,
     "registry": BROKER_SIDE,
     "network": BROKER_SIDE,

@@ -11,6 +11,7 @@ PAGE = ROOT / "docs" / "reading.md"
 ROOMS = {
     "runtime",
     "network",
+    "security",
     "record",
     "log",
     "registry",

@@ -15,6 +15,7 @@ from ottla.network.transport import Outgoing, Part, Transport
 from ottla.protocol.header import SIZE, SIZE_BYTES, RequestHeader, encode_response
 from ottla.protocol.message import Response
 from ottla.runtime import DelayedOperation, FileRegion
+from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 
 # Bytes of one connection on their way to becoming frames; never a socket in sight.
 #
@@ -240,6 +241,7 @@ class Connection:
         "listener_name",
         "muted",
         "outgoing",
+        "principal",
         "throttled_until_ms",
         "transport",
     )
@@ -260,6 +262,7 @@ class Connection:
         self.id = id
         self.listener_name = listener_name
         self.client_host, self.client_port = client
+        self.principal = ANONYMOUS
         self.muted = 0
         self.close_reason = ""
         self.awaited: DelayedOperation | None = None
@@ -398,6 +401,11 @@ class RequestContext:
     @property
     def listener_name(self) -> str:
         return self.connection.listener_name
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """Who asks, as far as the listener has found out."""
+        return self.connection.principal
 
     def respond(self, response: Response) -> None:
         """Send the answer. It may come in a later turn than the request."""

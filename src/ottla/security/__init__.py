@@ -1,0 +1,1 @@
+"""Who asks, and what it may do: principals, SASL mechanisms, access control lists."""

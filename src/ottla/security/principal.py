@@ -1,0 +1,45 @@
+"""The principal of a connection: the name under which its requests are judged.
+
+Every connection has one from its first byte. It is `User:ANONYMOUS` until the listener has
+authenticated the client, by its certificate or by SASL.
+
+Wing: attaches to `network.connection`; the core serves everybody, and works without it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Self
+
+USER_TYPE: Final = "User"
+"""The only type that authentication gives; it is case-sensitive, as in Kafka."""
+
+
+class KafkaPrincipal(NamedTuple):
+    """A type and a name, written `type:name`; the name may hold colons."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `type:name`.
+
+        Raises:
+            ValueError: a part is missing.
+        """
+        type_, colon, name = text.partition(":")
+        if not (type_ and colon and name):
+            raise ValueError(f"a principal is type:name, as User:alice, not {text!r}")
+        return cls(type_, name)
+
+    @classmethod
+    def user(cls, name: str) -> Self:
+        """A principal of type User."""
+        return cls(USER_TYPE, name)
+
+
+ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
+"""A client that was not asked who it is."""
