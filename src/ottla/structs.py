@@ -69,6 +69,17 @@ def decode_uuid(text: str) -> UUID:
     return UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
+class ClientEntity(NamedTuple):
+    """Whose quotas or credentials: a user, a client id, a user's client id, or an IP address.
+
+    None is a part that the entity does not have; "" stands for the default of its part.
+    """
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+
 class TopicPartition(NamedTuple):
     """A partition of a topic, written ``topic-3`` as its directory is."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -12,8 +12,10 @@ from ottla.controller.fenced_registry import FencedRegistry, Group
 from ottla.errors import KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import (
+    BadVersionError,
     Create,
     Delete,
+    NodeExistsError,
     NoNodeError,
     Operation,
     Registry,
@@ -31,7 +33,7 @@ from ottla.registry.znodes import (
     encode_config_change,
     encode_partition_state,
 )
-from ottla.structs import LeaderAndIsr, TopicPartition
+from ottla.structs import ClientEntity, LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -215,12 +217,17 @@ class TopicStore(TopicReader):
         return [*(each for tree in below for each in tree), path]
 
 
-# The overrides of topics, brokers and groups in the registry, and the notifications of changes.
+# The overrides of topics, brokers, groups and clients in the registry, and the notifications of
+# changes.
 
 
 TOPICS: Final = "topics"
 BROKERS: Final = "brokers"
 GROUPS: Final = "groups"
+
+
+NO_NODE: Final = -1
+"""In place of the version of a node that is not there."""
 
 
 class ConfigPlan(NamedTuple):
@@ -273,6 +280,69 @@ class EntityConfigs:
 
     async def notify(self, entity_type: str, entity_name: str) -> None:
         """Have all brokers read these overrides again."""
-        entity_path = f"{entity_type}/{paths.sanitize(entity_name)}"
+        await self._notify(f"{entity_type}/{paths.sanitize(entity_name)}")
+
+    async def _notify(self, entity_path: str) -> None:
         data = encode_config_change(entity_path)
         await self.registry.create(paths.CONFIG_CHANGE_PREFIX, data, sequential=True)
+
+    async def client_entities(self) -> list[ClientEntity]:
+        """The users, client ids and addresses that have a node."""
+        found: list[ClientEntity] = []
+        for place in ("users", "clients", "ips"):
+            names = await self._children(f"/config/{place}")
+            found += filter(None, (paths.parse_client_entity(f"{place}/{name}") for name in names))
+        users = [entity for entity in found if entity.user is not None]
+        for below in await asyncio.gather(*map(self._clients_of, users)):
+            found += below
+        return found
+
+    async def _clients_of(self, user: ClientEntity) -> list[ClientEntity]:
+        path = f"{paths.client_entity(user)}/clients"
+        entities = [
+            paths.parse_client_entity(f"{path}/{name}")
+            for name in await self._children(f"/config/{path}")
+        ]
+        return [entity for entity in entities if entity is not None]
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self.registry.children(path)
+        except NoNodeError:
+            return []
+
+    async def read_client(self, entity: ClientEntity) -> dict[str, str]:
+        """The quotas and the credentials of a client entity; none where there is no node."""
+        return (await self._read_versioned(f"/config/{paths.client_entity(entity)}"))[0]
+
+    async def change_client(
+        self,
+        entity: ClientEntity,
+        change: Callable[[dict[str, str]], Mapping[str, str]],
+    ) -> None:
+        """Write what `change` makes of the values, which it gets again if another has written.
+
+        Quotas and credentials share a node: a change keeps the keys that it does not know.
+        """
+        entity_path = paths.client_entity(entity)
+        path = f"/config/{entity_path}"
+        while True:
+            before, version = await self._read_versioned(path)
+            data = encode_config(change(dict(before)))
+            try:
+                if version == NO_NODE:
+                    await ensure_path(self.registry, path.rpartition("/")[0])
+                    await self.registry.create(path, data)
+                else:
+                    await self.registry.set(path, data, version)
+                break
+            except (NodeExistsError, NoNodeError, BadVersionError):
+                continue  # another writer was faster: its values are changed next
+        await self._notify(entity_path)
+
+    async def _read_versioned(self, path: str) -> tuple[dict[str, str], int]:
+        try:
+            data, stat = await self.registry.get(path)
+        except NoNodeError:
+            return {}, NO_NODE
+        return decode_config(path, data), stat.version

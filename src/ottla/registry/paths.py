@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote, unquote
 
+from ottla.structs import ClientEntity
+
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_SEQUENCE: Final = "/brokers/seqid"
 TOPICS: Final = "/brokers/topics"
@@ -18,6 +20,7 @@ CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 CONFIG_CLIENTS: Final = "/config/clients"
 CONFIG_USERS: Final = "/config/users"
+CONFIG_IPS: Final = "/config/ips"
 CONSUMERS: Final = "/consumers"
 ISR_CHANGES: Final = "/isr_change_notification"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
@@ -37,6 +40,7 @@ PERSISTENT: Final = (
     CONFIG_GROUPS,
     CONFIG_CLIENTS,
     CONFIG_USERS,
+    CONFIG_IPS,
     CONFIG_CHANGES,
     CONSUMERS,
     DELETE_TOPICS,
@@ -109,8 +113,40 @@ def config(entity_type: str, entity_name: str) -> str:
 
 def sanitize(entity_name: str) -> str:
     """A name as it is written in a path; `<default>` stays as it is."""
-    return entity_name if entity_name == DEFAULT_ENTITY else quote(entity_name, safe="*-._~")
+    return entity_name if entity_name == DEFAULT_ENTITY else _quoted(entity_name)
+
+
+def _quoted(name: str) -> str:
+    """As Kafka's Sanitizer writes it: Python leaves the tilde alone."""
+    return quote(name, safe="-._").replace("~", "%7E")
 
 
 def desanitize(node_name: str) -> str:
     return node_name if node_name == DEFAULT_ENTITY else unquote(node_name)
+
+
+_CLIENT_ENTITIES: Final = {
+    ("users",): ("user",),
+    ("users", "clients"): ("user", "client_id"),
+    ("clients",): ("client_id",),
+    ("ips",): ("ip",),
+}
+"""The shapes of their paths, and the attributes of `ClientEntity` in the same order."""
+
+
+def client_entity(entity: ClientEntity) -> str:
+    """The path of the entity below /config, as `users/alice/clients/app`."""
+    places = zip(("users", "clients", "ips"), entity, strict=True)
+    return "/".join(
+        f"{place}/{_quoted(name) or DEFAULT_ENTITY}" for place, name in places if name is not None
+    )
+
+
+def parse_client_entity(entity_path: str) -> ClientEntity | None:
+    """The entity at a path below /config; None for a path of another kind."""
+    parts = entity_path.split("/")
+    attributes = _CLIENT_ENTITIES.get(tuple(parts[::2]))
+    if attributes is None or len(parts) % 2:
+        return None
+    names = ["" if part == DEFAULT_ENTITY else unquote(part) for part in parts[1::2]]
+    return ClientEntity(**dict(zip(attributes, names, strict=True)))

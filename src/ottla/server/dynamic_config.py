@@ -1,4 +1,4 @@
-"""Settings that change while the broker runs: of topics, groups and the broker itself.
+"""Settings that change while the broker runs: of topics, groups, clients and the broker itself.
 
 The registry has the truth (/config); a notification under /config/changes says what to read again.
 For one topic the values come, first to last, from: its own overrides, this broker's overrides,
@@ -37,6 +37,7 @@ from ottla.registry.tree import (
 from ottla.registry.znodes import decode_config_change
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import pause
+from ottla.structs import ClientEntity
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,9 @@ class DynamicConfig:
         self._brokers: dict[str, dict[str, str]] = {}
         self._groups: dict[str, ConsumerGroupConfig] = {}
         self._group_defaults = ConsumerGroupConfig.of(broker_config, {})
+        self._clients: dict[ClientEntity, dict[str, str]] = {}
         self._topic_listeners: list[Callable[[str], object]] = []
+        self._client_listeners: list[Callable[[ClientEntity], object]] = []
         self._broker_listeners: list[Callable[[], object]] = []
         self._key_store_listeners: list[Callable[[], object]] = []
         self._watches: list[Watch] = []
@@ -144,6 +147,15 @@ class DynamicConfig:
         """What is in force for a consumer group, whether it exists or not."""
         return self._groups.get(group_id, self._group_defaults)
 
+    def client_overrides(self, entity: ClientEntity) -> Mapping[str, str]:
+        """The quotas and the credentials of a user, client id or address, as they are stored."""
+        return self._clients.get(entity, {})
+
+    @property
+    def client_entities(self) -> Collection[ClientEntity]:
+        """The entities that have quotas or credentials."""
+        return self._clients.keys()
+
     def allows_unclean_election(self, topic: str) -> bool:
         """Whether the topic's own overrides let a replica lead that is not in sync."""
         return self.topic_overrides(topic).get(UNCLEAN_ELECTION_KEY, "").lower() == "true"
@@ -151,6 +163,10 @@ class DynamicConfig:
     def on_topic_change(self, listener: Callable[[str], object]) -> None:
         """Call `listener` with the topic after its overrides have changed."""
         self._topic_listeners.append(listener)
+
+    def on_client_change(self, listener: Callable[[ClientEntity], object]) -> None:
+        """Call `listener` after the quotas or the credentials of an entity have changed."""
+        self._client_listeners.append(listener)
 
     def on_broker_change(self, listener: Callable[[], object]) -> None:
         """Call `listener` after settings of the broker have changed."""
@@ -172,6 +188,8 @@ class DynamicConfig:
             await self._read(GROUPS, group)
         for name in (paths.DEFAULT_ENTITY, self.broker_name):
             await self._read(BROKERS, name)
+        clients = {*await self.entities.client_entities(), *self._clients}
+        await asyncio.gather(*map(self._read_client, clients))
         self._last_change = seen[-1] if seen else ""
 
     def _on_session(self, state: SessionState) -> None:
@@ -212,7 +230,12 @@ class DynamicConfig:
     async def _read_change(self, path: str) -> None:
         try:
             data, _ = await self.registry.get(path)
-            entity_type, _, name = decode_config_change(path, data).partition("/")
+            entity_path = decode_config_change(path, data)
+            client = paths.parse_client_entity(entity_path)
+            if client is not None:
+                await self._read_client(client)
+                return
+            entity_type, _, name = entity_path.partition("/")
             await self._read(entity_type, paths.desanitize(name))
         except NoNodeError:
             pass  # another broker has removed it
@@ -279,6 +302,22 @@ class DynamicConfig:
         self._groups[group_id] = ConsumerGroupConfig.of(self.static_config, good)
         if not good:
             del self._groups[group_id]
+
+    async def _read_client(self, entity: ClientEntity) -> None:
+        try:
+            overrides = await self.entities.read_client(entity)
+        except RegistryFailedError:
+            raise
+        except KafkaError as error:
+            logger.error("settings of %s have no effect: %s", entity, error)
+            return
+        if overrides == self.client_overrides(entity):
+            return
+        self._clients[entity] = overrides
+        if not overrides:
+            del self._clients[entity]
+        for listener in self._client_listeners:
+            listener(entity)
 
     async def _read_broker(self, name: str) -> None:
         overrides = await self.entities.read(BROKERS, name)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from ottla.controller.topic_store import TOPICS, EntityConfigs
+from ottla.registry.tree import create_or_set
+from ottla.registry.znodes import encode_config
+from ottla.structs import ClientEntity
 
 
 def carry_out(world, config):
@@ -42,3 +45,57 @@ def test_overrides_that_are_taken_away_are_told_of(world):
     carry_out(world, {})
     assert not carry_out(world, None)
     assert world.run(world.registry.children("/config/topics")) == []
+
+
+def test_client_entities_are_found_wherever_they_lie(world):
+    """Users, clients, clients of a user, and addresses; a parent without values is one as well."""
+    configs = EntityConfigs(world.registry)
+    pair, default_ip = ClientEntity("alice", ""), ClientEntity(ip="")
+    for entity in (pair, ClientEntity(client_id="app"), default_ip):
+        world.run(configs.change_client(entity, lambda before: before | {"k": "1"}))
+
+    assert set(world.run(configs.client_entities())) == {
+        ClientEntity("alice"),
+        pair,
+        ClientEntity(client_id="app"),
+        default_ip,
+    }
+    assert world.run(configs.read_client(pair)) == {"k": "1"}
+    assert world.run(configs.read_client(ClientEntity("alice"))) == {}
+    names = world.run(world.registry.children("/config/changes"))
+    told = world.data(f"/config/changes/{names[0]}")
+    assert told == b'{"version":2,"entity_path":"users/alice/clients/<default>"}'
+
+
+class Rival:
+    """The registry, with another broker that always writes between our read and our write."""
+
+    def __init__(self, registry, *rivals):
+        self.registry = registry
+        self.rivals = list(rivals)
+
+    def __getattr__(self, name):
+        return getattr(self.registry, name)
+
+    async def create(self, path, data, **options):
+        await self.write(path)
+        return await self.registry.create(path, data, **options)
+
+    async def set(self, path, data, version):
+        await self.write(path)
+        return await self.registry.set(path, data, version)
+
+    async def write(self, path):
+        if self.rivals and path == "/config/users/alice":
+            config = {self.rivals.pop(0): "x"}
+            await create_or_set(self.registry, path, encode_config(config))
+
+
+def test_change_of_a_client_keeps_what_another_writes_meanwhile(world):
+    """Quotas and credentials share the node of a user: neither writer may undo the other's."""
+    configs = EntityConfigs(Rival(world.registry, "SCRAM-SHA-256", "SCRAM-SHA-512"))
+    alice = ClientEntity("alice")
+    world.run(configs.change_client(alice, lambda before: before | {"producer_byte_rate": "5"}))
+
+    found = world.run(configs.read_client(alice))
+    assert found == {"SCRAM-SHA-512": "x", "producer_byte_rate": "5"}

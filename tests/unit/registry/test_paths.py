@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.registry import paths
+from ottla.structs import ClientEntity
 
 
 def test_paths_are_kafkas():
@@ -34,3 +35,30 @@ def test_names_of_entities_are_sanitised(name, node):
     """A user's name may have any character; a node's may not."""
     assert paths.config("users", name) == f"/config/users/{node}"
     assert paths.desanitize(node) == name
+
+
+@pytest.mark.parametrize(
+    ("entity", "path"),
+    [
+        (ClientEntity(user="alice"), "users/alice"),
+        (ClientEntity(user=""), "users/<default>"),
+        (ClientEntity(client_id="app*1"), "clients/app%2A1"),
+        (ClientEntity("CN=u1,O=x y", "a/b"), "users/CN%3Du1%2CO%3Dx%20y/clients/a%2Fb"),
+        (ClientEntity("", ""), "users/<default>/clients/<default>"),
+        (ClientEntity("<default>", "~"), "users/%3Cdefault%3E/clients/%7E"),
+        (ClientEntity(ip="127.0.0.9"), "ips/127.0.0.9"),
+        (ClientEntity(ip=""), "ips/<default>"),
+    ],
+)
+def test_client_entities_lie_where_kafka_looks_for_them(entity, path):
+    """Names are written as Kafka's Sanitizer writes them, and read back (Y03, Y06)."""
+    assert paths.client_entity(entity) == path
+    assert paths.parse_client_entity(path) == entity
+
+
+@pytest.mark.parametrize(
+    "path", ["topics/t", "users", "users/a/clients", "users/a/ips/b", "clients/a/users/b", "ips"]
+)
+def test_other_paths_are_no_client_entities(path):
+    """A notice of a change names topics and brokers as well."""
+    assert paths.parse_client_entity(path) is None

@@ -13,6 +13,7 @@ from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import SessionEndedError, SessionState
 from ottla.runtime import Runtime
 from ottla.server.dynamic_config import NOTIFICATION_RETENTION_MS, DynamicConfig
+from ottla.structs import ClientEntity
 from ottla.testing import mock_runtime
 from ottla.testing.virtual_loop import MockClock
 
@@ -26,13 +27,14 @@ class World:
         self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
         self.run(self.registry.start())
         self.run(ensure_persistent_paths(self.registry))
-        self.changed: list[str] = []
+        self.changed: list[object] = []
         self.start()
 
     def start(self, runtime: Runtime | None = None) -> None:
         config = BrokerConfig.parse({"log.segment.bytes": "100"})
         self.dynamic = DynamicConfig(runtime or self.runtime, self.registry, config, 3)
         self.dynamic.on_topic_change(self.changed.append)
+        self.dynamic.on_client_change(self.changed.append)
         self.dynamic.on_broker_change(lambda: self.changed.append("broker"))
         self.run(self.dynamic.start())
 
@@ -43,6 +45,10 @@ class World:
 
     def write(self, entity_type: str, name: str, config: dict[str, str]) -> None:
         self.run(self.dynamic.entities.write(entity_type, name, config))
+        self.runtime.scheduler.run_ready()
+
+    def change(self, entity: ClientEntity, config: dict[str, str]) -> None:
+        self.run(self.dynamic.entities.change_client(entity, lambda before: config))
         self.runtime.scheduler.run_ready()
 
 
@@ -220,3 +226,53 @@ def test_overrides_that_cannot_be_read_keep_no_broker_from_starting(world, caplo
 
     assert world.dynamic.topic_config("u").segment_bytes == 60
     assert "overrides of topics t have no effect" in caplog.text
+
+
+def test_clients_are_followed_wherever_their_values_lie(world):
+    """Users, client ids, both, and addresses, with the default of each (Y06, Y07)."""
+    entities = [
+        ClientEntity("alice", "app"),
+        ClientEntity(user=""),
+        ClientEntity(client_id="app"),
+        ClientEntity(ip="127.0.0.1"),
+    ]
+    for entity in entities:
+        world.change(entity, {"producer_byte_rate": "1"})
+
+    assert world.changed == entities
+    assert set(world.dynamic.client_entities) == set(entities)
+    assert world.dynamic.client_overrides(entities[0]) == {"producer_byte_rate": "1"}
+    assert world.dynamic.client_overrides(ClientEntity("alice")) == {}
+
+    world.dynamic.stop()
+    world.changed.clear()
+    world.start()
+    assert set(world.changed) == set(entities)
+
+
+def test_client_without_values_is_forgotten(world):
+    """Its node may stay, as Kafka's tools leave it."""
+    alice = ClientEntity("alice")
+    world.change(alice, {"producer_byte_rate": "1"})
+    world.change(alice, {})
+
+    assert world.changed == [alice, alice]
+    assert not world.dynamic.client_entities
+
+
+def test_unreadable_values_of_a_client_leave_those_in_force(world, caplog):
+    """Another program has written the node."""
+    alice = ClientEntity("alice")
+    world.change(alice, {"producer_byte_rate": "1"})
+    world.run(world.registry.set("/config/users/alice", b"?"))
+    world.run(
+        world.registry.create(
+            "/config/changes/config_change_",
+            b'{"version":2,"entity_path":"users/alice"}',
+            sequential=True,
+        )
+    )
+    world.runtime.scheduler.run_ready()
+
+    assert world.dynamic.client_overrides(alice) == {"producer_byte_rate": "1"}
+    assert "settings of ClientEntity(user='alice'" in caplog.text
