@@ -92,6 +92,11 @@ ELSEWHERE = (
         "log/moves/replica_move",
     ),
     Elsewhere("tests/unit/registry/test_zookeeper.py", "the session's user", "registry/*_session"),
+    Elsewhere(
+        "tests/unit/server/test_dynamic_config.py",
+        "notifications of settings, which are followed, cleared away and missed",
+        "registry/change_notifications",
+    ),
     Elsewhere("tests/unit/log/test_log.py", "values that the log returns", "log/log_results"),
     Elsewhere(
         "tests/unit/replication",

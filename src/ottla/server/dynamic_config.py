@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
@@ -26,17 +26,10 @@ from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.network.acceptor import network_config
 from ottla.protocol.configs import ConfigSource
 from ottla.registry import paths
-from ottla.registry.tree import (
-    REGISTRY_RETRY_MS,
-    NoNodeError,
-    Registry,
-    RegistryFailedError,
-    SessionState,
-    Watch,
-)
+from ottla.registry.change_notifications import ChangeNotifications
+from ottla.registry.tree import Registry, RegistryFailedError
 from ottla.registry.znodes import decode_config_change
 from ottla.runtime import Runtime
-from ottla.runtime.scheduler import pause
 from ottla.structs import ClientEntity
 
 logger = logging.getLogger(__name__)
@@ -86,9 +79,6 @@ _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
 
 UNCLEAN_ELECTION_KEY: Final = "unclean.leader.election.enable"
 
-NOTIFICATION_RETENTION_MS: Final = 15 * 60 * 1000
-"""Kafka's: by then every broker that lives has seen a notification."""
-
 
 class DynamicConfig:
     """The settings in force on one broker, and the listeners to their changes."""
@@ -111,26 +101,17 @@ class DynamicConfig:
         self._client_listeners: list[Callable[[ClientEntity], object]] = []
         self._broker_listeners: list[Callable[[], object]] = []
         self._key_store_listeners: list[Callable[[], object]] = []
-        self._watches: list[Watch] = []
-        self._last_change = ""
-        self._has_news = False
-        self._is_behind = False
-        """True if notifications may have been written and cleared away unseen."""
-        self._is_reading = False
+        self._changes = ChangeNotifications(
+            runtime, registry, paths.CONFIG_CHANGES, self._read_change, self._read_all
+        )
 
     async def start(self) -> None:
         """Read all overrides, and from here on every change of them."""
-        self._watches = [
-            self.registry.watch_children(paths.CONFIG_CHANGES, self._on_change),
-            self.registry.watch_session(self._on_session),
-        ]
-        await self._read_all()
+        await self._changes.start()
 
     def stop(self) -> None:
         """Read no more changes."""
-        for watch in self._watches:
-            watch.cancel()
-        self._watches = []
+        self._changes.stop()
 
     def topic_overrides(self, topic: str) -> Mapping[str, str]:
         return self._topics.get(topic, {})
@@ -178,7 +159,6 @@ class DynamicConfig:
 
     async def _read_all(self) -> None:
         """Read every override, and drop those that are gone."""
-        seen = await self.registry.children(paths.CONFIG_CHANGES)
         topics = await self.registry.children(paths.CONFIG_TOPICS)
         groups = await self.registry.children(paths.CONFIG_GROUPS)
         wanted = sorted({*map(paths.desanitize, topics), *self._topics})
@@ -190,87 +170,15 @@ class DynamicConfig:
             await self._read(BROKERS, name)
         clients = {*await self.entities.client_entities(), *self._clients}
         await asyncio.gather(*map(self._read_client, clients))
-        self._last_change = seen[-1] if seen else ""
 
-    def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.RENEWED:
-            self._is_behind = True
-            self._on_change()
-
-    def _on_change(self) -> None:
-        self._has_news = True
-        if not self._is_reading:
-            self._is_reading = True
-            self.runtime.scheduler.spawn(self._read_changes(), "config changes")
-
-    async def _read_changes(self) -> None:
-        try:
-            while self._has_news and self._watches:
-                self._has_news = False
-                try:
-                    await self._catch_up()
-                except RegistryFailedError as error:
-                    logger.info("changes of settings are read again in a moment: %s", error)
-                    self._has_news = True
-                    await pause(self.runtime.scheduler, REGISTRY_RETRY_MS)
-        finally:
-            self._is_reading = False
-
-    async def _catch_up(self) -> None:
-        if self._is_behind:
-            await self._read_all()
-            self._is_behind = False
-        names = await self.registry.children(paths.CONFIG_CHANGES)
-        for name in names:
-            if name > self._last_change:
-                await self._read_change(f"{paths.CONFIG_CHANGES}/{name}")
-                self._last_change = name
-        await self._clear_away(names)
-
-    async def _read_change(self, path: str) -> None:
-        try:
-            data, _ = await self.registry.get(path)
-            entity_path = decode_config_change(path, data)
-            client = paths.parse_client_entity(entity_path)
-            if client is not None:
-                await self._read_client(client)
-                return
-            entity_type, _, name = entity_path.partition("/")
-            await self._read(entity_type, paths.desanitize(name))
-        except NoNodeError:
-            pass  # another broker has removed it
-        except RegistryFailedError:
-            raise
-        except KafkaError as error:
-            logger.error("cannot follow the change of settings %s: %s", path, error)
-
-    async def _clear_away(self, names: Sequence[str]) -> None:
-        """Remove old notifications. They are numbered: behind one that is not old, none is.
-
-        Their age is measured by the registry's clock, which stamped them all: by this broker's,
-        which may be wrong, they might be removed before other brokers have read them.
-        """
-        newest = None
-        for name in (*names[-1:], *names[:-1]):
-            path = f"{paths.CONFIG_CHANGES}/{name}"
-            try:
-                stat = await self.registry.exists(path)
-                newest = newest or stat
-                if newest is None:
-                    return  # a newer one has come meanwhile, and is handled next
-                if stat is newest:
-                    continue
-                if (
-                    stat is not None
-                    and newest.created_ms - stat.created_ms <= NOTIFICATION_RETENTION_MS
-                ):
-                    return
-                await self.registry.delete(path)
-            except NoNodeError:
-                pass  # another broker was faster
-            except KafkaError as error:
-                logger.error("cannot clear %s away: %s", path, error)
-                return
+    async def _read_change(self, path: str, data: bytes) -> None:
+        entity_path = decode_config_change(path, data)
+        client = paths.parse_client_entity(entity_path)
+        if client is not None:
+            await self._read_client(client)
+            return
+        entity_type, _, name = entity_path.partition("/")
+        await self._read(entity_type, paths.desanitize(name))
 
     async def _read(self, entity_type: str, name: str) -> None:
         """The overrides of one topic, group or broker; unreadable ones have no effect."""

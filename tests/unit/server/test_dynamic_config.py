@@ -9,10 +9,11 @@ import pytest
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.registry import paths
+from ottla.registry.change_notifications import NOTIFICATION_RETENTION_MS
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import SessionEndedError, SessionState
 from ottla.runtime import Runtime
-from ottla.server.dynamic_config import NOTIFICATION_RETENTION_MS, DynamicConfig
+from ottla.server.dynamic_config import DynamicConfig
 from ottla.structs import ClientEntity
 from ottla.testing import mock_runtime
 from ottla.testing.virtual_loop import MockClock

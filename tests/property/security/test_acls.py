@@ -1,0 +1,140 @@
+"""Decisions by ACLs are those of a reference that is slow and plain."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.security.acls import (
+    AccessControlEntry,
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AclTable,
+    PatternType,
+    Resource,
+    ResourcePattern,
+    ResourceType,
+)
+from ottla.security.principal import KafkaPrincipal
+
+NAMES = ["a", "ab", "abc", "b", "*"]
+HOSTS = ["10.0.0.1", "10.0.0.2", "127.0.0.1"]
+USERS = ["alice", "bob"]
+TYPES = [ResourceType.TOPIC, ResourceType.GROUP]
+OPERATIONS = [each for each in AclOperation if each > AclOperation.ALL]
+
+patterns = st.builds(
+    ResourcePattern,
+    st.sampled_from(TYPES),
+    st.sampled_from(NAMES),
+    st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
+)
+entries = st.builds(
+    AccessControlEntry,
+    st.sampled_from([*(f"User:{name}" for name in USERS), "User:*", "Group:alice"]),
+    st.sampled_from([*HOSTS, "*"]),
+    st.sampled_from([AclOperation.ALL, *OPERATIONS]),
+    st.sampled_from([AclPermissionType.ALLOW, AclPermissionType.DENY]),
+)
+bindings = st.lists(st.builds(AclBinding, patterns, entries), max_size=12)
+
+
+def covers(pattern: ResourcePattern, resource: Resource) -> bool:
+    """Whether the pattern is about the resource, spelt out."""
+    if pattern.type != resource.type:
+        return False
+    if pattern.pattern_type == PatternType.PREFIXED:
+        return resource.name[: len(pattern.name)] == pattern.name
+    return pattern.name == resource.name or pattern.name == "*"
+
+
+def says(entry: AccessControlEntry, user: str, host: str, operations: set[AclOperation]) -> bool:
+    """Whether an ACL is about the user at the host, and one of the operations or all."""
+    return (
+        entry.principal in (f"User:{user}", "User:*")
+        and entry.host in (host, "*")
+        and (entry.operation in operations or entry.operation == AclOperation.ALL)
+    )
+
+
+def reference(
+    acls: list[AclBinding], open_: bool, user: str, host: str, wanted: AclOperation, on: Resource
+) -> bool:
+    """Kafka's rules, one after the other, over every ACL."""
+    found = [entry for pattern, entry in acls if covers(pattern, on)]
+    if not found:
+        return open_
+    allowing = {wanted}
+    if wanted == AclOperation.DESCRIBE:
+        allowing |= {AclOperation.READ, AclOperation.WRITE}
+        allowing |= {AclOperation.DELETE, AclOperation.ALTER}
+    if wanted == AclOperation.DESCRIBE_CONFIGS:
+        allowing |= {AclOperation.ALTER_CONFIGS}
+    for entry in found:
+        if entry.permission == AclPermissionType.DENY and says(entry, user, host, {wanted}):
+            return False
+    return any(
+        entry.permission == AclPermissionType.ALLOW and says(entry, user, host, allowing)
+        for entry in found
+    )
+
+
+@settings(max_examples=300)
+@given(
+    bindings,
+    bindings,
+    st.booleans(),
+    st.lists(
+        st.tuples(
+            st.sampled_from(USERS),
+            st.sampled_from(HOSTS),
+            st.sampled_from(OPERATIONS),
+            st.builds(Resource, st.sampled_from(TYPES), st.sampled_from([*NAMES, "abcd", "c"])),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+)
+def test_decisions_are_those_of_the_reference(acls, more, open_, questions):
+    """Also after ACLs were added: no decision of before is remembered."""
+    table = AclTable(allow_everyone_if_no_acl_found=open_)
+    known: list[AclBinding] = []
+    for added in (acls, more):
+        table.add(added)
+        known += added
+        for user, host, operation, resource in questions:
+            expected = reference(known, open_, user, host, operation, resource)
+            principal = KafkaPrincipal.user(user)
+            assert table.is_allowed(principal, host, operation, resource) is expected
+            decision = table.decide(principal, host, operation, resource)
+            assert decision.is_allowed is expected
+            if decision.binding is not None:
+                assert decision.binding in known
+
+
+@settings(max_examples=200)
+@given(bindings, st.sampled_from(USERS), st.sampled_from(HOSTS), st.sampled_from(TYPES))
+def test_any_resource_may_be_used_if_one_may(acls, user, host, type_):
+    """A name that the ACLs leave to the user is found by trying; with denials of names apart."""
+    operation, principal = AclOperation.WRITE, KafkaPrincipal.user(user)
+    plain = [
+        each
+        for each in acls
+        if each.pattern.pattern_type is PatternType.LITERAL
+        or each.entry.permission is AclPermissionType.ALLOW
+    ]
+    table = AclTable()
+    table.add(plain)
+    denies_all = any(
+        entry.permission is AclPermissionType.DENY
+        and pattern == ResourcePattern(type_, "*")
+        and says(entry, user, host, {operation})
+        for pattern, entry in plain
+    )
+    names = {pattern.name for pattern, _ in plain} | {f"{name}~" for name in NAMES}
+    expected = not denies_all and any(
+        table.is_allowed(principal, host, operation, Resource(type_, name)) for name in names
+    )
+
+    assert table.is_allowed_on_any(principal, host, operation, type_) is expected
