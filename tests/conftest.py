@@ -135,10 +135,12 @@ class Certificates:
     private key, its certificate and the chain in one file."""
 
     ca: str
-    """The authority that has signed `server`, `client` and `elsewhere`."""
+    """The authority that has signed `server`, `client`, `alice` and `elsewhere`."""
     server: str
     """For localhost and 127.0.0.1."""
     client: str
+    alice: str
+    """A client with the name CN=alice,OU=Clients,O=Example\\, Inc."""
     elsewhere: str
     """For another host than this one."""
     other_ca: str
@@ -167,6 +169,14 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         write("ca.pem", ca.cert_pem),
         write("server.pem", ca.issue_cert(*here).private_key_and_cert_chain_pem),
         write("client.pem", ca.issue_cert("someone@example.org").private_key_and_cert_chain_pem),
+        write(
+            "alice.pem",
+            ca.issue_cert(
+                common_name="alice",
+                organization_unit_name="Clients",
+                organization_name="Example, Inc.",
+            ).private_key_and_cert_chain_pem,
+        ),
         write("elsewhere.pem", ca.issue_cert("example.org").private_key_and_cert_chain_pem),
         write("other-ca.pem", other_ca.cert_pem),
         write("other.pem", other_ca.issue_cert(*here).private_key_and_cert_chain_pem),

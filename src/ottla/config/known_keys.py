@@ -148,7 +148,9 @@ CLIENT_REFUSED: Final[Mapping[str, Refusal]] = {
 _NO_SASL: Final = "there is no SASL yet, and clients would be served without credentials"
 _NO_ACLS: Final = "there are no ACLs yet, and every client would be allowed everything"
 _NO_TOKENS: Final = "there are no delegation tokens yet"
-_NO_NAMES: Final = "clients are not told apart yet, whatever certificate they show"
+_NO_JAVA_NAMES: Final = (
+    "a class of Java cannot be run here; ssl.principal.mapping.rules make names of certificates"
+)
 _NO_POLICY: Final = "a class of Java cannot be run here, and what it refuses would be done"
 _NO_ZOOKEEPER_TLS: Final = "connections to ZooKeeper are not encrypted yet"
 
@@ -161,9 +163,9 @@ BROKER_REFUSED: Final[Mapping[str, Refusal]] = {
     "connections.max.reauth.ms": Refusal(_NO_SASL, "0"),
     "delegation.token.": Refusal(_NO_TOKENS),
     "principal.builder.class": Refusal(
-        _NO_NAMES, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+        _NO_JAVA_NAMES,
+        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
     ),
-    "ssl.principal.mapping.rules": Refusal(_NO_NAMES, "DEFAULT"),
     "create.topic.policy.class.name": Refusal(_NO_POLICY),
     "alter.config.policy.class.name": Refusal(_NO_POLICY),
     "client.quota.callback.class": Refusal(_NO_POLICY),

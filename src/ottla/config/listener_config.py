@@ -36,6 +36,13 @@ class ClientAuthConfig(ConfigTable, group=True):
         doc="Whether clients have to show a certificate: none does not ask, requested asks and "
         "checks it where there is one, required refuses clients without.",
     )
+    ssl_principal_mapping_rules: str = config_key(
+        default="DEFAULT",
+        type=STRING,
+        doc="How the name in a client's certificate becomes its principal. Rules with commas "
+        "between: RULE:<regex>/<replacement>/[L|U], of which the first counts whose regex matches "
+        "the whole name, or DEFAULT, the name as it is. A client that no rule matches is refused.",
+    )
 
 
 class ListenerSslSettings(ClientAuthConfig, SslSettings):

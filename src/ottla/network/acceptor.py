@@ -22,9 +22,10 @@ from typing import Any, Final
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
 from ottla.network.connection import Connection
-from ottla.network.tls_context import client_context, server_context
+from ottla.network.tls_context import ListenerTls, client_context
 from ottla.network.transport import TlsSide, TlsTransport, Transport
 from ottla.runtime import Runtime, Timer
+from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
 from ottla.structs import EndPoint
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class SocketConfig:
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     connections_max_idle_ms: int = 600_000
     inter_broker_listener_name: str | None = None
-    tls_contexts: Mapping[str, ssl.SSLContext] = field(default_factory=dict)
+    tls: Mapping[str, ListenerTls] = field(default_factory=dict)
     """By listener; those without are plain."""
 
     tls_handshake_timeout_ms: int = 10_000
@@ -232,14 +233,19 @@ class Acceptor:
 TURN_STEPS: Final = 16
 
 
+OnAuthenticated = Callable[[Transport, KafkaPrincipal], object]
+"""Takes over a client whose handshake is done, under the name of its certificate."""
+
+
 @dataclass(slots=True)
 class Handshake:
     """One client, and what epoll watches for."""
 
     transport: TlsTransport
+    tls: ListenerTls
     listener: Listener
     client: tuple[str, int]
-    on_done: Callable[[Transport], object]
+    on_done: OnAuthenticated
     timer: Timer
     interest: int = select.EPOLLIN
 
@@ -274,17 +280,17 @@ class Handshakes:
     def begin(
         self,
         endpoint: socket.socket,
-        context: ssl.SSLContext,
+        tls: ListenerTls,
         listener: Listener,
         client: tuple[str, int],
-        on_done: Callable[[Transport], object],
+        on_done: OnAuthenticated,
     ) -> None:
         """Await the first bytes of a client; when all is done, `on_done` takes it over."""
-        transport = TlsTransport(endpoint, context, self.side)
+        transport = TlsTransport(endpoint, tls.context, self.side)
         fd = transport.fileno()
         expire = partial(self._end, fd, f"not done within {self._timeout_ms} ms")
         timer = self._scheduler.call_later(self._timeout_ms, expire)
-        self._by_fd[fd] = Handshake(transport, listener, client, on_done, timer)
+        self._by_fd[fd] = Handshake(transport, tls, listener, client, on_done, timer)
         self._epoll.register(fd, select.EPOLLIN)
 
     def begin_turn(self) -> None:
@@ -306,9 +312,18 @@ class Handshakes:
             return
         self._watch(fd, handshake)
         if is_done:
-            handshake.timer.cancel()
-            del self._by_fd[fd]
-            handshake.on_done(handshake.transport)
+            self._authenticate(fd, handshake)
+
+    def _authenticate(self, fd: int, handshake: Handshake) -> None:
+        """Name the client after its certificate, and hand it over; close it without a name."""
+        try:
+            principal = handshake.tls.principal_of(handshake.transport.peer_certificate)
+        except (NoMatchingRuleError, ValueError) as error:
+            self._end(fd, error)
+            return
+        handshake.timer.cancel()
+        del self._by_fd[fd]
+        handshake.on_done(handshake.transport, principal)
 
     def close(self) -> None:
         """The processor stops."""
@@ -350,7 +365,7 @@ def network_config(config: BrokerConfig) -> SocketConfig:
         **connection_limits(config),
         connections_max_idle_ms=config.connections_max_idle_ms,
         inter_broker_listener_name=config.inter_broker_listener_name,
-        tls_contexts={
+        tls={
             end_point.listener_name: _server_tls(config, end_point)
             for end_point in config.listeners
             if end_point.security_protocol == "SSL"
@@ -378,8 +393,8 @@ def inter_broker_tls(config: BrokerConfig) -> ssl.SSLContext | None:
     return client_context(config.ssl_of(name))
 
 
-def _server_tls(config: BrokerConfig, end_point: EndPoint) -> ssl.SSLContext:
+def _server_tls(config: BrokerConfig, end_point: EndPoint) -> ListenerTls:
     try:
-        return server_context(config.ssl_of(end_point.listener_name))
+        return ListenerTls(config.ssl_of(end_point.listener_name))
     except ConfigError as error:
         raise ConfigError(f"listener {end_point}: {error.message}") from None

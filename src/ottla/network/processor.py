@@ -63,6 +63,7 @@ from ottla.network.transport import (
     tune_socket,
 )
 from ottla.runtime import Background, Runtime, Timer
+from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 
 logger = logging.getLogger(__name__)
 
@@ -395,20 +396,26 @@ class Processor:
             return
         self._accepted_count += 1
         name = f"{local}-{client[0]}:{client[1]}-{self._accepted_count}"
-        context = self._config.tls_contexts.get(listener.name)
-        if context is None:
+        tls = self._config.tls.get(listener.name)
+        if tls is None:
             self._epoll.register(endpoint.fileno(), IN)
             self._serve(name, listener, client, PlainTransport(endpoint))
         else:
             on_done = partial(self._serve, name, listener, client)
-            self._handshakes.begin(endpoint, context, listener, client, on_done)
+            self._handshakes.begin(endpoint, tls, listener, client, on_done)
 
     def _serve(
-        self, name: str, listener: Listener, client: tuple[str, int], transport: Transport
+        self,
+        name: str,
+        listener: Listener,
+        client: tuple[str, int],
+        transport: Transport,
+        principal: KafkaPrincipal = ANONYMOUS,
     ) -> None:
         """Take requests from now on."""
         frames = FrameBuffer(self._config.socket_request_max_bytes, self._pool)
         connection = Connection(self, transport, frames, name, listener.name, client)
+        connection.principal = principal
         connection.interest = IN
         self._connections[transport.fileno()] = connection
         self._idle_expiry.add(connection, self._now_ms)

@@ -22,6 +22,8 @@ from ottla.config.config_type import Password
 from ottla.config.listener_config import ListenerSslSettings
 from ottla.config.ssl_config import HTTPS, PKCS12, TLS_1_2, TLS_1_3, SslSettings, ssl_settings
 from ottla.errors import ConfigError
+from ottla.security.certificate import Certificate
+from ottla.security.principal import ANONYMOUS, KafkaPrincipal, SslPrincipalMapper
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
@@ -38,6 +40,25 @@ TLS_1_3_SUITES: Final = frozenset(
 _JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 _PEM_BEGIN: Final = b"-----BEGIN "
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+
+
+class ListenerTls:
+    """TLS of one listener: what handshakes are done with, and how clients are named after them."""
+
+    def __init__(self, settings: ListenerSslSettings) -> None:
+        self._mapper = SslPrincipalMapper(settings.ssl_principal_mapping_rules)
+        self.context = server_context(settings)
+
+    def principal_of(self, certificate: bytes | None) -> KafkaPrincipal:
+        """The principal of a client that has shown this certificate, in DER, or none.
+
+        Raises:
+            NoMatchingRuleError: no mapping rule matches the name in it.
+            ValueError: it cannot be read.
+        """
+        if certificate is None:
+            return ANONYMOUS
+        return KafkaPrincipal.user(self._mapper.name_of(Certificate.parse(certificate).subject))
 
 
 def server_context(settings: ListenerSslSettings) -> ssl.SSLContext:

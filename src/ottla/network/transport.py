@@ -373,6 +373,11 @@ class TlsTransport:
         """Whether something waits for room in the socket."""
         return bool(self._encrypted)
 
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """What the client has shown and OpenSSL verified, in DER; None where it showed none."""
+        return self._tls.getpeercert(binary_form=True)
+
     def handshake(self) -> bool:
         """Continue as far as bytes have come; True when done and all output has been sent.
 

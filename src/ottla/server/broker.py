@@ -219,12 +219,12 @@ class Broker:
         """New connections get what the files hold now; if that is unusable, what they held."""
         config = self.dynamic_config.broker_config
         try:
-            contexts = network_config(config).tls_contexts
+            listeners = network_config(config).tls
             tls = inter_broker_tls(config)
         except ConfigError as error:
             logger.error("key stores are not read again: %s", error.message)
             return
-        self._network_config = replace(self._network_config, tls_contexts=contexts)
+        self._network_config = replace(self._network_config, tls=listeners)
         self.processor.update_config(self._network_config)
         if self.link is not None:
             self.link.connections.update_tls(tls)

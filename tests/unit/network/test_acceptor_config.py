@@ -17,8 +17,8 @@ def test_only_listeners_of_the_protocol_ssl_have_tls(certificates) -> None:
     """Others stay as they are."""
     config = BrokerConfig.parse(TWO | {"ssl.keystore.location": certificates.server})
 
-    assert list(network_config(config).tls_contexts) == ["SSL"]
-    assert network_config(BrokerConfig()).tls_contexts == {}
+    assert list(network_config(config).tls) == ["SSL"]
+    assert network_config(BrokerConfig()).tls == {}
 
 
 def test_backlog_is_the_systems_unless_it_is_set() -> None:
@@ -34,6 +34,10 @@ def test_backlog_is_the_systems_unless_it_is_set() -> None:
     [
         ({}, "listener SSL://:9093: ssl.keystore.location: must be set"),
         ({"ssl.keystore.location": "/no/such.pem"}, "location=/no/such.pem: No such file"),
+        (
+            {"listener.name.ssl.ssl.principal.mapping.rules": "RULE:a"},
+            "listener SSL://:9093: ssl.principal.mapping.rules=RULE:a: must be DEFAULT and",
+        ),
     ],
 )
 def test_listener_that_cannot_serve_tls_is_refused(settings, reason) -> None:

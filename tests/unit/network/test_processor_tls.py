@@ -23,23 +23,24 @@ class TlsWorld:
     def __init__(self, world: NetworkWorld, certificates) -> None:
         self.world = world
         self.port = world.processor.listen("SSL", "127.0.0.1", 0).port
+        self.certificates = certificates
         self.context = trusting(certificates)
 
-    def client(self) -> TlsClient:
-        """One who has not said anything yet."""
-        return TlsClient(self.world, self.port, self.context)
+    def client(self, **settings: str) -> TlsClient:
+        """One who has not said anything yet, with ssl.* settings of its own."""
+        return TlsClient(self.world, self.port, trusting(self.certificates, **settings))
 
-    def connect(self) -> TlsClient:
-        return self.client().shake_hands()
+    def connect(self, **settings: str) -> TlsClient:
+        return self.client(**settings).shake_hands()
 
 
 @pytest.fixture
 def new_tls(new_world: Callable[..., NetworkWorld], certificates) -> Callable[..., TlsWorld]:
     """Makes one with settings of its own."""
 
-    def make(**config: object) -> TlsWorld:
-        context = listening(certificates)
-        return TlsWorld(new_world(tls_contexts={"SSL": context}, **config), certificates)
+    def make(ssl_settings: dict[str, str] | None = None, **config: object) -> TlsWorld:
+        listener = listening(certificates, **ssl_settings or {})
+        return TlsWorld(new_world(tls={"SSL": listener}, **config), certificates)
 
     return make
 
@@ -295,3 +296,59 @@ def test_random_bytes_after_the_handshake_are_closed(tls: TlsWorld) -> None:
 
     assert tls.world.is_closed(client.socket)
     assert not tls.world.requests
+
+
+ASKS = {"ssl_client_auth": "requested"}
+
+
+def principal_of(tls: TlsWorld, **settings: str) -> str:
+    """The name under which a client that has sent a request is known."""
+    client = tls.connect(**settings)
+    client.send(frame(b"who am I"))
+    client.receive(12)
+    return str(tls.world.connections[-1].principal)
+
+
+def test_client_has_the_name_of_its_certificate(
+    new_tls: Callable[..., TlsWorld], certificates
+) -> None:
+    """As Java writes it; without a certificate, or where none is asked for, it is anonymous."""
+    shown = {"ssl_keystore_location": certificates.alice}
+    asking = new_tls(ASKS | {"ssl_truststore_location": certificates.ca})
+
+    assert principal_of(asking, **shown) == "User:CN=alice,OU=Clients,O=Example\\, Inc."
+    assert principal_of(asking) == "User:ANONYMOUS"
+    assert principal_of(new_tls(), **shown) == "User:ANONYMOUS"
+
+
+def test_mapping_rules_shorten_the_name(new_tls: Callable[..., TlsWorld], certificates) -> None:
+    """By ssl.principal.mapping.rules of the listener."""
+    rules = "RULE:^CN=(.*?),OU=Clients,.*$/$1/U,DEFAULT"
+    trusted = {"ssl_truststore_location": certificates.ca}
+    tls = new_tls(ASKS | trusted | {"ssl_principal_mapping_rules": rules})
+
+    assert principal_of(tls, ssl_keystore_location=certificates.alice) == "User:ALICE"
+
+
+def test_client_without_a_name_is_closed(
+    new_tls: Callable[..., TlsWorld], certificates, caplog
+) -> None:
+    """Its certificate is good, but no rule has a name for it; nothing that it sends is handled."""
+    caplog.set_level(logging.INFO, logger="ottla.network")
+    trusted = {"ssl_truststore_location": certificates.ca}
+    tls = new_tls(ASKS | trusted | {"ssl_principal_mapping_rules": "RULE:CN=bob.*/bob/"})
+    client = tls.client(ssl_keystore_location=certificates.alice)
+
+    def is_closed() -> bool:
+        if not client.socket.closed_by_peer:
+            client.pump()
+        return client.socket.closed_by_peer
+
+    tls.world.until(is_closed)
+    (line,) = [each.message for each in caplog.records]
+    assert line.endswith(
+        "on listener SSL failed: no rule of ssl.principal.mapping.rules matches the certificate of "
+        "CN=alice,OU=Clients,O=Example\\, Inc."
+    )
+    assert not tls.world.requests
+    assert principal_of(tls) == "User:ANONYMOUS"

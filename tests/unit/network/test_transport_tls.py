@@ -56,7 +56,7 @@ class Stream:
     def __init__(self, certificates) -> None:
         self.wire = Wire()
         self.side = TlsSide()
-        self.transport = TlsTransport(self.wire, listening(certificates), self.side)
+        self.transport = TlsTransport(self.wire, listening(certificates).context, self.side)
         self.client = TlsEnd(trusting(certificates))
 
     def deliver(self) -> None:

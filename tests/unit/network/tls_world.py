@@ -8,13 +8,13 @@ from network_world import Client, NetworkWorld
 
 from ottla.config.listener_config import ListenerSslSettings
 from ottla.config.ssl_config import SslSettings
-from ottla.network.tls_context import client_context, server_context
+from ottla.network.tls_context import ListenerTls, client_context
 
 
-def listening(certificates, **settings) -> ssl.SSLContext:
+def listening(certificates, **settings) -> ListenerTls:
     """What a listener has."""
     given = {"ssl_keystore_location": certificates.server} | settings
-    return server_context(ListenerSslSettings.parse(**given))
+    return ListenerTls(ListenerSslSettings.parse(**given))
 
 
 def trusting(certificates, **settings) -> ssl.SSLContext:
