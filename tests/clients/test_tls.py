@@ -285,13 +285,15 @@ def wait_until_shown(broker, certificates, known_host):
 
 
 def test_certificates_are_changed_while_the_broker_runs(certificates, tmp_path):
-    """By another path, or by the same one over a new file; what is unusable is refused."""
+    """By another path, or by a new file, then without a command; what is unusable is refused."""
     store = tmp_path / "store.pem"
     store.write_bytes(Path(certificates.elsewhere).read_bytes())
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
         "advertised.host.name": "localhost",
         "ssl.keystore.location": certificates.server,
+        "ssl.allow.dn.changes": "true",
+        "ssl.allow.san.changes": "true",
     }
     key = "listener.name.ssl.ssl.keystore.location"
     resource = ConfigResource(ConfigResourceType.BROKER, "0")
@@ -306,6 +308,10 @@ def test_certificates_are_changed_while_the_broker_runs(certificates, tmp_path):
             store.write_bytes(Path(certificates.server).read_bytes())
             admin.incremental_alter_configs({resource: [AlterConfigOp(key, str(store))]})
             wait_until_shown(broker, certificates, known_host=True)
+
+            for file, known_host in ((certificates.elsewhere, False), (certificates.server, True)):
+                store.write_bytes(Path(file).read_bytes())
+                wait_until_shown(broker, certificates, known_host)
 
             missing = {resource: [AlterConfigOp(key, str(tmp_path / "missing.pem"))]}
             with pytest.raises(KafkaError, match=r"INVALID_REQUEST.*ssl\.keystore\.location"):

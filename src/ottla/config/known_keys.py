@@ -90,7 +90,7 @@ BROKER_NAMES: Final = _names(
     "share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes",
     "share.coordinator.threads share.coordinator.write.timeout.ms",
     "share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms",
-    "socket.connection.setup.timeout.ms ssl.allow.dn.changes ssl.allow.san.changes ssl.protocol",
+    "socket.connection.setup.timeout.ms ssl.protocol",
     "telemetry.max.bytes transaction.partition.verification.enable",
     "transaction.state.log.load.buffer.size transaction.two.phase.commit.enable",
     "unclean.leader.election.interval.ms unstable.api.versions.enable",
@@ -111,7 +111,7 @@ _CLIENT_NAMES: Final = _names(
     "socket.connection.setup.timeout.max.ms ssl.protocol",
 )
 
-SSL_NAMES: Final = _names("ssl.allow.dn.changes ssl.allow.san.changes ssl.protocol")
+SSL_NAMES: Final = _names("ssl.protocol")
 """Those of a broker that may also be set for one listener."""
 
 PRODUCER_NAMES: Final = _CLIENT_NAMES | _names(

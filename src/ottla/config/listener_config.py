@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final, Self
 
-from ottla.config.config_def import ConfigTable, config_key, dotted
-from ottla.config.config_type import STRING, one_of
+from ottla.config.config_def import LOW, ConfigTable, config_key, dotted
+from ottla.config.config_type import BOOLEAN, STRING, one_of
 from ottla.config.known_keys import (
     BROKER_NAMES,
     BROKER_REFUSED,
@@ -42,6 +42,19 @@ class ClientAuthConfig(ConfigTable, group=True):
         doc="How the name in a client's certificate becomes its principal. Rules with commas "
         "between: RULE:<regex>/<replacement>/[L|U], of which the first counts whose regex matches "
         "the whole name, or DEFAULT, the name as it is. A client that no rule matches is refused.",
+    )
+    ssl_allow_dn_changes: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        importance=LOW,
+        doc="Whether a certificate that is changed while the broker runs may have another subject.",
+    )
+    ssl_allow_san_changes: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        importance=LOW,
+        doc="Whether a certificate that is changed while the broker runs may lack hosts and "
+        "addresses (subjectAltName) of the one before.",
     )
 
 

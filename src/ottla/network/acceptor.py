@@ -20,13 +20,11 @@ from functools import partial
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.errors import ConfigError
 from ottla.network.connection import Connection
-from ottla.network.tls_context import ListenerTls, client_context
+from ottla.network.tls_context import BrokerTls, ListenerTls
 from ottla.network.transport import TlsSide, TlsTransport, Transport
 from ottla.runtime import Runtime, Timer
 from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
-from ottla.structs import EndPoint
 
 logger = logging.getLogger(__name__)
 
@@ -355,7 +353,7 @@ class Handshakes:
 # The broker's listeners as settings of the network layer: limits, keys, trusted certificates.
 
 
-def network_config(config: BrokerConfig) -> SocketConfig:
+def network_config(config: BrokerConfig, tls: BrokerTls) -> SocketConfig:
     """What the network layer needs to know of the broker's settings."""
     return SocketConfig(
         socket_request_max_bytes=config.socket_request_max_bytes,
@@ -365,11 +363,7 @@ def network_config(config: BrokerConfig) -> SocketConfig:
         **connection_limits(config),
         connections_max_idle_ms=config.connections_max_idle_ms,
         inter_broker_listener_name=config.inter_broker_listener_name,
-        tls={
-            end_point.listener_name: _server_tls(config, end_point)
-            for end_point in config.listeners
-            if end_point.security_protocol == "SSL"
-        },
+        tls=tls.listeners,
     )
 
 
@@ -380,21 +374,3 @@ def connection_limits(config: BrokerConfig) -> dict[str, Any]:
         "max_connections_per_ip": config.max_connections_per_ip,
         "max_connections_per_ip_overrides": config.max_connections_per_ip_overrides,
     }
-
-
-def inter_broker_tls(config: BrokerConfig) -> ssl.SSLContext | None:
-    """What this broker connects to others with; None for plaintext.
-
-    It presents the certificate of that listener, and trusts what the listener trusts.
-    """
-    name = config.inter_broker_listener_name
-    if config.listener_security_protocol_map[name] != "SSL":
-        return None
-    return client_context(config.ssl_of(name))
-
-
-def _server_tls(config: BrokerConfig, end_point: EndPoint) -> ListenerTls:
-    try:
-        return ListenerTls(config.ssl_of(end_point.listener_name))
-    except ConfigError as error:
-        raise ConfigError(f"listener {end_point}: {error.message}") from None

@@ -16,7 +16,7 @@ from ottla.network.timing import Backoff
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.message import Request, Response
-from ottla.runtime import Runtime
+from ottla.runtime import Background, Runtime
 from ottla.runtime.network import StreamOptions
 from ottla.runtime.scheduler import within
 from ottla.structs import Node
@@ -54,6 +54,14 @@ class ConnectionSettings(Protocol):
     def receive_buffer_bytes(self) -> int: ...
 
 
+class OutgoingTls(Protocol):
+    """What connections are encrypted with, and whom they trust."""
+
+    async def current(self, background: Background) -> ssl.SSLContext:
+        """The context for a connection that is made now."""
+        ...
+
+
 class NodeConnection:
     """One broker as the side that connects uses it.
 
@@ -66,7 +74,7 @@ class NodeConnection:
         runtime: Runtime,
         settings: ConnectionSettings,
         node: Node,
-        tls: ssl.SSLContext | None = None,
+        tls: OutgoingTls | None = None,
     ) -> None:
         self.node = node
         self.channel: Channel | None = None
@@ -78,8 +86,7 @@ class NodeConnection:
         self.last_used_ms = 0
         self._runtime = runtime
         self._settings = settings
-        self.tls = tls
-        """What the next connection is made with."""
+        self._tls = tls
         self._failures = 0
         self._is_closed = False
         self._connecting: asyncio.Task[None] | None = None
@@ -206,15 +213,14 @@ class NodeConnection:
 
     async def _open(self) -> None:
         settings = self._settings
+        tls = None if self._tls is None else await self._tls.current(self._runtime.background)
         channel = await Channel.connect(
             self._runtime,
             self.node.host,
             self.node.port,
             client_id=settings.client_id,
             timeout_ms=settings.socket_connection_setup_timeout_ms,
-            options=StreamOptions(
-                settings.send_buffer_bytes, settings.receive_buffer_bytes, self.tls
-            ),
+            options=StreamOptions(settings.send_buffer_bytes, settings.receive_buffer_bytes, tls),
         )
         try:
             if self._is_closed:

@@ -1,32 +1,41 @@
 """From ssl.* settings to contexts of OpenSSL; ConfigError where keys or certificates do not fit.
 
-Files are read once, when a broker or a client starts. Keys that are given as text reach OpenSSL,
-which reads files only, through a file in memory, so that they are never on a disk. Where a system
-has no such files, it is one that only this user can read, and that goes once OpenSSL has read it.
+Files are read again when they have changed: a client looks before it connects, a broker every few
+seconds. What cannot be used changes nothing: connections are made with what was read before.
+
+Keys that are given as text reach OpenSSL, which reads files only, through a file in memory, so that
+they are never on a disk. Where a system has no such files, it is one that only this user can read,
+and that goes once OpenSSL has read it.
 
 Wing: attaches to `transport`, for TLS listeners; the core works without it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ottla.config.client_config import ClientConfig
 from ottla.config.config_type import Password
 from ottla.config.listener_config import ListenerSslSettings
 from ottla.config.ssl_config import HTTPS, PKCS12, TLS_1_2, TLS_1_3, SslSettings, ssl_settings
 from ottla.errors import ConfigError
+from ottla.runtime import Background, Runtime, Timer
 from ottla.security.certificate import Certificate
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, SslPrincipalMapper
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
+
+    from ottla.config.broker_config import BrokerConfig
 
 CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
@@ -37,17 +46,143 @@ VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv
 TLS_1_3_SUITES: Final = frozenset(
     {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 )
+logger = logging.getLogger(__name__)
+
 _JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 _PEM_BEGIN: Final = b"-----BEGIN "
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 
-class ListenerTls:
-    """TLS of one listener: what handshakes are done with, and how clients are named after them."""
+S = TypeVar("S", bound=SslSettings)
+Fingerprint = tuple[tuple[int, ...] | None, ...]
+LOOK_MS: Final = 5_000
+"""How often a broker looks whether files have changed."""
 
-    def __init__(self, settings: ListenerSslSettings) -> None:
+EXPIRY_WARNING_DAYS: Final = (30, 7, 1)
+_DAY_MS: Final = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TlsStores:
+    """What was read of a key store and a trust store at one time."""
+
+    context: ssl.SSLContext
+    """What connections are accepted with, or made by a client."""
+
+    certificate: Certificate | None
+    """The own one; None where there is no key store."""
+
+    outgoing: ssl.SSLContext | None = None
+    """What a broker connects to others with, where the listener is that of the brokers."""
+
+    trial: ssl.SSLContext | None = None
+    """The same without a check of the host, for a handshake of the broker with itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[S]):
+    """The outcome of reading changed files: stores, or why they cannot be used."""
+
+    settings: S
+    seen: Fingerprint
+    stores: TlsStores | None
+    error: str = ""
+
+
+class FollowedTls(Generic[S]):
+    """One side of TLS, which follows its files.
+
+    Invariant: `stores` were read whole and fit together; what cannot be used changes nothing.
+    """
+
+    def __init__(self, what: str, settings: S, read: Callable[[S], TlsStores]) -> None:
+        self.what = what
+        """Its name in log lines."""
+
+        self.settings = settings
+        self.rejected_count = 0
+        """How often changed files could not be used."""
+
+        self._read = read
+        self._seen = fingerprint(settings)
+        self.stores = read(settings)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For connections that are made from now on."""
+        return self.stores.context
+
+    def read_changed(self) -> Reading[S] | None:
+        """Read the files if they have changed; for a thread of the background."""
+        settings, seen = self.settings, fingerprint(self.settings)
+        if seen == self._seen:
+            return None
+        try:
+            stores = self._read(settings)
+        except ConfigError as error:
+            return Reading(settings, seen, None, error.message)
+        # If a file has changed meanwhile, key and certificate may be of different files.
+        return Reading(settings, seen, stores) if fingerprint(settings) == seen else None
+
+    def take(self, reading: Reading[S]) -> None:
+        """Use what was read, or log why it cannot be used, once for each change of the files."""
+        if reading.settings is not self.settings or reading.seen == self._seen:
+            return
+        self._seen = reading.seen
+        error = reading.error
+        if reading.stores is not None:
+            try:
+                self.check(reading.settings, reading.stores)
+            except ConfigError as refusal:
+                error = refusal.message
+        if error or reading.stores is None:
+            self.rejected_count += 1
+            logger.error("%s: changed files are not used, the old ones stay: %s", self.what, error)
+        else:
+            self._use(reading.settings, reading.stores)
+
+    def check(self, settings: S, stores: TlsStores) -> None:
+        """ConfigError where these stores may not take the place of those in use."""
+
+    def _use(self, settings: S, stores: TlsStores) -> None:
+        self.settings, self.stores = settings, stores
+        own = stores.certificate
+        about = f": {own.subject}, until {_day(own.not_after_ms)}" if own is not None else ""
+        logger.info("%s: new connections have the changed certificates%s", self.what, about)
+
+
+class ClientTls(FollowedTls[SslSettings]):
+    """TLS of a client: each connection is made with what the files hold then."""
+
+    def __init__(self, settings: SslSettings) -> None:
+        super().__init__("client", settings, client_stores)
+
+    async def current(self, background: Background) -> ssl.SSLContext:
+        """The context for a connection that is made now."""
+        if self._seen:
+            reading = await background.run(self.read_changed)
+            if reading is not None:
+                self.take(reading)
+        return self.context
+
+
+class ListenerTls(FollowedTls[ListenerSslSettings]):
+    """TLS of one listener: what handshakes are done with, and how clients are named after them.
+
+    With `serves_brokers` the broker also connects to others with it: it shows the certificate of
+    that listener, and trusts what the listener trusts.
+    """
+
+    def __init__(
+        self,
+        settings: ListenerSslSettings,
+        what: str = "listener SSL",
+        *,
+        serves_brokers: bool = False,
+    ) -> None:
         self._mapper = SslPrincipalMapper(settings.ssl_principal_mapping_rules)
-        self.context = server_context(settings)
+        self._warned = 0
+        super().__init__(what, settings, brokers_stores if serves_brokers else listener_stores)
 
     def principal_of(self, certificate: bytes | None) -> KafkaPrincipal:
         """The principal of a client that has shown this certificate, in DER, or none.
@@ -59,6 +194,206 @@ class ListenerTls:
         if certificate is None:
             return ANONYMOUS
         return KafkaPrincipal.user(self._mapper.name_of(Certificate.parse(certificate).subject))
+
+    async def current(self, _: Background) -> ssl.SSLContext:
+        """The context for a connection to another broker that is made now."""
+        assert self.stores.outgoing is not None, "brokers do not connect by this listener"
+        return self.stores.outgoing
+
+    def try_settings(
+        self, settings: ListenerSslSettings, keeps_rules: bool = True
+    ) -> Reading[ListenerSslSettings]:
+        """Read what other settings name; ConfigError where it may not be used."""
+        seen = fingerprint(settings)
+        stores = self._read(settings)
+        if keeps_rules:
+            self.check(settings, stores)
+        return Reading(settings, seen, stores)
+
+    def change(self, reading: Reading[ListenerSslSettings]) -> None:
+        """Use what `try_settings` has read."""
+        assert reading.stores is not None
+        self._seen = reading.seen
+        self._use(reading.settings, reading.stores)
+
+    def check(self, settings: ListenerSslSettings, stores: TlsStores) -> None:
+        """A certificate keeps its name and its hosts, and brokers must trust each other (KIP-226).
+
+        `ssl.allow.dn.changes` and `ssl.allow.san.changes` lift the first two.
+        """
+        before, after = self.stores.certificate, stores.certificate
+        if before is not None and after is not None:
+            if before.subject != after.subject and not settings.ssl_allow_dn_changes:
+                raise ConfigError(
+                    f"the certificate is of {after.subject}, and that in use of {before.subject}; "
+                    "ssl.allow.dn.changes=true permits it"
+                )
+            lost = before.alternative_names - after.alternative_names
+            if lost and not settings.ssl_allow_san_changes:
+                raise ConfigError(
+                    f"the certificate of {after.subject} lacks {len(lost)} of the names that the "
+                    "one in use has (subjectAltName); ssl.allow.san.changes=true permits it"
+                )
+        if has_trust_store(self.settings) != has_trust_store(settings):
+            raise ConfigError("a trust store cannot be added or removed while the broker runs")
+        for server, client in ((self.stores, stores), (stores, self.stores)):
+            if server.trial is not None and client.trial is not None:
+                _try_handshake(server.context, client.trial)
+
+    def warn_of_expiry(self, now_ms: int) -> None:
+        """Log that the certificate ends within 30, 7 or 1 days, and that it has; each once."""
+        own = self.stores.certificate
+        if own is None:
+            return
+        end, left_days = _day(own.not_after_ms), (own.not_after_ms - now_ms) / _DAY_MS
+        passed = sum(left_days <= days for days in (*EXPIRY_WARNING_DAYS, 0))
+        if passed > self._warned and left_days <= 0:
+            logger.error("%s: the certificate of %s has expired, %s", self.what, own.subject, end)
+        elif passed > self._warned:
+            logger.warning(
+                "%s: the certificate of %s expires in %.1f days, %s",
+                self.what,
+                own.subject,
+                left_days,
+                end,
+            )
+        self._warned = passed
+
+
+class BrokerTls:
+    """TLS of all listeners of a broker: it follows files by a timer, and settings by `update`."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.listeners: dict[str, ListenerTls] = {}
+        has_others = config.zookeeper_connect is not None
+        brokers = config.inter_broker_listener_name if has_others else ""
+        for end_point in config.listeners:
+            name = end_point.listener_name
+            if end_point.security_protocol != "SSL":
+                continue
+            try:
+                self.listeners[name] = ListenerTls(
+                    config.ssl_of(name), f"listener {name}", serves_brokers=name == brokers
+                )
+            except ConfigError as error:
+                raise ConfigError(f"listener {end_point}: {error.message}") from None
+        self.of_brokers = self.listeners.get(brokers)
+        """What this broker connects to others with; None for plaintext, or if it is alone."""
+
+        self._timer: Timer | None = None
+        self._is_looking = False
+
+    def start(self, runtime: Runtime) -> None:
+        """Look for changed files, and for certificates that are about to expire."""
+        if self.listeners:
+            self._look(runtime)
+            self._timer = runtime.scheduler.call_every(LOOK_MS, lambda: self._look(runtime))
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def check(self, config: BrokerConfig) -> None:
+        """ConfigError for settings of key stores that cannot take the place of those in use."""
+        for name, listener in self.listeners.items():
+            listener.try_settings(config.ssl_of(name))
+
+    def update(self, config: BrokerConfig, keeps_rules: bool = True) -> None:
+        """Follow changed settings, and read files again whose settings were made again.
+
+        The rules on changes do not hold for settings from before the start.
+        """
+        for name, listener in self.listeners.items():
+            try:
+                listener.change(listener.try_settings(config.ssl_of(name), keeps_rules))
+            except ConfigError as error:
+                listener.rejected_count += 1
+                logger.error("%s: settings have no effect: %s", listener.what, error.message)
+
+    def _look(self, runtime: Runtime) -> None:
+        for listener in self.listeners.values():
+            listener.warn_of_expiry(runtime.clock.now_ms())
+        if not self._is_looking:
+            self._is_looking = True
+            runtime.background.submit(self._read_changed, self._take, self._fail)
+
+    def _read_changed(self) -> list[tuple[ListenerTls, Reading[ListenerSslSettings] | None]]:
+        return [(listener, listener.read_changed()) for listener in self.listeners.values()]
+
+    def _take(
+        self, readings: list[tuple[ListenerTls, Reading[ListenerSslSettings] | None]]
+    ) -> None:
+        self._is_looking = False
+        for listener, reading in readings:
+            if reading is not None:
+                listener.take(reading)
+
+    def _fail(self, error: BaseException) -> None:
+        self._is_looking = False
+        logger.error("certificates could not be looked at", exc_info=error)
+
+
+def fingerprint(settings: SslSettings) -> Fingerprint:
+    """What tells changed files from those that were read; empty where settings name no file."""
+    locations = (settings.ssl_keystore_location, settings.ssl_truststore_location)
+    return tuple(_identity(path) for path in locations if path is not None)
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def client_stores(settings: SslSettings) -> TlsStores:
+    """Read the stores of a client."""
+    return TlsStores(client_context(settings), certificate_of(settings))
+
+
+def listener_stores(settings: ListenerSslSettings) -> TlsStores:
+    """Read the stores of a listener that only clients use."""
+    return TlsStores(server_context(settings), certificate_of(settings))
+
+
+def brokers_stores(settings: ListenerSslSettings) -> TlsStores:
+    """Read the stores of the listener by which brokers connect to each other."""
+    outgoing, trial = client_context(settings), client_context(settings)
+    trial.check_hostname = False
+    return TlsStores(server_context(settings), certificate_of(settings), outgoing, trial)
+
+
+def has_trust_store(settings: SslSettings) -> bool:
+    """Whether settings say whom to trust, so that the system's authorities do not count."""
+    named = settings.ssl_truststore_location, settings.ssl_truststore_certificates
+    return named != (None, None)
+
+
+def _try_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    """ConfigError unless the two sides trust each other, as the brokers of a cluster must."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        server.wrap_bio(to_server, to_client, server_side=True),
+        client.wrap_bio(to_client, to_server),
+    ]
+    try:
+        # Enough messages for any handshake; the sides that are done have nothing to say.
+        for side in sides * 4:
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+    except ssl.SSLError as error:
+        raise ConfigError(
+            "the certificates in use and the changed ones do not trust each other "
+            f"({getattr(error, 'verify_message', '') or error.reason}), as those of brokers must; "
+            "the trust store must hold the old authority and the new one first"
+        ) from None
+
+
+def _day(moment_ms: int) -> str:
+    return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def server_context(settings: ListenerSslSettings) -> ssl.SSLContext:
@@ -86,9 +421,9 @@ def client_context(settings: SslSettings) -> ssl.SSLContext:
     return context
 
 
-def client_tls(config: ClientConfig) -> ssl.SSLContext | None:
+def client_tls(config: ClientConfig) -> ClientTls | None:
     """What a client connects with; None where security.protocol is PLAINTEXT."""
-    return client_context(ssl_settings(config)) if config.security_protocol == "SSL" else None
+    return ClientTls(ssl_settings(config)) if config.security_protocol == "SSL" else None
 
 
 def _restrict(context: ssl.SSLContext, settings: SslSettings) -> None:
@@ -184,6 +519,27 @@ def _load_chain(context: ssl.SSLContext, path: str, password: Password | None, w
         ) from None
     except OSError as error:
         raise ConfigError(f"{what}: {error.strerror or error}") from None
+
+
+def certificate_of(settings: SslSettings) -> Certificate | None:
+    """The certificate of the key store, without its chain; None where there is no key store."""
+    location, chain = settings.ssl_keystore_location, settings.ssl_keystore_certificate_chain
+    if chain is not None:
+        what, text = "ssl.keystore.certificate.chain", _lines(chain)
+    elif location is None:
+        return None
+    else:
+        what = f"ssl.keystore.location={location}"
+        if settings.ssl_keystore_type == PKCS12:
+            password = settings.ssl_keystore_password
+            text = _key_of(what, _open_pkcs12(what, "ssl.keystore", location, password))
+        else:
+            text = _lines(Password(_read(what, location).decode("latin-1")))
+    pem = next((match[0] for match in _PEM.finditer(text) if match[1] == "CERTIFICATE"), "")
+    try:
+        return Certificate.parse(ssl.PEM_cert_to_DER_cert(pem))
+    except ValueError as error:
+        raise ConfigError(f"{what}: {error}") from None
 
 
 # The trust store

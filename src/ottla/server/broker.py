@@ -24,12 +24,12 @@ from ottla.controller.broker_registration import (
 )
 from ottla.controller.controller import Controller
 from ottla.coordinator.transaction.producer_id_manager import ProducerIdManager
-from ottla.errors import ConfigError
 from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log_manager import LogManager
 from ottla.log.moves.replica_moves import ReplicaMoves
-from ottla.network.acceptor import connection_limits, inter_broker_tls, network_config
+from ottla.network.acceptor import connection_limits, network_config
 from ottla.network.processor import Processor
+from ottla.network.tls_context import BrokerTls
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
@@ -79,7 +79,8 @@ class Broker:
         self.broker_id = config.broker_id
         self.end_points: list[EndPoint] = []
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
-        self._network_config = network_config(config)  # bad keys are told before anything begins
+        self.tls = BrokerTls(config)  # bad keys are told before anything begins
+        self._network_config = network_config(config, self.tls)
 
     async def startup(self) -> None:
         """Take the log directories over, recover them, and serve clients."""
@@ -111,6 +112,7 @@ class Broker:
         adoption = Adoption(runtime, self.registry, config, self.broker_id, self._adopts_log_dirs)
         await adoption.prepare()
         self.dynamic_config = DynamicConfig(runtime, self.registry, config, self.broker_id)
+        self.dynamic_config.check_key_stores = self.tls.check
         await self.dynamic_config.start()
         self.features = Features(runtime, self.registry)
         await self.features.start()
@@ -131,6 +133,7 @@ class Broker:
         self._listen()
         await self._join_cluster()
         self.processor.start()
+        self.tls.start(runtime)
         if self.link is not None:
             await self.link.wait_for_metadata()
 
@@ -185,6 +188,7 @@ class Broker:
             self.cache,
             self.broker_id,
             lambda: self.membership.broker_epoch,
+            self.tls.of_brokers,
         )
 
     def _follow_settings(self) -> None:
@@ -198,7 +202,7 @@ class Broker:
         self.controller.update_config(dynamic.broker_config)
         if dynamic.broker_config is not dynamic.static_config:  # overrides from before the start
             self._on_broker_settings()
-            self._on_key_stores()
+            self.tls.update(dynamic.broker_config, keeps_rules=False)
 
     def _on_topic_settings(self, topic: str) -> None:
         """If the topic now allows unclean leaders, elect them where it has no leader."""
@@ -217,17 +221,7 @@ class Broker:
 
     def _on_key_stores(self) -> None:
         """New connections get what the files hold now; if that is unusable, what they held."""
-        config = self.dynamic_config.broker_config
-        try:
-            listeners = network_config(config).tls
-            tls = inter_broker_tls(config)
-        except ConfigError as error:
-            logger.error("key stores are not read again: %s", error.message)
-            return
-        self._network_config = replace(self._network_config, tls=listeners)
-        self.processor.update_config(self._network_config)
-        if self.link is not None:
-            self.link.connections.update_tls(tls)
+        self.tls.update(self.dynamic_config.broker_config)
 
     def _on_default_settings(self) -> None:
         """The same for all topics without a setting of their own."""
@@ -285,6 +279,7 @@ class Broker:
         self.replica_manager.shutdown()
         await self.processor.stop(STOP_TIMEOUT_MS)
         self.dynamic_config.stop()
+        self.tls.stop()
         self.features.stop()
         if self.link is not None:
             self.link.close()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
-from weakref import WeakSet
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.acceptor import inter_broker_tls
-from ottla.network.node_connection import NodeConnection
+from ottla.network.node_connection import NodeConnection, OutgoingTls
 from ottla.protocol.message import Request, Response
 from ottla.protocol.types import NEWEST
 from ottla.runtime import Runtime
@@ -48,7 +45,12 @@ class BrokerConnections:
     """Makes connections, and keeps one for each broker and purpose that is asked often."""
 
     def __init__(
-        self, runtime: Runtime, config: BrokerConfig, cache: MetadataCache, broker_id: int
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        cache: MetadataCache,
+        broker_id: int,
+        tls: OutgoingTls | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.listener_name = config.inter_broker_listener_name
@@ -61,21 +63,12 @@ class BrokerConnections:
             send_buffer_bytes=config.socket_send_buffer_bytes,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
-        self._tls = inter_broker_tls(config)
+        self._tls = tls
         self._kept: dict[tuple[int, Purpose], NodeConnection] = {}
-        self._made: WeakSet[NodeConnection] = WeakSet()
 
     def connect(self, node: Node) -> NodeConnection:
         """A connection of the caller's own, to be opened by its first use."""
-        connection = NodeConnection(self._runtime, self._settings, node, self._tls)
-        self._made.add(connection)
-        return connection
-
-    def update_tls(self, tls: ssl.SSLContext | None) -> None:
-        """Show another certificate, and trust others, on connections that are made from now on."""
-        self._tls = tls
-        for connection in self._made:
-            connection.tls = tls
+        return NodeConnection(self._runtime, self._settings, node, self._tls)
 
     def node(self, broker_id: int) -> Node:
         """The address of a live broker; BROKER_NOT_AVAILABLE if it does not live."""

@@ -12,6 +12,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import broker_end_points
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.node_connection import OutgoingTls
 from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import (
     FIND_COORDINATORS_VERSION,
@@ -365,11 +366,12 @@ class ClusterLink:
         cache: MetadataCache,
         broker_id: int,
         broker_epoch: Callable[[], int],
+        tls: OutgoingTls | None = None,
     ) -> None:
         self._runtime = runtime
         self._config = config
         self._cache = cache
-        self.connections = connections = BrokerConnections(runtime, config, cache, broker_id)
+        self.connections = connections = BrokerConnections(runtime, config, cache, broker_id, tls)
         self.broker_epoch = broker_epoch
         self._orders: OrdersToCluster | None = None
         self._nodes: tuple[object, dict[int, Node]] = (None, {})

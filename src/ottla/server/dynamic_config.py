@@ -23,7 +23,6 @@ from ottla.config.known_keys import family_of
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.topic_store import BROKERS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.network.acceptor import network_config
 from ottla.protocol.configs import ConfigSource
 from ottla.registry import paths
 from ottla.registry.change_notifications import ChangeNotifications
@@ -101,6 +100,9 @@ class DynamicConfig:
         self._client_listeners: list[Callable[[ClientEntity], object]] = []
         self._broker_listeners: list[Callable[[], object]] = []
         self._key_store_listeners: list[Callable[[], object]] = []
+        self.check_key_stores: Callable[[BrokerConfig], object] = lambda config: None
+        """Reads the files that settings name; ConfigError where they cannot be used."""
+
         self._changes = ChangeNotifications(
             runtime, registry, paths.CONFIG_CHANGES, self._read_change, self._read_all
         )
@@ -266,7 +268,7 @@ class DynamicConfig:
                 return
             config = self.effective_config(self.broker_overrides(paths.DEFAULT_ENTITY), overrides)
             if any(map(is_key_store, overrides)):
-                network_config(config)  # reads the files
+                self.check_key_stores(config)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
-from ottla.network.acceptor import NO_LIMIT, inter_broker_tls, network_config
+from ottla.network.acceptor import NO_LIMIT, network_config
+from ottla.network.tls_context import BrokerTls
+from ottla.testing import mock_runtime
 
+NO_TLS = BrokerTls(BrokerConfig())
 TWO = {"listeners": "PLAINTEXT://:9092,SSL://:9093"}
 
 
@@ -17,16 +21,16 @@ def test_only_listeners_of_the_protocol_ssl_have_tls(certificates) -> None:
     """Others stay as they are."""
     config = BrokerConfig.parse(TWO | {"ssl.keystore.location": certificates.server})
 
-    assert list(network_config(config).tls) == ["SSL"]
-    assert network_config(BrokerConfig()).tls == {}
+    assert list(BrokerTls(config).listeners) == ["SSL"]
+    assert BrokerTls(BrokerConfig()).listeners == {}
 
 
 def test_backlog_is_the_systems_unless_it_is_set() -> None:
     """Kafka's default of 50 made 3,000 clients that came back wait for 40 seconds."""
     given = BrokerConfig.parse({"socket.listen.backlog.size": "50"})
 
-    assert network_config(BrokerConfig()).socket_listen_backlog_size == NO_LIMIT
-    assert network_config(given).socket_listen_backlog_size == 50
+    assert network_config(BrokerConfig(), NO_TLS).socket_listen_backlog_size == NO_LIMIT
+    assert network_config(given, NO_TLS).socket_listen_backlog_size == 50
 
 
 @pytest.mark.parametrize(
@@ -43,18 +47,21 @@ def test_backlog_is_the_systems_unless_it_is_set() -> None:
 def test_listener_that_cannot_serve_tls_is_refused(settings, reason) -> None:
     """By the name of the listener and the setting, before the broker begins anything."""
     with pytest.raises(ConfigError, match=re.escape(reason)):
-        network_config(BrokerConfig.parse(TWO | settings))
+        BrokerTls(BrokerConfig.parse(TWO | settings))
 
 
 def test_brokers_connect_as_their_listener_says(certificates) -> None:
     """In the clear on a plain one; else with its certificate, trusting whom it trusts."""
     settings = {
+        "zookeeper.connect": "here:2181",
         "ssl.keystore.location": certificates.server,
         "listener.name.ssl.ssl.truststore.location": certificates.ca,
     }
-    secure = inter_broker_tls(
+    secure = BrokerTls(
         BrokerConfig.parse(TWO | settings | {"security.inter.broker.protocol": "SSL"})
     )
 
-    assert inter_broker_tls(BrokerConfig.parse(TWO | settings)) is None
-    assert len(secure.get_ca_certs()) == 1
+    assert BrokerTls(BrokerConfig.parse(TWO | settings)).of_brokers is None
+    outgoing = asyncio.run(secure.of_brokers.current(mock_runtime().background))
+    assert len(outgoing.get_ca_certs()) == 1
+    assert outgoing.check_hostname

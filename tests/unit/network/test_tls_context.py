@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificates
+from tls_world import agree
 
 from ottla.config.listener_config import ListenerSslSettings
 from ottla.config.ssl_config import SslSettings
@@ -20,22 +21,6 @@ from ottla.network.tls_context import client_context, openssl_name, server_conte
 SUITES_OF_1_3 = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
 SUITE_OF_1_2 = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
 PASSWORD = "SESAME"
-
-
-def agree(server: ssl.SSLContext, client: ssl.SSLContext, host: str = "localhost"):
-    """Have the two shake hands in memory; returns both ends."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [
-        client.wrap_bio(to_client, to_server, server_hostname=host),
-        server.wrap_bio(to_server, to_client, server_side=True),
-    ]
-    for _ in range(6):
-        for end in ends:
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                pass
-    return ends
 
 
 def listener(certificates, **settings):

@@ -24,6 +24,22 @@ def trusting(certificates, **settings) -> ssl.SSLContext:
     )
 
 
+def agree(server: ssl.SSLContext, client: ssl.SSLContext, host: str = "localhost"):
+    """Have the two shake hands in memory; returns both ends."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(6):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+    return ends
+
+
 class TlsEnd:
     """One side of TLS in memory: `outbox` is what it wants to send."""
 
