@@ -1,4 +1,4 @@
-"""Simulated clusters: 500 seeds keep every promise, and known bugs are noticed.
+"""Simulated clusters: 160 seeds keep every promise, and known bugs are noticed.
 
 The worlds run in processes of their own, where the order of sets of strings is the same each time.
 """
@@ -16,7 +16,8 @@ import pytest
 
 from ottla.testing.simulation.stories import KINDS, kind_of
 
-SEEDS = "1-500"
+SEEDS = "1-160"
+"""Each planted bug shows in a few of them; `make soak` runs ten thousand."""
 PLANTED_BUGS = Path(planted_bugs.__file__)
 
 
@@ -27,11 +28,11 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(1800)
-def test_500_seeds_keep_every_promise():
+def test_160_seeds_keep_every_promise():
     """Nothing acknowledged is lost or out of order, nobody sees what is gone later, all heals."""
     done = run_python("-m", "ottla.testing.simulation", SEEDS)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert "500 seeds" in done.stdout
+    assert "160 seeds" in done.stdout
 
 
 @pytest.mark.timeout(600)

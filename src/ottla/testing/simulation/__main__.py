@@ -1,4 +1,4 @@
-"""Run seeds of the simulated world: `python -m ottla.testing.simulation 42`, or `1-500`."""
+"""Run seeds of the simulated world: `python -m ottla.testing.simulation 42`, or `1-160`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SILENT = logging.CRITICAL + 1
 
 
 def seeds_of(text: str) -> range:
-    """A seed, or a range of them: `42` or `1-500`."""
+    """A seed, or a range of them: `42` or `1-160`."""
     first, _, last = text.partition("-")
     seeds = range(int(first), int(last or first) + 1)
     if not seeds:
@@ -61,7 +61,7 @@ def run(seeds: Sequence[int], jobs: int) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Run the seeds; exit status 1 where one failed."""
     parser = argparse.ArgumentParser(prog="ottla.testing.simulation", description=__doc__)
-    parser.add_argument("seeds", type=seeds_of, help="a seed, or a range such as 1-500")
+    parser.add_argument("seeds", type=seeds_of, help="a seed, or a range such as 1-160")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at work")
     parser.add_argument("--verbose", action="store_true", help="show what the brokers log")
     options = parser.parse_args(arguments)

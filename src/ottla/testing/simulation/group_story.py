@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from ottla.clients.committed_offsets import GroupMembership
@@ -173,6 +174,8 @@ class GroupReader(SimulatedClient):
         self.name = name
         self.topic = topic
         self._ledger = ledger
+        self.at_work: tuple[TopicPartition, ...] = ()
+        """The partitions of which it was given records that it has not yet committed."""
         config = ConsumerConfig.parse(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
@@ -208,15 +211,24 @@ class GroupReader(SimulatedClient):
             self._ledger.note_given(partition, record.offset, membership)
             self.history.note_seen(partition, record.offset, record.value)
             offsets[partition] = OffsetAndMetadata(record.offset + 1)
+        self.at_work = tuple(offsets)
         await self.pause(self.process.runtime.random.randint(1, MAX_WORK_MS))
+        self.at_work = ()
         owners = {partition: self._ledger.owner_of(partition) for partition in offsets}
-        await self.core.commit(offsets, Deadline(self.process.clock, COMMIT_TIMEOUT_MS))
         assert self.core.coordinator is not None
+        before = self.core.coordinator.member.membership
+        await self.core.commit(offsets, Deadline(self.process.clock, COMMIT_TIMEOUT_MS))
+        # A membership may end while the answer is on its way; a retry uses the one of that time.
+        after = self.core.coordinator.member.membership
+        newest = max(before, after, key=attrgetter("generation"))
         for partition, owner in owners.items():
-            self._ledger.note_committed(partition, owner, self.core.coordinator.member.membership)
+            self._ledger.note_committed(partition, owner, newest)
 
 
 MEMBERS: Final = 2
+PAUSE_AT_WORK_WEIGHT: Final = 3
+"""How much likelier than another fault it is that a member does not notice its successor."""
+MAX_PAUSE_AT_WORK_MS: Final = 15_000
 CLASSIC: Final = "classic"
 PROTOCOLS: Final[tuple[tuple[str, ...], ...]] = (
     (CONSUMER_PROTOCOL,),
@@ -232,6 +244,11 @@ class GroupStory(Story):
 
     def __init__(self, seed: int) -> None:
         self._members: list[GroupReader] = []
+        self._awaits_work = False
+        self._unaware: GroupReader | None = None
+        """A member that is paused at work until another is given records of its partitions."""
+        self._owners: list[RecordOwner] = []
+        """The owners of these partitions when it was paused."""
         super().__init__(seed)
         self._protocols = self.world.random.choice(PROTOCOLS)
         self._ledger = GroupLedger(self.history, partial(count_removals, self.cluster, GROUP))
@@ -248,7 +265,13 @@ class GroupStory(Story):
         return member
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return [self._kill_member, self._pause_member, self._stop_member, self._add_member]
+        return [
+            self._kill_member,
+            self._pause_member,
+            self._stop_member,
+            self._add_member,
+            *[self._pause_member_at_work] * PAUSE_AT_WORK_WEIGHT,
+        ]
 
     def _kill_member(self, chance: random.Random) -> str:
         index = chance.randrange(MEMBERS)
@@ -280,6 +303,29 @@ class GroupStory(Story):
 
         self.world.loop.add_timer(delay_ms, leave)
         return f"one more member for {delay_ms} ms"
+
+    def _pause_member_at_work(self, chance: random.Random) -> str:
+        """Pause the next member between records and their commit, until it has a successor."""
+        self._awaits_work = True
+        return "wait for a member that works on records, to pause it"
+
+    def _look(self) -> None:
+        super()._look()
+        if self._awaits_work and not self.nemesis.is_stopped:
+            busy = (each for each in self._members if each.at_work and each.process.is_running)
+            member = next(busy, None)
+            if member is not None:
+                self._awaits_work = False
+                self._unaware = member
+                self._owners = self._owners_of_work(member)
+                member.process.pause()
+                self.world.loop.add_timer(MAX_PAUSE_AT_WORK_MS, member.process.resume)
+        elif self._unaware is not None and self._owners != self._owners_of_work(self._unaware):
+            self._unaware.process.resume()
+            self._unaware = None
+
+    def _owners_of_work(self, member: GroupReader) -> list[RecordOwner]:
+        return [self._ledger.owner_of(partition) for partition in member.at_work]
 
     def _end(self) -> None:
         super()._end()

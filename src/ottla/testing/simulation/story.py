@@ -41,6 +41,9 @@ PEACE_LIMIT_MS: Final = 180_000
 LOOK_EVERY_STEPS: Final = 4
 TWO_LEADERS_WEIGHT: Final = 4
 """How much likelier than another fault it is that two leaders in succession die."""
+REPLACED_CONTROLLER_WEIGHT: Final = 3
+"""How much likelier than another fault it is that the controller has a successor unawares."""
+MAX_UNAWARE_MS: Final = 4_000
 
 
 @dataclass(slots=True)
@@ -109,7 +112,10 @@ class Story:
             self.history.violations += check_idle(self.cluster)
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return [self._lose_two_leaders] * TWO_LEADERS_WEIGHT
+        return [
+            *[self._lose_two_leaders] * TWO_LEADERS_WEIGHT,
+            *[self._replace_controller] * REPLACED_CONTROLLER_WEIGHT,
+        ]
 
     def _lose_two_leaders(self, chance: random.Random) -> str:
         """Kill a leader as it commits, and its successor once the third replica follows that.
@@ -118,6 +124,17 @@ class Story:
         """
         self._doomed, self._first_epoch = chance.choice(self.partitions), NO_EPOCH
         return f"two leaders of {self._doomed} are to die"
+
+    def _replace_controller(self, chance: random.Random) -> str:
+        """Pause the controller, and end its session: it resumes as if it had no successor."""
+        host = next((host for host in self.cluster.hosts if is_controller(host)), None)
+        if host is None or host.process is None:
+            return "there is no controller to replace"
+        host.process.pause()
+        ended_ms = self.nemesis.end_session(host)
+        delay_ms = ended_ms + chance.randint(100, MAX_UNAWARE_MS)
+        self.world.loop.add_timer(delay_ms, host.process.resume)
+        return f"pause controller {host.name} for {delay_ms} ms, its session ends in {ended_ms} ms"
 
     def _kill_doomed(self, doomed: TopicPartition) -> None:
         running = [
@@ -231,6 +248,12 @@ class Story:
             self.world.step_count,
             hashlib.sha256(text.encode()).hexdigest()[:16],
         )
+
+
+def is_controller(host: Host) -> bool:
+    """Whether the broker of a host runs, and is the controller as far as it knows."""
+    controller = getattr(host.broker, "controller", None)
+    return host.is_running and controller is not None and controller.is_active
 
 
 def isr_of(partition: Partition) -> tuple[int, ...]:
