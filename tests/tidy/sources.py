@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +24,11 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, filename=str(self.path))
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree, outer ones first: walking it takes as long as parsing."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def name(self) -> str:
         return str(self.path.relative_to(ROOT))
@@ -35,17 +40,21 @@ class Source:
 
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-        return [node for node in ast.walk(self.tree) if isinstance(node, kinds)]
+        return [node for node in self.nodes if isinstance(node, kinds)]
 
     def classes(self) -> list[ast.ClassDef]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
+        return [node for node in self.nodes if isinstance(node, ast.ClassDef)]
 
 
 def sources(*folders: str) -> list[Source]:
     """The Python files below the folders, in a stable order."""
+    return [source for folder in folders for source in _sources_below(folder)]
+
+
+@cache
+def _sources_below(folder: str) -> list[Source]:
     return [
         Source(path)
-        for folder in folders
         for path in sorted((ROOT / folder).rglob("*.py"))
         if "__pycache__" not in path.parts
     ]

@@ -67,7 +67,7 @@ NAMES_THAT_SAY_NOTHING = {"helper", "helpers", "utils", "util", "misc", "impl", 
 def imported_modules(source: Source) -> list[tuple[int, str]]:
     """Line and dotted name of every import, also those inside functions."""
     found = []
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -131,7 +131,7 @@ def imports() -> dict[str, set[str]]:
     return {
         name: {
             found
-            for node in ast.walk(source.tree)
+            for node in source.nodes
             if isinstance(node, ast.ImportFrom) and node.module
             for alias in node.names
             for found in (f"{node.module}.{alias.name}", node.module)
@@ -187,7 +187,7 @@ def test_files_are_opened_by_the_disk():
         f"{source.name}:{node.lineno} calls open; use runtime.disk"
         for source in house()
         if source.room in BANNED_OPEN
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
     ]
 

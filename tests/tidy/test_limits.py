@@ -122,7 +122,7 @@ def test_docstrings_are_plain():
     texts = [
         ast.get_docstring(node) or ""
         for source in house()
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     words = sum(len(text.split()) for text in texts)

@@ -59,7 +59,7 @@ def test_nothing_waits_in_a_way_of_its_own():
     assert {
         source.name
         for source in sources("tests")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.While | ast.Assert)
         if any(
             isinstance(call, ast.Call) and ast.unparse(call.func) in CLOCKS
@@ -73,7 +73,7 @@ def test_every_skip_names_what_is_missing():
     assert not [
         f"{source.name}:{call.lineno}"
         for source in sources("tests")
-        for call in ast.walk(source.tree)
+        for call in source.nodes
         if isinstance(call, ast.Call)
         and ast.unparse(call.func) in {"pytest.skip", "pytest.mark.skip", "pytest.mark.skipif"}
         and not (call.args or call.keywords)
@@ -104,6 +104,6 @@ def test_modules_are_found_without_tricks():
     assert not [
         f"{source.name}:{node.lineno}"
         for source in sources("tests", "benchmarks", "docs", "examples")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path"
     ]
