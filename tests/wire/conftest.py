@@ -13,7 +13,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.protocol.message import Message, Struct
-from ottla.protocol.types import Array, Boolean, Bytes, Field, Fixed, Records, String, Uuid
+from ottla.protocol.types import Array, Boolean, Bytes, Field, Fixed, Float64, Records, String, Uuid
 
 with warnings.catch_warnings():
     # It reads its schemas by a deprecated call when it is first imported.
@@ -71,6 +71,8 @@ class Filler:
             return UUID(int=draw.choice([0, 1, draw.getrandbits(128)]))
         if type is Boolean:
             return draw.random() < 0.5
+        if type is Float64:
+            return draw.choice([0.0, -1.5, 1e300, float(draw.randrange(1 << 50))])
         if isinstance(type, Fixed):
             limit = 1 << (8 * type.size - 1)
             return draw.choice([0, 1, -1, limit - 1, -limit, draw.randrange(-limit, limit)])

@@ -1,7 +1,7 @@
 """TLS of a broker: whether clients must show a certificate, and what single listeners override.
 
 `listener.name.<name>.ssl.*` wins over `ssl.*` on the listener of that name, which is written in
-lower case there.
+lower case there. `listener.name.<name>.max.connection.creation.rate` holds beside that of all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final, Self
 
 from ottla.config.config_def import LOW, ConfigTable, config_key, dotted
-from ottla.config.config_type import BOOLEAN, STRING, one_of
+from ottla.config.config_type import BOOLEAN, INT, STRING, one_of
 from ottla.config.known_keys import (
     BROKER_NAMES,
     BROKER_REFUSED,
@@ -23,6 +23,7 @@ from ottla.config.ssl_config import SslConfig, SslSettings, given_settings
 from ottla.errors import ConfigError
 
 _OVERRIDE: Final = re.compile(r"(listener\.name\.(.+?)\.)(ssl\..+)")
+_CREATION_RATE: Final = re.compile(r"listener\.name\.([^.]+)\.max\.connection\.creation\.rate")
 _LISTENER: Final = re.compile(r"listener\.name\.([^.]+)\.")
 
 
@@ -71,13 +72,16 @@ class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
     unused: ClassVar[Collection[str]] = BROKER_NAMES
     refused: ClassVar[Mapping[str, Refusal]] = BROKER_REFUSED
 
-    __slots__ = ("_of_listeners",)
+    __slots__ = ("_of_listeners", "connection_creation_rates")
     _of_listeners: Mapping[str, ListenerSslSettings]
+    connection_creation_rates: Mapping[str, int]
+    """The connections a second of the listeners that have a limit of their own."""
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
         given = dotted(settings, keywords)
         overrides: dict[str, dict[str, Any]] = {}
+        rates = _pop_creation_rates(given)
         for name in list(given):
             if match := _OVERRIDE.fullmatch(name):
                 overrides.setdefault(match[1], {})[match[3]] = given.pop(name)
@@ -87,6 +91,7 @@ class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
             for prefix, values in overrides.items()
         }
         object.__setattr__(config, "_of_listeners", of_listeners)
+        object.__setattr__(config, "connection_creation_rates", rates)
         return config
 
     @classmethod
@@ -107,12 +112,15 @@ class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
     def replace(self, **changes: Any) -> Self:
         changed = super().replace(**changes)
         object.__setattr__(changed, "_of_listeners", self._of_listeners)
+        object.__setattr__(changed, "connection_creation_rates", self.connection_creation_rates)
         return changed
 
     def with_listener_settings(self, overrides: Mapping[str, Any]) -> Self:
-        """The same but for the ssl.* settings of single listeners, by their whole keys."""
+        """The same but for settings of single listeners, by their whole keys."""
         of_listeners = dict(self._of_listeners)
-        for name, value in overrides.items():
+        others = dict(overrides)
+        rates = {**self.connection_creation_rates, **_pop_creation_rates(others)}
+        for name, value in others.items():
             match = _OVERRIDE.fullmatch(name)
             if match is None:
                 raise ConfigError(f"{name}: must be listener.name.<name>.ssl.<key>")
@@ -121,16 +129,31 @@ class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
             of_listeners[listener] = _with_overrides(before, match[1], {match[3]: value})
         changed = self.replace()
         object.__setattr__(changed, "_of_listeners", of_listeners)
+        object.__setattr__(changed, "connection_creation_rates", rates)
         return changed
 
     def _freeze(self, values: dict[str, Any], given: frozenset[str]) -> None:
         super()._freeze(values, given)
         object.__setattr__(self, "_of_listeners", {})
+        object.__setattr__(self, "connection_creation_rates", {})
 
     def ssl_of(self, listener_name: str) -> ListenerSslSettings:
         """The ssl.* settings that hold on a listener."""
         of_all = ListenerSslSettings.parse(given_settings(self, ListenerSslSettings))
         return self._of_listeners.get(listener_name, of_all)
+
+
+def _pop_creation_rates(settings: dict[str, Any]) -> dict[str, int]:
+    """Take the listeners' own limits of new connections out of the settings."""
+    rates = {}
+    for name in list(settings):
+        if match := _CREATION_RATE.fullmatch(name):
+            value = settings.pop(name)
+            rate = int(INT.parse(name, value))
+            if rate < 1:
+                raise ConfigError(f"{name}={value}: must be at least 1")
+            rates[match[1].upper()] = rate
+    return rates
 
 
 def _with_overrides(

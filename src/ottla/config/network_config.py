@@ -1,4 +1,4 @@
-"""The broker's settings for listeners, sockets and connections."""
+"""The broker's settings for listeners, sockets, connections and client quotas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from collections.abc import Collection
 from typing import Any
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING, at_least, between, one_of
+from ottla.config.config_type import (
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    LONG_MAX,
+    STRING,
+    at_least,
+    between,
+    one_of,
+)
 from ottla.config.endpoint import (
     SUPPORTED_PROTOCOLS,
     WILDCARD_HOSTS,
@@ -19,7 +29,7 @@ from ottla.structs import EndPoint
 
 
 class NetworkConfig(ConfigTable, group=True):
-    """Listeners, sockets and connections."""
+    """Listeners, sockets, connections and client quotas."""
 
     listeners: tuple[EndPoint, ...] = config_key(
         default=("PLAINTEXT://:9092",),
@@ -136,10 +146,62 @@ class NetworkConfig(ConfigTable, group=True):
         type=LIST,
         doc="Other limits for some addresses, as 10.0.0.7:100,127.0.0.1:200.",
     )
+    max_connection_creation_rate: int = config_key(
+        default=INT_MAX,
+        type=INT,
+        rule=at_least(1),
+        doc="How many connections a second are accepted on all listeners together, but not on that "
+        "of the brokers if it is one of several; listener.name.<name>.max.connection.creation.rate "
+        "is the same for one listener (KIP-612). More of them wait.",
+    )
     connections_max_idle_ms: int = config_key(
         default=600000,
         type=LONG,
         doc="A connection without a request for this long is closed.",
+    )
+    quota_producer_default: int = config_key(
+        default=LONG_MAX,
+        type=LONG,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How many bytes a second each client id may produce to this broker, where neither "
+        "the client id nor a default has a producer_byte_rate. Kafka 3.0 has dropped it.",
+    )
+    quota_consumer_default: int = config_key(
+        default=LONG_MAX,
+        type=LONG,
+        rule=at_least(1),
+        importance=HIGH,
+        doc="How many bytes a second each client id may fetch from this broker, where neither "
+        "the client id nor a default has a consumer_byte_rate. Kafka 3.0 has dropped it.",
+    )
+    quota_window_num: int = config_key(
+        default=11,
+        type=INT,
+        rule=at_least(1),
+        importance=LOW,
+        doc="Over how many samples the rates of client quotas are measured.",
+    )
+    quota_window_size_seconds: int = config_key(
+        default=1,
+        type=INT,
+        rule=at_least(1),
+        importance=LOW,
+        doc="How long one of these samples lasts, in seconds.",
+    )
+    controller_quota_window_num: int = config_key(
+        default=11,
+        type=INT,
+        rule=at_least(1),
+        importance=LOW,
+        doc="How many samples of controller_mutation_rate a client that was quiet may use at once.",
+    )
+    controller_quota_window_size_seconds: int = config_key(
+        default=1,
+        type=INT,
+        rule=at_least(1),
+        importance=LOW,
+        doc="How long one of these samples lasts, in seconds.",
     )
 
     @classmethod

@@ -26,6 +26,7 @@ from ottla.controller.fenced_registry import (
     give_up_control,
 )
 from ottla.controller.topic_assignment import CreatedTopic, MorePartitions, RequestedTopic
+from ottla.controller.topic_changes import Admit, free
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.reassignments import ElectionType
 from ottla.registry import paths
@@ -119,12 +120,14 @@ class Controller:
             self._queue.clear()
 
     async def create_topics(
-        self, topics: Sequence[RequestedTopic], *, validate_only: bool = False
+        self, topics: Sequence[RequestedTopic], *, validate_only: bool = False, admit: Admit = free
     ) -> dict[str, CreatedTopic | KafkaError]:
         """Create each topic that can be; by name, what it became or why it did not."""
         return await self._do(
             "create topics",
-            lambda active: active.topics.create_topics(topics, validate_only=validate_only),
+            lambda active: active.topics.create_topics(
+                topics, validate_only=validate_only, admit=admit
+            ),
         )
 
     async def auto_create_topic(self, name: str) -> None:
@@ -135,22 +138,28 @@ class Controller:
         await self._do("create topic", lambda active: active.topics.auto_create_topic(name))
 
     async def create_partitions(
-        self, wishes: Sequence[MorePartitions], *, validate_only: bool = False
+        self, wishes: Sequence[MorePartitions], *, validate_only: bool = False, admit: Admit = free
     ) -> dict[str, KafkaError | None]:
         """Give topics more partitions; by name None, or why it was refused."""
         return await self._do(
             "create partitions",
-            lambda active: active.topics.create_partitions(wishes, validate_only=validate_only),
+            lambda active: active.topics.create_partitions(
+                wishes, validate_only=validate_only, admit=admit
+            ),
         )
 
-    async def delete_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
+    async def delete_topics(
+        self, names: Sequence[str], *, admit: Admit = free
+    ) -> dict[str, KafkaError | None]:
         """Delete topics with their records; by name None, or why it was refused.
 
         It returns when the topics are gone, except for replicas on dead brokers: these go when the
         brokers are back, and until then no other topic can have the name.
         """
         active = self._require_active()
-        results = await self._do("delete topics", lambda active: active.topics.delete_topics(names))
+        results = await self._do(
+            "delete topics", lambda active: active.topics.delete_topics(names, admit)
+        )
         begun = [name for name, error in results.items() if error is None]
         settled = map(active.core.deletion.settled, begun)
         outcomes = await asyncio.gather(*settled, return_exceptions=True)

@@ -40,6 +40,13 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 U = TypeVar("U")
 
+Admit = Callable[[int], object]
+"""Is told how many partitions are about to be created or deleted; raises if that is too many."""
+
+
+def free(count: int) -> None:
+    """Admit any number of partitions."""
+
 
 class TopicChanges:
     """Follows and writes /brokers/topics, the node of each topic, and /admin/delete_topics."""
@@ -201,7 +208,7 @@ class TopicChanges:
     # -- what clients ask for: each topic of a request succeeds or fails alone
 
     async def create_topics(
-        self, topics: Sequence[RequestedTopic], *, validate_only: bool = False
+        self, topics: Sequence[RequestedTopic], *, validate_only: bool = False, admit: Admit = free
     ) -> dict[str, CreatedTopic | KafkaError]:
         """Create topics; by name, the topic or the reason why it was not created."""
 
@@ -210,7 +217,7 @@ class TopicChanges:
         async def create(topic: RequestedTopic) -> CreatedTopic:
             nonlocal left
             refuse_internal(topic.name, "created")
-            created = await self._create_topic(topic, validate_only, left)
+            created = await self._create_topic(topic, validate_only, left, admit)
             left -= created.num_partitions
             return created
 
@@ -232,6 +239,7 @@ class TopicChanges:
         new: RequestedTopic,
         validate_only: bool,
         max_partitions: int = MAX_PARTITIONS_PER_REQUEST,
+        admit: Admit = free,
     ) -> CreatedTopic:
         core = self.core
         if new.name in self.context.topics_to_delete:
@@ -246,6 +254,7 @@ class TopicChanges:
         topic_id = NO_UUID if validate_only else random_uuid(core.runtime.random.getrandbits)
         topic = TopicContext(new.name, topic_id, assignment)
         if not validate_only:
+            admit(len(assignment))
             await self._write(topic, config)
             self.add(topic)
             await self.begin(topic.partitions)
@@ -271,7 +280,7 @@ class TopicChanges:
             await core.configs.notify(TOPICS, topic.name)
 
     async def create_partitions(
-        self, wishes: Sequence[MorePartitions], *, validate_only: bool = False
+        self, wishes: Sequence[MorePartitions], *, validate_only: bool = False, admit: Admit = free
     ) -> dict[str, KafkaError | None]:
         """Give topics more partitions; by name None, or why it was refused."""
 
@@ -290,6 +299,7 @@ class TopicChanges:
             left -= len(added)
             if validate_only:
                 return
+            admit(len(added))
             node = topic.node()
             node = type(node)(
                 {**node.assignment, **added}, node.topic_id, node.adding, node.removing
@@ -321,14 +331,17 @@ class TopicChanges:
         check_assignment(added, partitions, self.context.brokers, topic.replication_factor)
         return added
 
-    async def delete_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
+    async def delete_topics(
+        self, names: Sequence[str], admit: Admit = free
+    ) -> dict[str, KafkaError | None]:
         """Begin to delete topics with their records; by name None, or why it was refused."""
 
         async def delete(name: str) -> None:
             refuse_internal(name, "deleted")
-            self._topic(name)
+            topic = self._topic(name)
             if not self.core.config.delete_topic_enable:
                 raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
+            admit(len(topic.assignment))
             await self.core.store.mark_for_deletion((name,))
             self.core.deletion.mark((name,))
 

@@ -3,7 +3,7 @@
 `max.connections` counts all listeners together: when it is reached, no client is accepted until
 another leaves, except on the listener of the brokers, where the client that was quiet for
 longest makes room (KIP-402). `max.connections.per.ip` is checked after accepting: one too many is
-closed at once.
+closed at once. How fast clients may come is limited as well (`ConnectionRates`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from functools import partial
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.network.client_quotas import Rate
 from ottla.network.connection import Connection
 from ottla.network.tls_context import BrokerTls, ListenerTls
 from ottla.network.transport import TlsSide, TlsTransport, Transport
-from ottla.runtime import Runtime, Timer
+from ottla.runtime import Clock, Runtime, Timer
 from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,12 @@ class SocketConfig:
     max_connections: int = NO_LIMIT
     max_connections_per_ip: int = NO_LIMIT
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_connection_creation_rate: int = NO_LIMIT
+    connection_creation_rates: Mapping[str, int] = field(default_factory=dict)
+    """By listener; those without have none of their own."""
+
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
     connections_max_idle_ms: int = 600_000
     inter_broker_listener_name: str | None = None
     tls: Mapping[str, ListenerTls] = field(default_factory=dict)
@@ -66,6 +73,9 @@ class SocketConfig:
 # No descriptors or memory at present: waiting helps, trying at once does not.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 EXHAUSTED_PAUSE_MS = 100
+MAX_IDLE_RATES: Final = 1024
+MAX_REFUSED: Final = 1024
+"""So many clients are kept waiting before they are closed; more are closed at once."""
 MAPPED_IPV4 = "::ffff:"
 
 
@@ -76,6 +86,63 @@ class Listener:
     name: str
     host: str
     port: int
+
+
+class ConnectionRates:
+    """How many connections a second come in: on all listeners, on each, and from each address.
+
+    Who is above the limit of an address is closed after a while, which keeps it from asking again
+    at once; above the other limits a listener waits before it accepts the next client (KIP-612).
+    A wait is one window at most.
+    """
+
+    def __init__(self, clock: Clock, config: SocketConfig) -> None:
+        self._clock = clock
+        self._window_ms = config.quota_window_size_seconds * 1000
+        self._new_rate = partial(Rate, config.quota_window_num, self._window_ms)
+        self._of_listeners: dict[str | None, Rate] = {}
+        """None has those of all listeners together."""
+        self._of_ips: dict[str, Rate] = {}
+        self._ip_limits: dict[str, float] = {}
+        self._sweep_at = MAX_IDLE_RATES
+
+    def limit_ip(self, ip: str, limit: float | None) -> None:
+        """Set the limit of an address, or "" for all without one of their own; None removes it."""
+        if limit is None:
+            self._ip_limits.pop(ip, None)
+        else:
+            self._ip_limits[ip] = limit
+
+    def refuses_ip(self, ip: str) -> int:
+        """Note a connection; returns after how many ms to close it, 0 if the limit admits it."""
+        limit = self._ip_limits.get(ip, self._ip_limits.get("")) if self._ip_limits else None
+        if limit is None:
+            return 0
+        now_ms = self._clock.monotonic_ms()
+        if len(self._of_ips) >= self._sweep_at:
+            self._of_ips = {k: v for k, v in self._of_ips.items() if not v.is_idle(0, now_ms)}
+            self._sweep_at = max(MAX_IDLE_RATES, 2 * len(self._of_ips))
+        rate = self._of_ips.setdefault(ip, self._new_rate())
+        wait_ms = self._record(rate, limit, now_ms)
+        if wait_ms:
+            rate.record(-1, limit, now_ms)  # those that are refused do not count
+        return wait_ms
+
+    def pause_ms(self, limits: Mapping[str | None, int]) -> int:
+        """Note a connection; returns how long its listener must wait with the next one.
+
+        `limits` are those that hold for it: of its listener and, under None, of all listeners.
+        """
+        now_ms = self._clock.monotonic_ms()
+        pause_ms = 0
+        for name, limit in limits.items():
+            rate = self._of_listeners.setdefault(name, self._new_rate())
+            pause_ms = max(pause_ms, self._record(rate, limit, now_ms))
+        return pause_ms
+
+    def _record(self, rate: Rate, limit: float, now_ms: int) -> int:
+        rate.record(1, limit, now_ms)
+        return min(self._window_ms, rate.delay_ms(limit, now_ms))
 
 
 class Acceptor:
@@ -100,6 +167,9 @@ class Acceptor:
         self._count_by_ip: Counter[str] = Counter()
         self._is_accepting = False
         self._is_exhausted = False
+        self.rates = ConnectionRates(runtime.clock, config)
+        self._pausing: set[str] = set()
+        self._refused: dict[socket.socket, Timer] = {}
 
     @property
     def listeners(self) -> list[Listener]:
@@ -140,6 +210,8 @@ class Acceptor:
         for endpoint, _ in self._sockets.values():
             endpoint.close()
         self._sockets.clear()
+        for client in list(self._refused):
+            self._end_refused(client)
 
     def accept(self, fd: int) -> None:
         """Accept from a listening socket that is ready, a bounded number of clients."""
@@ -163,6 +235,8 @@ class Acceptor:
             if leaver is not None:
                 leaver.close("max.connections is reached and a broker wants to connect")
             self._let_in(client, listener, (address[0].removeprefix(MAPPED_IPV4), address[1]))
+            if listener.name in self._pausing:
+                return
 
     def left(self, client_host: str) -> None:
         """A client has gone, so that another one can be accepted."""
@@ -175,6 +249,11 @@ class Acceptor:
 
     def _let_in(self, client: socket.socket, listener: Listener, address: tuple[str, int]) -> None:
         host = address[0]
+        wait_ms = self.rates.refuses_ip(host)
+        if wait_ms:
+            self._refuse(client, host, wait_ms)
+            return
+        self._note_rate(listener)
         limit = self._config.max_connections_per_ip_overrides.get(
             host, self._config.max_connections_per_ip
         )
@@ -187,6 +266,43 @@ class Acceptor:
         self._count += 1
         self._count_by_ip[host] += 1
         self._admit(client, listener, address)
+
+    def _note_rate(self, listener: Listener) -> None:
+        """Have a listener wait whose clients come too fast."""
+        config = self._config
+        limits: dict[str | None, int] = {}
+        if listener.name in config.connection_creation_rates:
+            limits[listener.name] = config.connection_creation_rates[listener.name]
+        is_protected = listener.name == config.inter_broker_listener_name
+        if config.max_connection_creation_rate < NO_LIMIT and not (
+            is_protected and len(self.listeners) > 1
+        ):
+            limits[None] = config.max_connection_creation_rate
+        pause_ms = self.rates.pause_ms(limits)
+        if pause_ms:
+            self._pausing.add(listener.name)
+            self._watch()
+            end = partial(self._end_pause, listener.name)
+            self._runtime.scheduler.call_later(pause_ms, end)
+
+    def _end_pause(self, listener_name: str) -> None:
+        self._pausing.discard(listener_name)
+        self._watch()
+
+    def _refuse(self, client: socket.socket, host: str, wait_ms: int) -> None:
+        """Close a client later, so that it does not come again at once."""
+        logger.debug(
+            "Refused a connection of %s for %d ms: connection_creation_rate", host, wait_ms
+        )
+        if len(self._refused) >= MAX_REFUSED:
+            client.close()
+            return
+        end = partial(self._end_refused, client)
+        self._refused[client] = self._runtime.scheduler.call_later(wait_ms, end)
+
+    def _end_refused(self, client: socket.socket) -> None:
+        self._refused.pop(client).cancel()
+        client.close()
 
     def _is_full(self) -> bool:
         return self._count >= self._config.max_connections
@@ -211,6 +327,8 @@ class Acceptor:
         """Have epoll watch exactly the sockets on which a client could be accepted now."""
         for fd, (_, listener) in self._sockets.items():
             wanted = self._is_accepting and not self._is_exhausted
+            if listener.name in self._pausing:
+                wanted = False
             if self._is_full() and self._replaceable_by(listener) is None:
                 wanted = False
             if wanted and fd not in self._watched:
@@ -361,6 +479,8 @@ def network_config(config: BrokerConfig, tls: BrokerTls) -> SocketConfig:
         socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
         socket_listen_backlog_size=config.socket_listen_backlog_size or NO_LIMIT,
         **connection_limits(config),
+        quota_window_num=config.quota_window_num,
+        quota_window_size_seconds=config.quota_window_size_seconds,
         connections_max_idle_ms=config.connections_max_idle_ms,
         inter_broker_listener_name=config.inter_broker_listener_name,
         tls=tls.listeners,
@@ -371,6 +491,8 @@ def connection_limits(config: BrokerConfig) -> dict[str, Any]:
     """The limits that can change while the broker runs, by their names in NetworkConfig."""
     return {
         "max_connections": config.max_connections,
+        "max_connection_creation_rate": config.max_connection_creation_rate,
+        "connection_creation_rates": config.connection_creation_rates,
         "max_connections_per_ip": config.max_connections_per_ip,
         "max_connections_per_ip_overrides": config.max_connections_per_ip_overrides,
     }

@@ -14,7 +14,7 @@ from ottla.errors import LocalProtocolError, RemoteProtocolError
 from ottla.network.transport import Outgoing, Part, Transport
 from ottla.protocol.header import SIZE, SIZE_BYTES, RequestHeader, encode_response
 from ottla.protocol.message import Response
-from ottla.runtime import DelayedOperation, FileRegion
+from ottla.runtime import DelayedOperation, FileRegion, Timer
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 
 # Bytes of one connection on their way to becoming frames; never a socket in sight.
@@ -242,6 +242,7 @@ class Connection:
         "muted",
         "outgoing",
         "principal",
+        "throttle_timer",
         "throttled_until_ms",
         "transport",
     )
@@ -276,6 +277,7 @@ class Connection:
         self.is_queued_to_send = False
         self.last_active_ms = 0
         self.throttled_until_ms = 0
+        self.throttle_timer: Timer | None = None
 
     def __repr__(self) -> str:
         return f"Connection({self.id}, listener={self.listener_name}, muted={self.muted})"
@@ -355,6 +357,9 @@ class Connection:
         if not self.muted & CLOSING:
             self.muted |= CLOSING
             self.close_reason = reason
+            if self.throttle_timer is not None:
+                self.throttle_timer.cancel()
+                self.throttle_timer = None
             if self.awaited is not None:
                 self.awaited.cancel()
                 self.awaited = None
@@ -371,6 +376,35 @@ class Connection:
 # One request, as its handler sees it.
 
 
+class RequestQuota:
+    """What quotas say to one request. This one is that of a client without limits."""
+
+    __slots__ = ()
+
+    @property
+    def max_fetch_bytes(self) -> int:
+        """The most bytes that a fetch may answer with."""
+        return MAX_ANSWER_BYTES
+
+    def admits_fetch(self, size: int) -> bool:
+        """Whether a fetch may answer with `size` bytes of records; if not, with none now."""
+        return True
+
+    def admit_mutations(self, count: int, *, is_strict: bool) -> None:
+        """Note partitions that are created or deleted (KIP-599).
+
+        Raises:
+            KafkaError: THROTTLING_QUOTA_EXCEEDED, only if `is_strict`; then they are not noted.
+        """
+
+    def exempt(self) -> None:
+        """The request is one between brokers: the time of its handler is not limited."""
+
+
+NO_QUOTA: Final = RequestQuota()
+MAX_ANSWER_BYTES: Final = 2**31 - 1
+
+
 class RequestContext:
     """What a handler gets beside the decoded body: who asks, and how to answer.
 
@@ -378,6 +412,8 @@ class RequestContext:
     """
 
     __slots__ = ("_is_ended", "connection", "header", "received_ms")
+
+    quota: RequestQuota = NO_QUOTA
 
     def __init__(self, connection: Connection, header: RequestHeader, received_ms: int) -> None:
         self.connection = connection

@@ -258,6 +258,10 @@ class Processor:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    def limit_ip(self, ip: str, limit: float | None) -> None:
+        """Limit the connections a second of an address, or with "" of each without a limit."""
+        self._acceptor.rates.limit_ip(ip, limit)
+
     def update_config(self, config: SocketConfig) -> None:
         """Follow changed limits of connections and, for new ones, changed certificates."""
         self._config = config
@@ -628,11 +632,13 @@ class Processor:
         if delay_ms > 0 and deadline_ms > connection.throttled_until_ms:
             connection.muted |= THROTTLED
             connection.throttled_until_ms = deadline_ms
-            self._scheduler.call_later(delay_ms, partial(self._end_throttle, connection))
+            if connection.throttle_timer is not None:
+                connection.throttle_timer.cancel()
+            end = partial(self._end_throttle, connection)
+            connection.throttle_timer = self._scheduler.call_later(delay_ms, end)
 
     def _end_throttle(self, connection: Connection) -> None:
-        if self._clock.monotonic_ms() < connection.throttled_until_ms or connection.is_closing:
-            return
+        connection.throttle_timer = None
         connection.muted &= ~THROTTLED
         if not connection.muted:
             self._take_next_request(connection)

@@ -142,6 +142,8 @@ MODULES: Final[dict[int, str]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: "reassignments",
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "reassignments",
     ApiKey.OFFSET_DELETE: "offsets",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "configs",
+    ApiKey.ALTER_CLIENT_QUOTAS: "configs",
     ApiKey.ALTER_PARTITION: "leader_and_isr",
     ApiKey.UPDATE_FEATURES: "api_versions",
     ApiKey.DESCRIBE_CLUSTER: "metadata",

@@ -1,5 +1,5 @@
 """Settings of topics and brokers: DescribeConfigs (32), AlterConfigs (33) and
-IncrementalAlterConfigs (44).
+IncrementalAlterConfigs (44); quotas: DescribeClientQuotas (48) and AlterClientQuotas (49).
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, String, field
+from ottla.protocol.types import Array, Boolean, Float64, Int8, Int16, Int32, String, field
 
 
 class ConfigResourceType(IntEnum):
@@ -183,3 +183,94 @@ class IncrementalAlterConfigsResponse(Response, api_key=44, versions="0-1", flex
     responses: list[IncrementalAlterConfigsResourceResponse] = field(
         Array(IncrementalAlterConfigsResourceResponse)
     )
+
+
+class QuotaMatchType(IntEnum):
+    """Which names a component of a filter matches."""
+
+    EXACT = 0
+    DEFAULT = 1
+    ANY = 2
+    """Every entity that has the component, its default included."""
+
+
+class QuotaFilterComponent(Struct):
+    """Which entities of a type are asked for; `match` is the name of an exact match."""
+
+    entity_type: str = field(String)
+    match_type: int = field(Int8)
+    match: str | None = field(String, nullable="0+")
+
+
+class DescribeClientQuotasRequest(Request, api_key=48, versions="0-1", flexible="1+"):
+    """Ask for quotas (KIP-546). `strict` leaves entities out that have further components."""
+
+    components: list[QuotaFilterComponent] = field(Array(QuotaFilterComponent))
+    strict: bool = field(Boolean)
+
+
+class QuotaEntity(Struct):
+    """A component of whom a quota limits: `user`, `client-id` or `ip`; null is the default."""
+
+    entity_type: str = field(String)
+    entity_name: str | None = field(String, nullable="0+")
+
+
+class QuotaValue(Struct):
+    """A limit, as `producer_byte_rate`."""
+
+    key: str = field(String)
+    value: float = field(Float64)
+
+
+class DescribedQuota(Struct):
+    """The limits of one entity."""
+
+    entity: list[QuotaEntity] = field(Array(QuotaEntity))
+    values: list[QuotaValue] = field(Array(QuotaValue))
+
+
+class DescribeClientQuotasResponse(Response, api_key=48, versions="0-1", flexible="1+"):
+    """The entities that match and have quotas; null with an error."""
+
+    throttle_time_ms: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable="0+")
+    entries: list[DescribedQuota] | None = field(Array(DescribedQuota), nullable="0+")
+
+
+class QuotaOperation(Struct):
+    """A limit to set, or to remove."""
+
+    key: str = field(String)
+    value: float = field(Float64)
+    remove: bool = field(Boolean)
+
+
+class QuotaAlteration(Struct):
+    """The changes to the limits of one entity."""
+
+    entity: list[QuotaEntity] = field(Array(QuotaEntity))
+    ops: list[QuotaOperation] = field(Array(QuotaOperation))
+
+
+class AlterClientQuotasRequest(Request, api_key=49, versions="0-1", flexible="1+"):
+    """Change quotas (KIP-546). v1 flexible."""
+
+    entries: list[QuotaAlteration] = field(Array(QuotaAlteration))
+    validate_only: bool = field(Boolean)
+
+
+class AlteredQuota(Struct):
+    """What became of the changes to one entity."""
+
+    error_code: int = field(Int16)
+    error_message: str | None = field(String, nullable="0+")
+    entity: list[QuotaEntity] = field(Array(QuotaEntity))
+
+
+class AlterClientQuotasResponse(Response, api_key=49, versions="0-1", flexible="1+"):
+    """One result per entity."""
+
+    throttle_time_ms: int = field(Int32)
+    entries: list[AlteredQuota] = field(Array(AlteredQuota))

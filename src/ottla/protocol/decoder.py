@@ -251,4 +251,4 @@ CALLED = (
     wire.tag_header,
     wire.skip_tags,
 )
-SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "i": 4, "q": 8, "16s": 16}
+SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "i": 4, "q": 8, "d": 8, "16s": 16}

@@ -28,6 +28,10 @@ class Clock(Protocol):
         """Milliseconds since some moment in the past; it never goes back."""
         ...
 
+    def monotonic_ns(self) -> int:
+        """The same in nanoseconds, for how long a piece of work takes."""
+        ...
+
 
 class SystemClock:
     """The clocks of the machine, cut to whole milliseconds."""
@@ -39,6 +43,9 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
 
 
 T = TypeVar("T")

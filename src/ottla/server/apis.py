@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
+from ottla.network.client_quotas import ClientQuotas, MeteredContext
 from ottla.network.connection import Connection, RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -31,6 +32,17 @@ Answer = Response | None | Coroutine[Any, Any, Response | None]
 Handler = Callable[[RequestContext, Any], Answer]
 MAX_MESSAGE_LENGTH: Final = 1000
 """Messages name what was sent, and a peer may have sent anything; strings end at 32767 bytes."""
+
+
+BROKERS_ONLY: Final = (
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.WRITE_TXN_MARKERS,
+)
+"""The APIs that only brokers use; quotas do not limit them."""
 
 
 class Api(NamedTuple):
@@ -53,6 +65,7 @@ class Apis:
 
     def __init__(self, runtime: Runtime, families: Iterable[ApiFamily] = ()) -> None:
         self.runtime = runtime
+        self.quotas: ClientQuotas | None = None
         self._apis: dict[int, Api] = {}
         for family in families:
             self.register(family)
@@ -78,6 +91,10 @@ class Apis:
 
     def on_request(self, connection: Connection, frame: memoryview) -> None:
         """Decode one request and hand it to its handler; bad bytes close the connection."""
+        quotas = self.quotas
+        start_ns = 0
+        if quotas is not None and quotas.is_active:
+            start_ns = self.runtime.clock.monotonic_ns()
         try:
             header, position = decode_request_header(frame)
             api = self._apis.get(header.api_key)
@@ -88,8 +105,13 @@ class Apis:
         except RemoteProtocolError as error:
             refuse(connection, f"malformed request: {error.message}")
             return
-        context = RequestContext(connection, header, self.runtime.clock.now_ms())
+        now_ms = self.runtime.clock.now_ms()
+        if quotas is None or not quotas.is_active or header.api_key in BROKERS_ONLY:
+            self._call(api.handler, RequestContext(connection, header, now_ms), body)
+            return
+        context = quotas.context(connection, header, now_ms, len(frame), start_ns)
         self._call(api.handler, context, body)
+        context.quota.end_step()
 
     def _call(self, handler: Handler, context: RequestContext, body: Request) -> None:
         try:
@@ -102,6 +124,8 @@ class Apis:
         if isinstance(answer, Response):
             context.respond(answer)
         else:
+            if isinstance(context, MeteredContext):
+                answer = context.quota.timed(answer)
             awaiting = self._await(answer, context, body)
             self.runtime.scheduler.spawn(awaiting, name=type(body).__name__)
 
@@ -176,16 +200,6 @@ def refuse(connection: Connection, reason: str) -> None:
 # Kafka asks for ClusterAction on the cluster (CVE-2018-1288 is what happens without). A listener
 # that clients cannot reach keeps them from it as well; where brokers and clients share one, a
 # client that knows the ids of the replicas and the epochs of the cluster can pose as a broker.
-
-
-BROKERS_ONLY: Final = (
-    ApiKey.LEADER_AND_ISR,
-    ApiKey.STOP_REPLICA,
-    ApiKey.UPDATE_METADATA,
-    ApiKey.CONTROLLED_SHUTDOWN,
-    ApiKey.ALTER_PARTITION,
-    ApiKey.WRITE_TXN_MARKERS,
-)
 
 
 def keep_to_brokers(apis: Apis, listener_name: str) -> None:

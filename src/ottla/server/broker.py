@@ -28,6 +28,7 @@ from ottla.log.cleaner.log_cleaner import LogCleaner
 from ottla.log.log_manager import LogManager
 from ottla.log.moves.replica_moves import ReplicaMoves
 from ottla.network.acceptor import connection_limits, network_config
+from ottla.network.client_quotas import CONNECTION_CREATION_RATE, ClientQuotas, limit_in
 from ottla.network.processor import Processor
 from ottla.network.tls_context import BrokerTls
 from ottla.registry.tree import Registry
@@ -43,7 +44,7 @@ from ottla.server.handlers import Parts, families
 from ottla.server.handlers.metadata import CreateTopic
 from ottla.server.membership import ClusterMembership, LogDirFailureHandler, cluster_registry
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import EndPoint
+from ottla.structs import ClientEntity, EndPoint
 from ottla.version import __version__
 
 if TYPE_CHECKING:
@@ -123,7 +124,9 @@ class Broker:
         self.replica_manager = ReplicaManager(
             runtime, self.log_manager, self.broker_id, self.cache.contains
         )
+        self.quotas = ClientQuotas(runtime.clock, config)
         self.apis = Apis(runtime)
+        self.apis.quotas = self.quotas
         self.processor = self._make_processor(
             runtime,
             self._network_config,
@@ -199,10 +202,23 @@ class Broker:
         dynamic.on_broker_change(self._on_broker_settings)
         dynamic.on_broker_change(self._on_default_settings)
         dynamic.on_key_store_change(self._on_key_stores)
+        dynamic.on_client_change(self._on_client_quotas)
+        for entity in dynamic.client_entities:
+            self._on_client_quotas(entity)
         self.controller.update_config(dynamic.broker_config)
         if dynamic.broker_config is not dynamic.static_config:  # overrides from before the start
             self._on_broker_settings()
             self.tls.update(dynamic.broker_config, keeps_rules=False)
+
+    def _on_client_quotas(self, entity: ClientEntity) -> None:
+        """Limits are in force for the next request, or the next connection of an address."""
+        overrides = self.dynamic_config.client_overrides(entity)
+        if entity.ip is None:
+            self.quotas.update(entity, overrides)
+        else:
+            self.processor.limit_ip(
+                entity.ip, limit_in(entity, overrides, CONNECTION_CREATION_RATE)
+            )
 
     def _on_topic_settings(self, topic: str) -> None:
         """If the topic now allows unclean leaders, elect them where it has no leader."""

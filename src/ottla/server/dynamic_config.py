@@ -46,6 +46,7 @@ DYNAMIC_BROKER_KEYS: Final = frozenset(
     "log.cleaner.io.buffer.size",
     "log.cleaner.io.max.bytes.per.second",
     "log.cleaner.threads",
+    "max.connection.creation.rate",
     "max.connections",
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
@@ -75,6 +76,8 @@ KEY_STORE_KEYS: Final = frozenset(
 """Behind listener.name.<name>. of one broker; passwords would lie in the registry in the clear."""
 
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
+
+CREATION_RATE_KEY: Final = "max.connection.creation.rate"
 
 UNCLEAN_ELECTION_KEY: Final = "unclean.leader.election.enable"
 
@@ -247,14 +250,14 @@ class DynamicConfig:
     def effective_config(self, *overrides: Mapping[str, str]) -> BrokerConfig:
         """The broker's settings with these overrides, later ones over earlier ones."""
         changes: dict[str, Any] = {}
-        key_stores: dict[str, str] = {}
+        of_listeners: dict[str, str] = {}
         for layer in overrides:
             for name, text in layer.items():
                 if name in DYNAMIC_BROKER_KEYS:
                     changes[BrokerConfig.keys[name].attribute] = text
-                elif is_key_store(name):
-                    key_stores[name] = text
-        return self.static_config.replace(**changes).with_listener_settings(key_stores)
+                elif is_of_listener(name):
+                    of_listeners[name] = text
+        return self.static_config.replace(**changes).with_listener_settings(of_listeners)
 
     def validate_broker(self, name: str, overrides: Mapping[str, str]) -> None:
         """INVALID_REQUEST for overrides of a broker, or of all, that cannot be in force."""
@@ -301,9 +304,15 @@ def is_key_store(name: str) -> bool:
     return match is not None and match[1] in KEY_STORE_KEYS
 
 
+def is_of_listener(name: str) -> bool:
+    """Whether a setting of a single listener can change while the broker runs."""
+    match = _OF_LISTENER.fullmatch(name)
+    return is_key_store(name) or (match is not None and match[1] == CREATION_RATE_KEY)
+
+
 def is_dynamic(name: str) -> bool:
     """Whether a setting of the broker can change while it runs."""
-    return name in DYNAMIC_BROKER_KEYS or name in UNUSED_THREAD_KEYS or is_key_store(name)
+    return name in DYNAMIC_BROKER_KEYS or name in UNUSED_THREAD_KEYS or is_of_listener(name)
 
 
 def _check_changeable(owner: str, name: str) -> None:
@@ -484,8 +493,9 @@ def _override_without_row(name: str, synonyms: list[Synonym]) -> DescribedConfig
     """A setting of the broker that was made while it runs and that no file has a row for."""
     if name in UNUSED_THREAD_KEYS:
         kind, about = ConfigType.INT, "Ottla has no such threads: without effect."
-    elif is_key_store(name):
-        kind, about = ConfigType.STRING, "As the setting without listener.name.<name>."
+    elif is_of_listener(name):
+        kind = ConfigType.STRING if is_key_store(name) else ConfigType.INT
+        about = "As the setting without listener.name.<name>."
     else:  # its value is shown to no client
         hidden = [synonym._replace(value=None) for synonym in synonyms]
         return DescribedConfig(name, None, None, "Not used by Ottla.", True, hidden)

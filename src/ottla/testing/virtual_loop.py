@@ -39,6 +39,9 @@ class MockClock:
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
 
+    def monotonic_ns(self) -> int:
+        return self._monotonic_ms * 1_000_000
+
     def advance(self, ms: int) -> None:
         """Move both clocks; timers do not run (that is what `MockScheduler.advance` does)."""
         if ms < 0:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla.errors import RemoteProtocolError
 from ottla.protocol.__main__ import messages
 from ottla.protocol.message import Message, Struct, decode, encode, encode_parts, join
-from ottla.protocol.types import Array, Boolean, Bytes, Field, Fixed, Records, String, Uuid
+from ottla.protocol.types import Array, Boolean, Bytes, Field, Fixed, Float64, Records, String, Uuid
 
 VERSIONED = [
     (cls, version)
@@ -33,6 +33,8 @@ def values(type: Any, version: int) -> st.SearchStrategy[Any]:
         return st.builds(UUID, int=st.integers(0, 2**128 - 1))
     if type is Boolean:
         return st.booleans()
+    if type is Float64:
+        return st.floats(allow_nan=False)
     if isinstance(type, Fixed):
         limit = 1 << (8 * type.size - 1)
         return st.integers(-limit, limit - 1)

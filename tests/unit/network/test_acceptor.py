@@ -232,3 +232,72 @@ def test_client_that_has_gone_before_it_was_accepted_is_passed_over(
 def test_listener_is_a_value() -> None:
     """Two descriptions of the same listener are equal."""
     assert Listener("A", "localhost", 1) == Listener("A", "localhost", 1)
+
+
+def served(world: NetworkWorld, clients: list[Client]) -> list[bool]:
+    """Which of the clients are answered."""
+    for client in clients:
+        client.send(frame(b"hello"))
+    world.turn(5)
+    return [client.take() == frame(b"hello") for client in clients]
+
+
+def test_listener_waits_when_clients_come_too_fast(new_world: NewWorld) -> None:
+    """Two a second, with ten quiet seconds to use: the 21st has another wait (KIP-612)."""
+    world = new_world(max_connection_creation_rate=2)
+    clients = [world.connect() for _ in range(21)]
+    world.until(lambda: world.processor.connection_count == 21)
+    late = world.connect()
+    assert waits(world, late)
+    world.scheduler.advance(499)
+    assert waits(world, late)
+    world.scheduler.advance(1)
+    assert served(world, clients) == [True] * 21
+    world.until(lambda: world.processor.connection_count == 22)
+
+
+def test_limit_of_one_listener_does_not_hold_up_others(new_world: NewWorld) -> None:
+    """Nor does the limit of all hold up the listener of the brokers."""
+    world = new_world(
+        connection_creation_rates={"PLAINTEXT": 1}, inter_broker_listener_name="BROKERS"
+    )
+    brokers = world.processor.listen("BROKERS", "127.0.0.1", 0)
+    for _ in range(11):
+        world.connect()
+    world.until(lambda: world.processor.connection_count == 11)
+    assert waits(world, world.connect())
+    assert is_served(world, world.connect(brokers.port))
+
+    world.processor.update_config(
+        SocketConfig(max_connection_creation_rate=1, inter_broker_listener_name="BROKERS")
+    )
+    world.scheduler.advance(1000)
+    for _ in range(15):
+        assert is_served(world, world.connect(brokers.port))
+
+
+def test_address_above_its_rate_is_closed_after_a_while(world: NetworkWorld) -> None:
+    """And does not count; the limit of the address wins over the default (KIP-612)."""
+    world.processor.limit_ip("", 100)
+    world.processor.limit_ip("127.0.0.1", 1)
+    clients = [world.connect() for _ in range(10)]
+    assert served(world, clients) == [True] * 10
+    refused = [world.connect() for _ in range(3)]
+    assert served(world, refused) == [False] * 3
+    assert world.processor.connection_count == 10
+    world.scheduler.advance(999)
+    world.turn(5)
+    assert not refused[0].closed_by_peer
+    world.scheduler.advance(1)
+    assert all(world.is_closed(client) for client in refused)
+
+    world.processor.limit_ip("127.0.0.1", None)
+    assert is_served(world, world.connect())
+
+
+def test_refused_addresses_do_not_stay_open_when_the_broker_stops(world: NetworkWorld) -> None:
+    """They are no connections, but sockets."""
+    world.processor.limit_ip("", 1)
+    clients = [world.connect() for _ in range(11)]
+    world.loop.run_until_complete(world.processor.stop(1000))
+    assert all(world.is_closed(client) for client in clients)

@@ -65,3 +65,19 @@ def test_brokers_connect_as_their_listener_says(certificates) -> None:
     outgoing = asyncio.run(secure.of_brokers.current(mock_runtime().background))
     assert len(outgoing.get_ca_certs()) == 1
     assert outgoing.check_hostname
+
+
+def test_listeners_may_limit_how_fast_clients_come() -> None:
+    """Each for itself, beside the limit of all (KIP-612)."""
+    key = "listener.name.client.max.connection.creation.rate"
+    config = BrokerConfig.parse({key: "5", "max.connection.creation.rate": "9"})
+    changed = config.with_listener_settings({"listener.name.b.max.connection.creation.rate": "7"})
+    assert network_config(config, BrokerTls(config)).connection_creation_rates == {"CLIENT": 5}
+    assert network_config(config, BrokerTls(config)).max_connection_creation_rate == 9
+    assert network_config(changed, BrokerTls(changed)).connection_creation_rates == {
+        "CLIENT": 5,
+        "B": 7,
+    }
+    assert changed.replace(num_partitions=3).connection_creation_rates == {"CLIENT": 5, "B": 7}
+    with pytest.raises(ConfigError, match=f"{key}=0: must be at least 1"):
+        BrokerConfig.parse({key: "0"})

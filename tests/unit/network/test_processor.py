@@ -534,3 +534,74 @@ def test_sizes_of_socket_buffers_are_set(new_world: object) -> None:
         assert served.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 40_000
         assert served.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 60_000
         assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def throttle(world: NetworkWorld, delay_ms: int) -> None:
+    """From now on, answer requests and then hold their connections."""
+
+    def answer(connection: Connection, request: memoryview) -> None:
+        world.echo(connection, request)
+        connection.mute_until(world.clock.monotonic_ms() + delay_ms)
+
+    world.answer = answer
+
+
+def test_throttled_connection_is_answered_and_then_held(world: NetworkWorld) -> None:
+    """Its next requests wait, sent together or later, until the time is over (Y09, Y11)."""
+    throttle(world, 500)
+    client, other = world.connect(), world.connect()
+    world.send(client, frame(b"one") + frame(b"two"))
+    assert world.receive(client, 7) == frame(b"one")
+    world.send(client, frame(b"three"))
+    world.turn(5)
+    assert world.requests == [b"one"]
+    world.send(other, frame(b"another client"))
+    assert world.receive(other, 18)
+
+    world.scheduler.advance(499)
+    world.turn(5)
+    assert world.requests == [b"one", b"another client"]
+    world.scheduler.advance(1)
+    assert world.receive(client, 7) == frame(b"two")
+    world.scheduler.advance(500)
+    assert world.receive(client, 9) == frame(b"three")
+
+
+def test_longer_delay_replaces_a_shorter_one(world: NetworkWorld) -> None:
+    """And a shorter one changes nothing."""
+    throttle(world, 500)
+    client = world.connect()
+    world.send(client, frame(b"one"))
+    world.receive(client, 7)
+    (connection,) = world.connections
+    connection.mute_until(world.clock.monotonic_ms() + 800)
+    connection.mute_until(world.clock.monotonic_ms() + 100)
+    world.send(client, frame(b"two"))
+    world.scheduler.advance(799)
+    world.turn(5)
+    assert world.requests == [b"one"]
+    world.scheduler.advance(1)
+    assert world.receive(client, 7) == frame(b"two")
+
+
+def test_throttled_connection_that_is_closed_leaves_no_timer(world: NetworkWorld) -> None:
+    """A delay may be hours long; the client may come and go meanwhile."""
+    throttle(world, 10**9)
+    client = world.connect()
+    world.send(client, frame(b"one"))
+    world.receive(client, 7)
+    (connection,) = world.connections
+    assert connection.throttle_timer is not None
+    client.close()
+    world.until(lambda: not world.processor.connections)
+    assert connection.throttle_timer is None
+
+
+def test_throttled_connection_is_closed_at_once_when_the_broker_stops(world: NetworkWorld) -> None:
+    """Its answer has been sent: there is nothing to wait for."""
+    throttle(world, 10**9)
+    client = world.connect()
+    world.send(client, frame(b"one"))
+    world.receive(client, 7)
+    world.loop.run_until_complete(world.processor.stop(60_000))
+    assert world.is_closed(client)

@@ -14,6 +14,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_manager import LogManager
+from ottla.network.connection import NO_QUOTA
 from ottla.protocol.message import decode, encode
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import batches
@@ -43,6 +44,8 @@ LAG_MS = 10_000
 
 class Answering:
     """The context of one request: the answer becomes bytes, and then the follower's response."""
+
+    quota = NO_QUOTA
 
     def __init__(self, request_class, api_version, future):
         self.request_class = request_class

@@ -7,17 +7,23 @@ from struct import pack
 
 import pytest
 
+from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.client_quotas import ClientQuotas, MeteredContext
+from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.offsets import ListOffsetsRequest
 from ottla.registry.embedded import EmbeddedRegistry
+from ottla.security.principal import ANONYMOUS
 from ottla.server.apis import Apis
 from ottla.server.features import Features
 from ottla.server.handlers.api_versions import ApiVersionsHandler
+from ottla.structs import ClientEntity
 from ottla.testing import mock_runtime
 
 
@@ -28,9 +34,15 @@ class FakeConnection:
     client_host = "127.0.0.1"
     listener_name = "PLAINTEXT"
 
+    principal = ANONYMOUS
+
     def __init__(self):
         self.sent = []
         self.closed = None
+        self.muted_until_ms = 0
+
+    def mute_until(self, deadline_ms):
+        self.muted_until_ms = deadline_ms
 
     def send(self, parts):
         self.sent.append(b"".join(bytes(part) for part in parts)[4:])
@@ -211,3 +223,64 @@ def test_a_request_is_answered_in_its_own_version(apis, connection):
     new = ask(apis, connection, request, 4).topics[0].partitions[0]
 
     assert (old.offset, new.offset, new.leader_epoch) == (6, 6, 7)
+
+
+def limit(apis, **overrides):
+    """Limits of every client id; the connection is anonymous."""
+    if apis.quotas is None:
+        apis.quotas = ClientQuotas(apis.runtime.clock, BrokerConfig())
+    texts = {key: str(value) for key, value in overrides.items()}
+    apis.quotas.update(ClientEntity(client_id=""), texts)
+
+
+def test_requests_are_measured_while_there_are_quotas(apis, connection):
+    """And no longer: without quotas the contexts are the plain ones."""
+    contexts = []
+
+    def handle(context, body):
+        contexts.append(type(context))
+        return HeartbeatResponse()
+
+    apis.register(Family(ApiKey.HEARTBEAT, handle))
+    ask(apis, connection, HeartbeatRequest(), 4)
+    limit(apis, request_percentage=1)
+    ask(apis, connection, HeartbeatRequest(), 4)
+    limit(apis)
+    ask(apis, connection, HeartbeatRequest(), 4)
+    assert contexts == [RequestContext, MeteredContext, RequestContext]
+
+
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_client_over_its_quota_is_held_after_the_answer(apis, connection, is_coroutine):
+    """The response says for how long, whether it came at once or later (KIP-219)."""
+
+    def work():
+        apis.runtime.clock.advance(500)  # 50 % in 10 s: over 1 % by 4 x 10 s, and 1 s at most
+        return HeartbeatResponse()
+
+    async def work_later():
+        return work()
+
+    handler = work_later if is_coroutine else work
+    apis.register(Family(ApiKey.HEARTBEAT, lambda context, body: handler()))
+    apis.runtime.clock.advance(1)
+    limit(apis, request_percentage=1)
+    ask(apis, connection, HeartbeatRequest(), 4)
+    apis.runtime.scheduler.run_ready()
+    _, response = decode_response(HeartbeatRequest, 4, connection.sent[-1])
+    assert response.throttle_time_ms == 1000
+    assert connection.muted_until_ms == apis.runtime.clock.monotonic_ms() + 1000
+
+
+def test_requests_between_brokers_are_not_held(apis, connection):
+    """Leadership must move, whatever a quota says."""
+
+    def work(context, body):
+        apis.runtime.clock.advance(60_000)
+        return LeaderAndIsrResponse()
+
+    apis.register(Family(ApiKey.LEADER_AND_ISR, work))
+    apis.runtime.clock.advance(1)
+    limit(apis, request_percentage=1)
+    ask(apis, connection, LeaderAndIsrRequest(), 4)
+    assert connection.muted_until_ms == 0

@@ -15,6 +15,7 @@ from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.acls import AclsHandler
 from ottla.server.handlers.api_versions import ApiVersionsHandler, FeaturesHandler
+from ottla.server.handlers.client_quotas import ClientQuotasHandler
 from ottla.server.handlers.configs import ConfigsHandler
 from ottla.server.handlers.fetch import FetchHandler
 from ottla.server.handlers.group import (
@@ -100,6 +101,7 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
         ReassignmentsHandler(has.controller),
         TopicsHandler(runtime, has.controller, replicas, has.settings),
         ConfigsHandler(has.settings, cache),
+        ClientQuotasHandler(has.settings),
         LogDirsHandler(has.logs, has.moves, replicas),
         *of_coordinators(
             has.coordinators,

@@ -1,7 +1,8 @@
 """Fetch (1): read record batches as they are stored in the log.
 
 Behaviour: the answer names regions of segment files, which the network sends with sendfile; a
-fetch that finds fewer than min_bytes waits up to max_wait_ms in the purgatory.
+fetch that finds fewer than min_bytes waits up to max_wait_ms in the purgatory. A consumer over its
+quota gets its answer without records, and throttle_time_ms says when to ask again.
 
 Version notes: v0-3 read message sets (`MessageSetFetch`) · v4 isolation level · v5 log start
 offset · v7 fetch sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd · v11 rack · v12
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from ottla.errors import ErrorCode
-from ottla.network.connection import RequestContext
+from ottla.network.connection import NO_QUOTA, RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
     FIRST_VERSION_WITH_LEADERS,
@@ -78,6 +79,8 @@ class FetchHandler:
             return FetchResponse(error_code=int(fetch.error), session_id=fetch.session_id)
 
         def respond(results: FetchResults) -> None:
+            if not params.is_from_follower:
+                keep_within_quota(context, results)
             endpoints: dict[int, NodeEndpoint] = {}
             leader_of = partial(
                 self.leaders.find, listener_name=context.listener_name, endpoints=endpoints
@@ -92,6 +95,11 @@ class FetchHandler:
             )
 
         params = fetch_params(body, context.api_version, self.fetch_max_bytes)
+        if params.is_from_follower:
+            context.quota.exempt()
+        elif context.quota is not NO_QUOTA:
+            params.max_bytes = min(params.max_bytes, context.quota.max_fetch_bytes)
+            params.min_bytes = min(params.min_bytes, params.max_bytes)
         if context.api_version < FIRST_VERSION_WITH_ZSTD:
             self._fetch_for_old_reader(context, params, fetch, respond)
         else:
@@ -115,6 +123,8 @@ class FetchHandler:
 
         def respond_with_message_sets(results: FetchResults, message_sets: MessageSets) -> None:
             self._refuse_unreadable(fetch.partitions, results, version)
+            if not keep_within_quota(context, results):
+                message_sets = {}
             topics = topic_responses(fetch.answer(results), version)
             put_message_sets(topics, message_sets)
             context.respond(FetchResponse(responses=topics))
@@ -159,6 +169,18 @@ class FetchHandler:
             else:
                 continue
             result.records = None
+
+
+def keep_within_quota(context: RequestContext, results: FetchResults) -> bool:
+    """Take the records out of the results if the client is over its quota (KIP-219)."""
+    if context.quota is NO_QUOTA:
+        return True
+    if context.quota.admits_fetch(sum(result.size_in_bytes for result in results.values())):
+        return True
+    for result in results.values():
+        result.records = None
+        result.aborted_transactions = None if result.aborted_transactions is None else ()
+    return False
 
 
 def fetch_params(body: FetchRequest, api_version: int, fetch_max_bytes: int) -> FetchParams:

@@ -3,16 +3,19 @@
 Behaviour: each topic of a request succeeds or fails alone. An operation that takes longer than
 the request's time limit is answered with REQUEST_TIMED_OUT and still carried out, as in Kafka; a
 limit of 0 is never kept. Topics of the broker's own can be neither created, extended nor deleted.
+Partitions that are created or deleted count against controller_mutation_rate (KIP-599).
 
 Version notes: CreateTopics v1 validate only · v4 -1 for the broker's defaults (KIP-464) · v5
 settings of the new topic (KIP-525) · v7 topic ids. DeleteTopics v3 TOPIC_DELETION_DISABLED · v6 by
-topic id (KIP-516).
+topic id (KIP-516). CreateTopics v6, DeleteTopics v5 and CreatePartitions v3 can be refused with
+THROTTLING_QUOTA_EXCEEDED; older versions are carried out, and throttled.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from ottla.controller.controller import Controller
@@ -53,6 +56,9 @@ from ottla.server.apis import Handler, error_code, error_message
 from ottla.server.dynamic_config import DynamicConfig, topic_entries
 from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition, by_topic
 
+FIRST_CREATE_VERSION_WITH_QUOTA = 6
+FIRST_CREATE_PARTITIONS_VERSION_WITH_QUOTA = 3
+FIRST_DELETE_VERSION_WITH_QUOTA = 5
 FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3
 FIRST_DELETE_VERSION_WITH_IDS = 6
 
@@ -88,7 +94,9 @@ class TopicsHandler:
         outcomes = await self._within(
             body.timeout_ms,
             self.controller.create_topics(
-                [new_topic(topic) for topic in body.topics], validate_only=body.validate_only
+                [new_topic(topic) for topic in body.topics],
+                validate_only=body.validate_only,
+                admit=mutations(context, FIRST_CREATE_VERSION_WITH_QUOTA),
             ),
             {topic.name for topic in body.topics},
         )
@@ -130,6 +138,7 @@ class TopicsHandler:
             self.controller.create_partitions(
                 [more_partitions(topic) for topic in body.topics],
                 validate_only=body.validate_only,
+                admit=mutations(context, FIRST_CREATE_PARTITIONS_VERSION_WITH_QUOTA),
             ),
             {topic.name for topic in body.topics},
         )
@@ -156,7 +165,11 @@ class TopicsHandler:
         results = [self._resolve(topic) for topic in wanted]
         names = [str(result.name) for result in results if not result.error_code]
         outcomes = await self._within(
-            body.timeout_ms, self.controller.delete_topics(names), set(names)
+            body.timeout_ms,
+            self.controller.delete_topics(
+                names, admit=mutations(context, FIRST_DELETE_VERSION_WITH_QUOTA)
+            ),
+            set(names),
         )
         for result in results:
             if not result.error_code:
@@ -224,6 +237,12 @@ async def _caught(operation: Coroutine[Any, Any, T]) -> T | KafkaError:
         return await operation
     except KafkaError as error:
         return error
+
+
+def mutations(context: RequestContext, first_strict_version: int) -> Callable[[int], object]:
+    """Tells the client's quota how many partitions are about to be created or deleted."""
+    is_strict = context.api_version >= first_strict_version
+    return partial(context.quota.admit_mutations, is_strict=is_strict)
 
 
 def not_controller(topic: DeleteTopicState) -> DeletableTopicResult:

@@ -129,6 +129,9 @@ class SimulatedProcessor:
     def update_config(self, config: SocketConfig) -> None:
         """Do nothing: limits of connections do not exist here."""
 
+    def limit_ip(self, ip: str, limit: float | None) -> None:
+        """Do nothing, likewise."""
+
     @property
     def connections(self) -> list[Connection]:
         return list(self._clients)
@@ -275,9 +278,12 @@ class SimulatedProcessor:
             connection.muted |= THROTTLED
             connection.throttled_until_ms = deadline_ms
 
-            def unmute() -> None:
-                if self._clock.monotonic_ms() >= connection.throttled_until_ms:
-                    connection.muted &= ~THROTTLED
-                    self.look_at(connection)
+            if connection.throttle_timer is not None:
+                connection.throttle_timer.cancel()
 
-            self._scheduler.call_later(delay_ms, unmute)
+            def unmute() -> None:
+                connection.throttle_timer = None
+                connection.muted &= ~THROTTLED
+                self.look_at(connection)
+
+            connection.throttle_timer = self._scheduler.call_later(delay_ms, unmute)

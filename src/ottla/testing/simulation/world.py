@@ -49,6 +49,9 @@ class WallClock:
     def monotonic_ms(self) -> int:
         return self._clock.monotonic_ms()
 
+    def monotonic_ns(self) -> int:
+        return self._clock.monotonic_ns()
+
 
 class ProcessLoop(AgendaLoop):
     """The loop of a process, which may stop forever in the middle of its tasks."""

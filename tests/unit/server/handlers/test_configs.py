@@ -280,7 +280,7 @@ def test_broker_can_change_the_defaults_of_topics(world, name):
     [
         ("num.partitions", "5", ErrorCode.INVALID_REQUEST),
         ("queued.max.requests", "5", ErrorCode.INVALID_REQUEST),
-        ("max.connection.creation.rate", "5", ErrorCode.INVALID_REQUEST),
+        ("max.connection.creation.rate", "0", ErrorCode.INVALID_REQUEST),
         ("ssl.keystore.location", "/k", ErrorCode.INVALID_REQUEST),
         ("listener.name.ssl.ssl.keystore.password", "p", ErrorCode.INVALID_REQUEST),
         ("listener.name.ssl.sasl.enabled.mechanisms", "PLAIN", ErrorCode.INVALID_REQUEST),

@@ -10,7 +10,8 @@ import pytest
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
 from ottla.controller.controller import Controller
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
+from ottla.network.connection import NO_QUOTA
 from ottla.protocol.message import encode
 from ottla.protocol.topics import (
     CreatableReplicaAssignment,
@@ -76,6 +77,7 @@ class World:
         self.config = BrokerConfig(**settings)
         self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
         self.replicas = Replicas()
+        self.quota = NO_QUOTA
         self.runtime.scheduler.run(self._start())
 
     async def _start(self) -> None:
@@ -90,7 +92,7 @@ class World:
 
     def ask(self, verb: str, body, api_version: int):
         """The response, which must be one that can be sent."""
-        context = SimpleNamespace(api_version=api_version)
+        context = SimpleNamespace(api_version=api_version, quota=self.quota)
         handle = getattr(self.handler, f"handle_{verb}")
         response = self.runtime.scheduler.run(handle(context, body))
         assert encode(response, api_version)
@@ -234,7 +236,9 @@ def test_topic_that_a_new_controller_has_not_read_yet_is_deleted_by_its_id(world
                 await asyncio.sleep(0)
         state = DeleteTopicState(name=None, topic_id=topic_id)
         body = DeleteTopicsRequest(topics=[state], timeout_ms=9)
-        answer = await world.handler.handle_delete_topics(SimpleNamespace(api_version=6), body)
+        answer = await world.handler.handle_delete_topics(
+            SimpleNamespace(api_version=6, quota=NO_QUOTA), body
+        )
         await starting
         return ErrorCode.of(answer.responses[0].error_code)
 
@@ -302,3 +306,46 @@ def test_records_are_deleted_where_they_may_be(world):
     for name in ("__consumer_offsets", "../t"):
         assert results[name].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert results[name].low_watermark == -1
+
+
+class CountedPartitions:
+    """A quota of six partitions, which strict requests must keep."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, bool]] = []
+
+    def admit_mutations(self, count: int, *, is_strict: bool) -> None:
+        if is_strict and sum(each for each, _ in self.asked) + count > 6:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        self.asked.append((count, is_strict))
+
+
+def test_partitions_count_against_the_quota_of_the_client(world):
+    """Created, added and deleted ones, but none of a trial run (KIP-599)."""
+    world.quota = quota = CountedPartitions()
+    world.create(topic("trial", 100, 1), validate_only=True)
+    results = world.create(topic("t", 2, 1), topic("u", 5, 1), topic("/", 5, 1))
+    assert results["t"].error_code == 0
+    assert results["u"].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+    more = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="t", count=4)], timeout_ms=60_000
+    )
+    assert world.ask("create_partitions", more, 3).results[0].error_code == 0
+    gone = DeleteTopicsRequest(topic_names=["t"], timeout_ms=60_000)
+    refused = world.ask("delete_topics", gone, 5).responses[0]
+    assert refused.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert quota.asked == [(2, True), (2, True)]
+
+
+def test_older_versions_are_carried_out_beyond_the_quota(world):
+    """They do not know the error; the client is held afterwards."""
+    world.quota = quota = CountedPartitions()
+    assert world.create(topic("t", 10, 1), api_version=5)["t"].error_code == 0
+    more = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="t", count=11)], timeout_ms=60_000
+    )
+    assert world.ask("create_partitions", more, 2).results[0].error_code == 0
+    gone = DeleteTopicsRequest(topic_names=["t"], timeout_ms=60_000)
+    assert world.ask("delete_topics", gone, 4).responses[0].error_code == 0
+    assert quota.asked == [(10, False), (1, False), (11, False)]

@@ -1,0 +1,183 @@
+"""Quotas of a broker as clients see them: held, told, and free again when a limit changes."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla import Admin, NewTopic, Producer
+from ottla.network.connection import THROTTLED, Connection
+from ottla.protocol.configs import (
+    AlterClientQuotasRequest,
+    QuotaAlteration,
+    QuotaEntity,
+    QuotaOperation,
+)
+from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.message import Request, Response
+from ottla.protocol.metadata import MetadataRequest
+from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.record.batch_builder import BatchBuilder
+from ottla.structs import TopicPartition
+from ottla.testing import InProcessBroker, wait_until
+
+LIMIT_S = 60
+BATCH_BYTES = 5000
+
+
+class Client:
+    """Raw frames, sent and received as they are: it honours no throttle_time_ms."""
+
+    def __init__(self, broker: InProcessBroker, client_id: str) -> None:
+        self.client_id = client_id
+        host, port = broker.bootstrap_servers.split(":")
+        self.socket = socket.create_connection((host, int(port)), LIMIT_S)
+
+    def send(self, request: Request, version: int) -> None:
+        self.socket.sendall(encode_request(version, 1, self.client_id, request))
+
+    def receive(self, request: type[Request], version: int) -> Response:
+        (size,) = struct.unpack(">i", self.socket.recv(4, socket.MSG_WAITALL))
+        return decode_response(request, version, self.socket.recv(size, socket.MSG_WAITALL))[1]
+
+    def ask(self, request: Request, version: int) -> Response:
+        self.send(request, version)
+        return self.receive(type(request), version)
+
+    @property
+    def port(self) -> int:
+        return self.socket.getsockname()[1]
+
+
+@pytest.fixture
+def broker() -> Iterator[InProcessBroker]:
+    """Topic t has one partition; no quotas."""
+    with InProcessBroker() as broker:
+        broker.create_topic("t")
+        yield broker
+
+
+@pytest.fixture
+def connect(broker: InProcessBroker) -> Iterator[Callable[[str], Client]]:
+    """Makes clients by their ids; their sockets are closed in the end."""
+    clients: list[Client] = []
+
+    def make(client_id: str = "app") -> Client:
+        clients.append(Client(broker, client_id))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.socket.close()
+
+
+def limit(broker: InProcessBroker, client_id: str, key: str, value: float | None) -> None:
+    """Change the quota of a client id, and wait until the broker follows it."""
+    client = Client(broker, "operator")
+    change = QuotaAlteration(
+        entity=[QuotaEntity(entity_type="client-id", entity_name=client_id)],
+        ops=[QuotaOperation(key=key, value=value or 0.0, remove=value is None)],
+    )
+    response = client.ask(AlterClientQuotasRequest(entries=[change]), 1)
+    assert [entry.error_code for entry in response.entries] == [0]
+    client.socket.close()
+    quota = broker.broker.quotas.by_key[key]
+
+    def is_in_force() -> bool:
+        found = quota.limit_of("ANONYMOUS", client_id)
+        return (found and found[1]) == value
+
+    wait_until(is_in_force, f"{key} of {client_id} is in force", LIMIT_S)
+
+
+def connection_of(broker: InProcessBroker, client: Client) -> Connection:
+    """The broker's end of a client's connection."""
+    (found,) = (
+        each for each in broker.broker.processor.connections if each.client_port == client.port
+    )
+    return found
+
+
+def produce(version: int) -> ProduceRequest:
+    builder = BatchBuilder()
+    builder.append(1, None, bytes(BATCH_BYTES))
+    data = PartitionProduceData(index=0, records=builder.build())
+    topic = TopicProduceData(name="t", partition_data=[data])
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
+
+
+def fetch(version: int) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topic = FetchTopic(topic="t", partitions=[wanted])
+    return FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_producer_is_held_whatever_it_makes_of_the_answer(broker, connect, version) -> None:
+    """Produce v3 expects no early answer; 5 kB at 100 B/s wait for 40 s (Y09, Y11)."""
+    limit(broker, "app", "producer_byte_rate", 100)
+    client, other = connect(), connect("other")
+    answer = client.ask(produce(version), version)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert 39_000 < answer.throttle_time_ms < 43_000
+
+    client.send(produce(version), version)
+    assert other.ask(produce(version), version).throttle_time_ms == 0
+    assert connection_of(broker, client).muted & THROTTLED
+    assert not connection_of(broker, other).muted & THROTTLED
+    partition = broker.broker.replica_manager.partitions[TopicPartition("t", 0)]
+    assert partition.log.log_end_offset == 2  # of the other's and the first one of the client
+
+
+@pytest.mark.parametrize("version", [4, 11])
+def test_consumer_over_its_quota_gets_no_records_and_is_held(broker, connect, version) -> None:
+    """Fetch v4 as well; partitions are named, for some clients fail without them (Y09, Y11)."""
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("t", bytes(BATCH_BYTES)).result(LIMIT_S)
+    limit(broker, "app", "consumer_byte_rate", 1000)
+    client = connect()
+    first = client.ask(fetch(version), version)
+    assert first.throttle_time_ms == 0
+    assert len(first.responses[0].partitions[0].records) > BATCH_BYTES
+
+    client = connect()
+    again = client.ask(fetch(version), version)
+    second = again if again.throttle_time_ms else client.ask(fetch(version), version)
+    partition = second.responses[0].partitions[0]
+    assert second.throttle_time_ms > 0
+    assert (partition.error_code, partition.high_watermark) == (0, 1)
+    assert not len(partition.records)
+    assert connection_of(broker, client).muted & THROTTLED
+
+
+def test_limit_that_changes_is_in_force_for_clients_that_are_connected(broker, connect) -> None:
+    """Set, raised and taken away while they work (Y06)."""
+    client = connect()
+    assert client.ask(produce(9), 9).throttle_time_ms == 0
+    limit(broker, "app", "producer_byte_rate", 100_000)
+    assert client.ask(produce(9), 9).throttle_time_ms == 0
+    limit(broker, "app", "producer_byte_rate", 400)
+    held = connect()
+    assert held.ask(produce(9), 9).throttle_time_ms > 0
+    limit(broker, "app", "producer_byte_rate", None)
+    assert connect().ask(produce(9), 9).throttle_time_ms == 0
+
+
+def test_request_quota_holds_a_client_that_only_asks(broker, connect) -> None:
+    """Any handler counts, in percent of a thread (Y02)."""
+    limit(broker, "app", "request_percentage", 0.000_001)
+    answer = connect().ask(MetadataRequest(topics=None), 9)
+    assert answer.throttle_time_ms == 1000  # the most that it asks for
+
+
+def test_topics_beyond_the_quota_come_later(broker) -> None:
+    """Two partitions a second and 22 at once; our client waits and tries again (KIP-599)."""
+    limit(broker, "operator", "controller_mutation_rate", 20)
+    with Admin(broker.bootstrap_servers, client_id="operator") as admin:
+        admin.create_topics([NewTopic("first", 225)])
+        admin.create_topics([NewTopic("second", 1)])
+        assert {"first", "second"} <= admin.list_topics()
