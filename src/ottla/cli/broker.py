@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import logging
+import resource
 from argparse import ArgumentParser, Namespace
 
 from ottla.cli.command import Command
@@ -56,9 +57,24 @@ class BrokerCommand(Command):
 
         gc.freeze()
         gc.enable()
+        raise_open_files_limit()
         try:
             return run_broker(config, arguments.adopt_log_dirs)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise in_use(error) from error
+
+
+def raise_open_files_limit() -> None:
+    """Take as many file descriptors as the system allows: a segment and a connection hold one.
+
+    The soft limit is usually 1,024, for programs that use select; the JVM raises it likewise.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # macOS allows less than its hard limit says
+        logger.warning("at most %d open files: the limit cannot be raised: %s", soft, error)

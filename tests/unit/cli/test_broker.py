@@ -1,10 +1,12 @@
 """`ottla broker`, up to the moment when the broker starts."""
 
+import resource
 import sys
 from types import ModuleType
 
 import pytest
 
+from ottla.cli.broker import raise_open_files_limit
 from ottla.config.broker_config import BrokerConfig
 
 
@@ -100,3 +102,32 @@ def test_file_that_would_not_be_honoured_starts_no_broker(
     assert f"{setting}: " in ended.err
     assert said in ended.err
     assert not started
+
+
+@pytest.fixture
+def limits(monkeypatch):
+    """The limit of open files as the system would keep it: soft 1,024, hard 4,096."""
+    kept = [(1024, 4096)]
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: kept[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, pair: kept.append(pair))
+    return kept
+
+
+def test_broker_takes_as_many_descriptors_as_it_may(ottla, started, limits):
+    """Each segment and each connection holds one, and 1,024 are few."""
+    assert ottla("broker").status == 0
+    assert limits[-1] == (4096, 4096)
+
+
+def test_limit_that_cannot_be_raised_is_a_warning(limits, monkeypatch, caplog):
+    """macOS refuses what its own hard limit allows; the broker starts all the same."""
+
+    def refuse(kind, pair):
+        raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+
+    with caplog.at_level("WARNING", logger="ottla.cli.broker"):
+        raise_open_files_limit()
+
+    assert "at most 1024 open files" in caplog.text
