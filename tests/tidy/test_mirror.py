@@ -60,8 +60,8 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/config",
         "one test holds all tables of settings: names, defaults, limits, documentation",
-        "config/cleaner_config config/cluster_config config/consumer_config "
-        "config/consumer_group_config config/known_keys "
+        "config/authorizer_config config/cleaner_config config/cluster_config "
+        "config/consumer_config config/consumer_group_config config/known_keys "
         "config/listener_config config/producer_config config/replication_config "
         "config/transaction_config config/__main__",
     ),
@@ -107,6 +107,11 @@ ELSEWHERE = (
         "tests/unit/runtime",
         "protocols and the values they carry; what implements them is tested",
         "runtime/runtime",
+    ),
+    Elsewhere(
+        "tests/unit/server/test_access_checks.py",
+        "the matrix holds what each API answers to those without rights",
+        "server/denials",
     ),
     Elsewhere(
         "tests/unit/server",

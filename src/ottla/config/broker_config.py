@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Self
 
+from ottla.config.authorizer_config import AuthorizerConfig
 from ottla.config.cleaner_config import CleanerConfig
 from ottla.config.cluster_config import ClusterConfig, ControllerConfig
 from ottla.config.config_def import HIGH, LOW, config_key, dotted
@@ -30,6 +31,7 @@ class BrokerConfig(
     ClusterConfig,
     NetworkConfig,
     ListenerSslConfig,
+    AuthorizerConfig,
     ZooKeeperConfig,
     CleanerConfig,
     LogConfig,

@@ -27,7 +27,7 @@ def _names(*lines: str) -> frozenset[str]:
 
 BROKER_NAMES: Final = _names(
     "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms",
-    "allow.everyone.if.no.acl.found alter.log.dirs.replication.quota.window.num",
+    "alter.log.dirs.replication.quota.window.num",
     "alter.log.dirs.replication.quota.window.size.seconds auto.include.jmx.reporter",
     "background.threads broker.heartbeat.interval.ms broker.session.timeout.ms",
     "connection.failed.authentication.delay.ms control.plane.listener.name",
@@ -144,7 +144,6 @@ CLIENT_REFUSED: Final[Mapping[str, Refusal]] = {
 }
 
 _NO_SASL: Final = "there is no SASL yet, and clients would be served without credentials"
-_NO_ACLS: Final = "there are no ACLs yet, and every client would be allowed everything"
 _NO_TOKENS: Final = "there are no delegation tokens yet"
 _NO_JAVA_NAMES: Final = (
     "a class of Java cannot be run here; ssl.principal.mapping.rules make names of certificates"
@@ -155,8 +154,6 @@ _NO_ZOOKEEPER_TLS: Final = "connections to ZooKeeper are not encrypted yet"
 BROKER_REFUSED: Final[Mapping[str, Refusal]] = {
     **SSL_REFUSED,
     "security.providers": Refusal(_OPENSSL),
-    "authorizer.class.name": Refusal(_NO_ACLS),
-    "super.users": Refusal(_NO_ACLS),
     "sasl.": Refusal(_NO_SASL),
     "connections.max.reauth.ms": Refusal(_NO_SASL, "0"),
     "delegation.token.": Refusal(_NO_TOKENS),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ottla.errors import LocalProtocolError, RemoteProtocolError
 from ottla.network.transport import Outgoing, Part, Transport
@@ -411,7 +411,7 @@ class RequestContext:
     Invariant: a request ends once, by `respond`, `no_response` or `close_connection`.
     """
 
-    __slots__ = ("_is_ended", "connection", "header", "received_ms")
+    __slots__ = ("_is_ended", "amend", "close_reason", "connection", "header", "received_ms")
 
     quota: RequestQuota = NO_QUOTA
 
@@ -420,6 +420,10 @@ class RequestContext:
         self.header = header
         self.received_ms = received_ms
         self._is_ended = False
+        self.amend: Callable[[Any], object] | None = None
+        """Called with the response before it is sent; whoever sets it calls the one of before."""
+        self.close_reason = ""
+        """Why the connection is closed where the request would have had no answer."""
 
     @property
     def api_version(self) -> int:
@@ -446,6 +450,8 @@ class RequestContext:
     def respond(self, response: Response) -> None:
         """Send the answer. It may come in a later turn than the request."""
         self._check_not_ended()
+        if self.amend is not None:
+            self.amend(response)
         parts = encode_response(self.header, response)
         self._is_ended = True  # not before: a response that cannot be encoded is no answer
         self.connection.send(parts)
@@ -464,6 +470,9 @@ class RequestContext:
 
     def no_response(self) -> None:
         """End the request without an answer, as a produce with acks=0 wants it."""
+        if self.close_reason:
+            self.close_connection(self.close_reason)
+            return
         self._check_not_ended()
         self._is_ended = True
         self.connection.no_response()

@@ -11,11 +11,8 @@ LITERAL: Final = 3
 """The pattern type of versions that have none: the resource of exactly this name."""
 
 
-class DescribeAclsRequest(Request, api_key=29, versions="0-3", flexible="2+"):
-    """Ask for the ACLs that match one filter; null matches every name, principal or host.
-
-    v1 pattern types (KIP-290) · v2 flexible · v3 resources of type user (KIP-373).
-    """
+class AclFilter(Struct):
+    """Which ACLs are meant; null matches every name, principal or host."""
 
     resource_type_filter: int = field(Int8)
     resource_name_filter: str | None = field(String, nullable="0+")
@@ -24,6 +21,13 @@ class DescribeAclsRequest(Request, api_key=29, versions="0-3", flexible="2+"):
     host_filter: str | None = field(String, nullable="0+")
     operation: int = field(Int8)
     permission_type: int = field(Int8)
+
+
+class DescribeAclsRequest(AclFilter, Request, api_key=29, versions="0-3", flexible="2+"):
+    """Ask for the ACLs that match one filter.
+
+    v1 pattern types (KIP-290) · v2 flexible · v3 resources of type user (KIP-373).
+    """
 
 
 class AclDescription(Struct):
@@ -85,16 +89,8 @@ class CreateAclsResponse(Response, api_key=30, versions="0-3", flexible="2+"):
     results: list[AclCreationResult] = field(Array(AclCreationResult))
 
 
-class DeleteAclsFilter(Struct):
-    """The ACLs to remove; null matches every name, principal or host."""
-
-    resource_type_filter: int = field(Int8)
-    resource_name_filter: str | None = field(String, nullable="0+")
-    pattern_type_filter: int = field(Int8, versions="1+", default=LITERAL)
-    principal_filter: str | None = field(String, nullable="0+")
-    host_filter: str | None = field(String, nullable="0+")
-    operation: int = field(Int8)
-    permission_type: int = field(Int8)
+class DeleteAclsFilter(AclFilter):
+    """The ACLs to remove."""
 
 
 class DeleteAclsRequest(Request, api_key=31, versions="0-3", flexible="2+"):

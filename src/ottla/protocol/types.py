@@ -154,7 +154,8 @@ class StructType(type):
     """The class of message classes: the `field(...)` declarations of a body become slots.
 
     From `fields`, and what a message says beside them, the codecs are generated. A part of
-    messages is flexible where the message around it is.
+    messages is flexible where the message around it is. The fields of a base, of which there are no
+    objects, stand before its own.
     """
 
     fields: tuple[Field, ...]
@@ -169,8 +170,10 @@ class StructType(type):
         for key in declared:
             del namespace[key]
         namespace["__slots__"] = tuple(declared)
-        namespace["fields"] = tuple(field.named(key) for key, field in declared.items())
-        namespace["holds_records"] = any(_holds_records(f.type) for f in declared.values())
+        inherited = [field for base in bases for field in getattr(base, "fields", ())]
+        own = [field.named(key) for key, field in declared.items()]
+        namespace["fields"] = fields = (*inherited, *own)
+        namespace["holds_records"] = any(_holds_records(f.type) for f in fields)
         return super().__new__(mcs, name, bases, namespace, **options)
 
 

@@ -27,7 +27,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 MAX_CACHED_DECISIONS: Final = 100_000
 
 
-class _Named(IntEnum):
+class Named(IntEnum):
     """An enum of the protocol, whose members are read and written as words too."""
 
     @property
@@ -55,7 +55,7 @@ class _Named(IntEnum):
         raise ValueError(f"{word!r} is not one of {known}")
 
 
-class ResourceType(_Named):
+class ResourceType(Named):
     """What kind of thing an ACL guards."""
 
     UNKNOWN = 0
@@ -68,7 +68,7 @@ class ResourceType(_Named):
     USER = 7
 
 
-class PatternType(_Named):
+class PatternType(Named):
     """How the name of a pattern is compared; ANY and MATCH are for filters only."""
 
     UNKNOWN = 0
@@ -78,7 +78,7 @@ class PatternType(_Named):
     PREFIXED = 4
 
 
-class AclOperation(_Named):
+class AclOperation(Named):
     """What is done with a resource."""
 
     UNKNOWN = 0
@@ -98,7 +98,7 @@ class AclOperation(_Named):
     DESCRIBE_TOKENS = 14
 
 
-class AclPermissionType(_Named):
+class AclPermissionType(Named):
     """What an ACL says; ANY is for filters only."""
 
     UNKNOWN = 0
@@ -125,6 +125,22 @@ OPERATIONS: Final[Mapping[ResourceType, frozenset[AclOperation]]] = {
     ResourceType.USER: frozenset({_Op.CREATE_TOKENS, _Op.DESCRIBE_TOKENS}),
 }
 """The operations of each type of resource, beside ALL."""
+
+
+def operation_bits(operations: Iterable[AclOperation]) -> int:
+    """Operations as responses have them: the bit of each one's number (KIP-430)."""
+    return sum(1 << operation for operation in operations)
+
+
+TOLD_OPERATIONS: Final = {
+    ResourceType.TOPIC: OPERATIONS[ResourceType.TOPIC],
+    ResourceType.GROUP: frozenset({_Op.READ, _Op.DELETE, _Op.DESCRIBE}),
+    ResourceType.CLUSTER: OPERATIONS[ResourceType.CLUSTER],
+}
+"""What a client may ask about; of groups Kafka 3.9 does not tell those of their settings."""
+TOPIC_OPERATIONS: Final = operation_bits(TOLD_OPERATIONS[ResourceType.TOPIC])
+GROUP_OPERATIONS: Final = operation_bits(TOLD_OPERATIONS[ResourceType.GROUP])
+CLUSTER_OPERATIONS: Final = operation_bits(TOLD_OPERATIONS[ResourceType.CLUSTER])
 
 IMPLIED_BY: Final[Mapping[AclOperation, frozenset[AclOperation]]] = {
     _Op.DESCRIBE: frozenset({_Op.DESCRIBE, _Op.READ, _Op.WRITE, _Op.DELETE, _Op.ALTER}),

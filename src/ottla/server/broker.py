@@ -35,7 +35,9 @@ from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
 from ottla.runtime.network import canonical_host_name
+from ottla.server.access_checks import put_checks
 from ottla.server.apis import Apis, keep_to_brokers
+from ottla.server.authorizer import Authorizer
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
@@ -117,6 +119,9 @@ class Broker:
         await self.dynamic_config.start()
         self.features = Features(runtime, self.registry)
         await self.features.start()
+        self.authorizer = self._make_authorizer()
+        if self.authorizer is not None:
+            await self.authorizer.start()  # no client is served before its ACLs are known
         self.log_manager.update_all_configs(self.dynamic_config.broker_config)
         await self.log_manager.startup()
         await adoption.complete(self.log_manager.all_logs())
@@ -168,6 +173,8 @@ class Broker:
             self.apis.register(family)
         if len(config.listeners) > 1:
             keep_to_brokers(self.apis, config.inter_broker_listener_name)
+        if self.authorizer is not None:
+            put_checks(self.apis, self.authorizer, self.cache, config.auto_create_topics_enable)
         self._follow_settings()
         coordinators.startup()
         self.replica_manager.startup()
@@ -176,6 +183,11 @@ class Broker:
         )
         await self.membership.join()
         self.log_dir_failures.serve(self.replica_manager, self.controller)
+
+    def _make_authorizer(self) -> Authorizer | None:
+        if not self.config.authorizer_class_name:
+            return None
+        return Authorizer(self.runtime, self.registry, self.config)
 
     def _cluster_link(self) -> ClusterLink | None:
         """What a broker needs where the cluster may have others."""
@@ -265,6 +277,7 @@ class Broker:
             orders,
             create_topic,
             self.link,
+            self.authorizer,
         )
 
     def _listen(self) -> None:
@@ -297,6 +310,8 @@ class Broker:
         self.dynamic_config.stop()
         self.tls.stop()
         self.features.stop()
+        if self.authorizer is not None:
+            self.authorizer.stop()
         if self.link is not None:
             self.link.close()
         await self.registry.close()

@@ -86,7 +86,7 @@ def test_wrong_setting_is_one_line_and_status_1(ottla, started, words, line):
     ("setting", "said"),
     [
         ("zookeeper.conect=localhost:2181", "did you mean zookeeper.connect?"),
-        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "there are no ACLs"),
+        ("authorizer.class.name=com.example.Own", "must be one of"),
         ("sasl.enabled.mechanisms=PLAIN", "there is no SASL"),
         ("process.roles=broker", "KRaft mode"),
     ],

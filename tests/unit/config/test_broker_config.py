@@ -119,8 +119,8 @@ def test_value_of_a_misspelt_secret_is_not_shown():
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "no ACLs"),
-        ("super.users", "User:admin", "no ACLs"),
+        ("super.users", "User:admin", "without authorizer.class.name"),
+        ("authorizer.mode", "log", "without authorizer.class.name"),
         ("sasl.enabled.mechanisms", "PLAIN", "no SASL"),
         ("sasl.mechanism.inter.broker.protocol", "SCRAM-SHA-512", "no SASL"),
         ("sasl.a.new.one", "1", "no SASL"),
@@ -219,3 +219,19 @@ def test_every_cleaner_needs_a_megabyte_for_keys():
 def test_lone_broker_has_nobody_to_wait_for(settings, delay_ms):
     """The first reader of a group took three seconds to begin."""
     assert BrokerConfig.parse(settings).group_initial_rebalance_delay_ms == delay_ms
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"authorizer.class.name": "com.example.Own"}, "authorizer.class.name=com.example.Own"),
+        ({"super.users": "User:a;bob"}, "'bob' must be type:name"),
+        ({"authorizer.mode": "lax"}, "authorizer.mode=lax"),
+    ],
+)
+def test_authorizer_that_is_not_known_stops_the_start(settings, reason):
+    """A class of one's own cannot be run here, and what it forbids would be done."""
+    authorizer = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+    BrokerConfig.parse(authorizer)
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        BrokerConfig.parse(authorizer | settings)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ottla.replication.replica_manager import ReplicaManager
     from ottla.runtime import Runtime
     from ottla.server.apis import ApiFamily, Apis
+    from ottla.server.authorizer import Authorizer
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.controller_orders import ControllerOrders
     from ottla.server.coordinators import Coordinators
@@ -73,6 +74,7 @@ class Parts:
     orders: ControllerOrders
     create_topic: CreateTopic
     link: ClusterLink | None
+    authorizer: Authorizer | None
 
 
 def families(has: Parts) -> tuple[ApiFamily, ...]:
@@ -87,7 +89,7 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
         ApiVersionsHandler(has.apis.supported, has.features),
         FeaturesHandler(has.features),
         ProduceHandler(replicas, transactional, leaders),
-        FetchHandler(replicas, sessions, leaders, config.fetch_max_bytes),
+        FetchHandler(replicas, sessions, leaders, config.fetch_max_bytes, has.authorizer),
         ListOffsetsHandler(replicas),
         LeaderEpochHandler(replicas),
         MetadataHandler(
@@ -97,7 +99,7 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
             validate_topic_name,
             config.max_request_partition_size_limit,
         ),
-        AclsHandler(),
+        AclsHandler(has.authorizer),
         ReassignmentsHandler(has.controller),
         TopicsHandler(runtime, has.controller, replicas, has.settings),
         ConfigsHandler(has.settings, cache),

@@ -14,7 +14,7 @@ broker leads, or in another epoch (KIP-951) · v17 directory ids · v18 high wat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from ottla.errors import ErrorCode
@@ -37,13 +37,16 @@ from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.compression import CompressionType
 from ottla.replication.replica_manager import FetchResults, ReplicaManager
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
-from ottla.server.apis import Handler
+from ottla.security.acls import AclOperation, Resource, ResourceType
+from ottla.server.apis import Handler, is_follower
+from ottla.server.authorizer import Authorizer
 from ottla.server.fetch_session import (
     FIRST_VERSION_WITH_BATCHES,
     FetchContext,
     FetchSessionCache,
     MessageSetFetch,
     MessageSets,
+    is_unresolved,
     unresolved_name,
 )
 from ottla.server.metadata_cache import CurrentLeaders
@@ -64,11 +67,13 @@ class FetchHandler:
         sessions: FetchSessionCache,
         leaders: CurrentLeaders,
         fetch_max_bytes: int,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.replica_manager = replica_manager
         self.sessions = sessions
         self.leaders = leaders
         self.fetch_max_bytes = fetch_max_bytes
+        self.authorizer = authorizer
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {ApiKey.FETCH: self.handle_fetch}
@@ -78,9 +83,14 @@ class FetchHandler:
         if fetch.error is not ErrorCode.NONE:
             return FetchResponse(error_code=int(fetch.error), session_id=fetch.session_id)
 
+        partitions, denied = fetch.partitions, self._denied(context, body, fetch)
+        if denied:
+            partitions = [each for each in partitions if each.key not in denied]
+
         def respond(results: FetchResults) -> None:
             if not params.is_from_follower:
                 keep_within_quota(context, results)
+            results.update(denied)
             endpoints: dict[int, NodeEndpoint] = {}
             leader_of = partial(
                 self.leaders.find, listener_name=context.listener_name, endpoints=endpoints
@@ -101,31 +111,57 @@ class FetchHandler:
             params.max_bytes = min(params.max_bytes, context.quota.max_fetch_bytes)
             params.min_bytes = min(params.min_bytes, params.max_bytes)
         if context.api_version < FIRST_VERSION_WITH_ZSTD:
-            self._fetch_for_old_reader(context, params, fetch, respond)
+            self._fetch_for_old_reader(context, params, fetch, partitions, denied, respond)
         else:
-            operation = self.replica_manager.fetch_records(params, fetch.partitions, respond)
+            operation = self.replica_manager.fetch_records(params, partitions, respond)
             context.wait_for(operation)
         return None
+
+    def _denied(
+        self, context: RequestContext, body: FetchRequest, fetch: FetchContext
+    ) -> FetchResults:
+        """What a consumer may not read; asked each time, for a session outlives its rights."""
+        authorizer = self.authorizer
+        if authorizer is None or is_follower(body):
+            return {}
+        topics = {each.topic_partition.topic for each in fetch.partitions}
+        unreadable = {
+            topic
+            for topic in topics
+            if not is_unresolved(topic)
+            and not authorizer.authorize(
+                context, AclOperation.READ, Resource(ResourceType.TOPIC, topic)
+            )
+        }
+        if not unreadable:
+            return {}
+        return {
+            each.key: FetchPartitionResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            for each in fetch.partitions
+            if each.topic_partition.topic in unreadable
+        }
 
     def _fetch_for_old_reader(
         self,
         context: RequestContext,
         params: FetchParams,
         fetch: FetchContext,
+        partitions: Collection[PartitionFetch],
+        denied: FetchResults,
         respond: Callable[[FetchResults], object],
     ) -> None:
         """The same, but topics that the reader cannot read give an error."""
         version = context.api_version
 
         def respond_with_batches(results: FetchResults) -> None:
-            self._refuse_unreadable(fetch.partitions, results, version)
+            self._refuse_unreadable(partitions, results, version)
             respond(results)
 
         def respond_with_message_sets(results: FetchResults, message_sets: MessageSets) -> None:
-            self._refuse_unreadable(fetch.partitions, results, version)
+            self._refuse_unreadable(partitions, results, version)
             if not keep_within_quota(context, results):
                 message_sets = {}
-            topics = topic_responses(fetch.answer(results), version)
+            topics = topic_responses(fetch.answer({**results, **denied}), version)
             put_message_sets(topics, message_sets)
             context.respond(FetchResponse(responses=topics))
 
@@ -134,15 +170,13 @@ class FetchHandler:
             context.close_connection(f"down-conversion failed: {error!r}")
 
         if version >= FIRST_VERSION_WITH_BATCHES:
-            operation = self.replica_manager.fetch_records(
-                params, fetch.partitions, respond_with_batches
-            )
+            operation = self.replica_manager.fetch_records(params, partitions, respond_with_batches)
             context.wait_for(operation)
             return
         message_set_fetch = MessageSetFetch(
             self.replica_manager,
             params,
-            list(fetch.partitions),
+            list(partitions),
             version,
             respond_with_message_sets,
             fail,

@@ -43,6 +43,7 @@ from ottla.protocol.group import (
     SyncGroupResponse,
 )
 from ottla.runtime import Scheduler
+from ottla.security.acls import GROUP_OPERATIONS
 from ottla.server.apis import Handler
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import Node
@@ -53,9 +54,6 @@ logger = logging.getLogger(__name__)
 NULLABLE_PROTOCOL_NAME_VERSION: Final = 7
 LEAVE_SEVERAL_VERSION: Final = 3
 SYNC_NAMES_PROTOCOL_VERSION: Final = 5
-
-# READ, DELETE and DESCRIBE, as bits by the code of the operation; without ACLs all are allowed.
-GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 
 
 class GroupHandlers:

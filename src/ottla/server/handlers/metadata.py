@@ -39,6 +39,7 @@ from ottla.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.security.acls import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.server.apis import Handler
 from ottla.server.metadata_cache import MetadataCache, TopicMetadata
 from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState
@@ -48,9 +49,6 @@ FIRST_VERSION_WITH_CREATION_FLAG = 4
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 BROKER_ENDPOINT_TYPE = 1
 
-# Bit n is Kafka's AclOperation with code n. Without an authorizer everything is permitted.
-TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 OPERATIONS_NOT_REQUESTED = -(2**31)
 
 CreateTopic = Callable[[str], Coroutine[Any, Any, None]]

@@ -1,0 +1,74 @@
+"""Who may do what: whether ACLs are asked, who needs none, and what holds where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from ottla.config.config_def import HIGH, ConfigTable, config_key
+from ottla.config.config_type import BOOLEAN, STRING, one_of
+from ottla.errors import ConfigError
+
+AUTHORIZERS: Final = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "kafka.security.auth.SimpleAclAuthorizer",
+)
+"""Both of Kafka's names mean the same here: ACLs in the registry, at Kafka's paths."""
+
+ENFORCE: Final = "enforce"
+LOG: Final = "log"
+
+
+class AuthorizerConfig(ConfigTable, group=True):
+    """The authorizer of a broker."""
+
+    authorizer_class_name: str = config_key(
+        default="",
+        type=STRING,
+        rule=one_of("", *AUTHORIZERS),
+        doc="The authorizer that is asked before anything is done for a client; empty, everybody "
+        "may do everything. The two names mean the same: Kafka's ACLs, kept in ZooKeeper or in the "
+        "registry of a single broker. Set on all brokers of a cluster or on none.",
+    )
+    super_users: str = config_key(
+        default="",
+        type=STRING,
+        doc="Principals that may do everything, separated by semicolons: User:admin;User:CN=b,O=x. "
+        "The brokers' own principal belongs here. Must not be set without an authorizer.",
+    )
+    allow_everyone_if_no_acl_found: bool = config_key(
+        default=False,
+        type=BOOLEAN,
+        doc="Whether everybody may use a resource that no ACL is about.",
+    )
+    authorizer_mode: str = config_key(
+        default=ENFORCE,
+        type=STRING,
+        rule=one_of(ENFORCE, LOG),
+        importance=HIGH,
+        doc="What is done about a denial: enforce refuses the request, log only writes it to the "
+        "log and counts it, to see what ACLs would refuse before they do.",
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        super().complete(values, given)
+        for principal in filter(None, map(str.strip, values["super_users"].split(";"))):
+            type_, _, name = principal.partition(":")
+            if not (type_ and name):
+                raise ConfigError(
+                    f"super.users={values['super_users']}: {principal!r} must be type:name, as "
+                    "User:admin"
+                )
+        if values["authorizer_class_name"]:
+            return
+        if values["super_users"]:
+            raise ConfigError(
+                f"super.users={values['super_users']}: must not be set; "
+                "without authorizer.class.name everybody may do everything"
+            )
+        if values["authorizer_mode"] != ENFORCE:
+            raise ConfigError(
+                f"authorizer.mode={values['authorizer_mode']}: must not be set; "
+                "without authorizer.class.name nothing is denied that could be logged"
+            )

@@ -1,0 +1,851 @@
+"""What each API asks the authorizer before it is served, and what a client without the right gets.
+
+`checks` has a row for every API. A check stands before the handler: what the client
+may not have is taken out of the request, and its errors are put into the handler's answer
+(`RequestContext.amend`). The handlers know nothing of it, and where no authorizer is configured
+no check is made. A broker with an authorizer does not start with an API that has no row.
+
+The order counts: group and transactional id before the topics, and the right to a topic before
+whether it exists, so that a client without DESCRIBE learns nothing about what there is.
+
+Wing: attaches to `server.apis`; the core serves everybody, and works without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from ottla.errors import ErrorCode, KafkaError, LocalProtocolError
+from ottla.network.connection import RequestContext
+from ottla.protocol.acls import CreateAclsRequest, DeleteAclsRequest
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.configs import (
+    AlterClientQuotasRequest,
+    AlterConfigsResourceResponse,
+    ConfigResourceType,
+    DescribeConfigsResult,
+    IncrementalAlterConfigsResourceResponse,
+)
+from ottla.protocol.consumer_group import ConsumerGroupHeartbeatRequest
+from ottla.protocol.fetch import FetchRequest
+from ottla.protocol.group import (
+    FIND_COORDINATORS_VERSION,
+    KEY_TYPE_GROUP,
+    KEY_TYPE_TRANSACTION,
+    FindCoordinatorRequest,
+)
+from ottla.protocol.log_dirs import (
+    AlterReplicaLogDirsRequest,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from ottla.protocol.message import Request, Response
+from ottla.protocol.metadata import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    TopicRequest,
+)
+from ottla.protocol.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopics,
+    OffsetForLeaderEpochRequest,
+)
+from ottla.protocol.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.reassignments import ElectLeadersRequest
+from ottla.protocol.topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from ottla.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    WriteTxnMarkersRequest,
+)
+from ottla.record.record import TRANSACTIONAL_FLAG
+from ottla.record.record_batch import BATCH_OVERHEAD
+from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
+from ottla.server import denials
+from ottla.server.apis import Answer, Apis, Handler, is_follower
+from ottla.server.authorizer import Authorizer
+from ottla.server.denials import (
+    CLUSTER_DENIED,
+    GROUP_DENIED,
+    TOPIC_DENIED,
+    TRANSACTION_DENIED,
+    UNKNOWN,
+)
+from ottla.server.metadata_cache import MetadataCache
+from ottla.structs import NO_UUID
+
+READ, WRITE, CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
+DELETE, ALTER, DESCRIBE = AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE
+DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
+CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+
+ERRORS: Final = {
+    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+ATTRIBUTES_POSITION: Final = 22
+
+TOP_LEVEL_ERROR_VERSION: Final = 2
+FETCH_GROUPS_VERSION: Final = 8
+BROKERS_VERSION: Final = 4
+LOG_DIRS_ERROR_VERSION: Final = 3
+DELETE_BY_ID_VERSION: Final = 6
+NULL_FOR_ALL_VERSION: Final = 1
+
+E = TypeVar("E")
+Check = Callable[["Asking", Any], Response | None]
+"""Changes the request, and the answer by `Asking.amend`; a response is the answer at once."""
+
+
+class Asking:
+    """One client with one request, before the authorizer."""
+
+    __slots__ = ("authorizer", "context")
+
+    def __init__(self, authorizer: Authorizer, context: RequestContext) -> None:
+        self.authorizer = authorizer
+        self.context = context
+
+    def may(self, operation: AclOperation, type_: ResourceType, name: str) -> bool:
+        return self.authorizer.authorize(self.context, operation, Resource(type_, name))
+
+    def may_to_cluster(self, operation: AclOperation) -> bool:
+        return self.authorizer.authorize(self.context, operation, CLUSTER)
+
+    def has(self, operation: AclOperation, type_: ResourceType, name: str) -> bool:
+        """Whether the client has one of several rights, each of which is enough: none is logged."""
+        return self.authorizer.has(self.context, operation, Resource(type_, name))
+
+    def sees(self, operation: AclOperation, type_: ResourceType, name: str) -> bool:
+        """Whether a list of everything names the resource; nothing is logged."""
+        return self.authorizer.shows(self.context, Resource(type_, name), operation)
+
+    def need(self, operation: AclOperation, type_: ResourceType, name: str) -> None:
+        """KafkaError with the type's error unless the client may do this."""
+        if not self.may(operation, type_, name):
+            raise KafkaError.of(ERRORS[type_], denials.MESSAGE)
+
+    def amend(self, change: Callable[[Any], object]) -> None:
+        """Have the answer changed before it is sent, after what was asked for earlier."""
+        earlier = self.context.amend
+
+        def amend(response: Any) -> None:
+            if earlier is not None:
+                earlier(response)
+            change(response)
+
+        self.context.amend = amend
+
+
+# What many APIs have in common.
+
+
+def free(asking: Asking, body: Request) -> None:
+    """No right is needed."""
+
+
+def of_cluster(*operations: AclOperation) -> Check:
+    """One of these rights to the cluster, or the whole request fails."""
+
+    def check(asking: Asking, body: Request) -> None:
+        *others, last = operations
+        if not any(asking.has(each, *CLUSTER) for each in others):
+            asking.need(last, *CLUSTER)
+
+    return check
+
+
+def of_brokers(asking: Asking, body: Request) -> None:
+    """The right to act as a broker, or the whole request fails."""
+    if not asking.authorizer.authorize_broker(asking.context):
+        raise KafkaError.of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denials.MESSAGE)
+
+
+def of_group(operation: AclOperation) -> Check:
+    """A right to the group of the request, or the whole request fails."""
+
+    def check(asking: Asking, body: Any) -> None:
+        asking.need(operation, GROUP, body.group_id)
+
+    return check
+
+
+def of_groups(
+    operation: AclOperation, entries: str, results: str, refused: Callable[[str], object]
+) -> Check:
+    """A right to each group whose name is an entry of the request."""
+
+    def check(asking: Asking, body: Any) -> Response | None:
+        may = partial(asking.may, operation, GROUP)
+        return keep(asking, body, entries, results, may, refused)
+
+    return check
+
+
+def of_topics(
+    operation: AclOperation, refused: Callable[[Any], object], results: str = "topics"
+) -> Check:
+    """A right to each topic of the request."""
+
+    def check(asking: Asking, body: Any) -> Response | None:
+        return keep(asking, body, "topics", results, _may(asking, operation), refused)
+
+    return check
+
+
+def split(entries: Iterable[E], is_allowed: Callable[[E], bool]) -> tuple[list[E], list[E]]:
+    """What is allowed, and what is not; each entry is asked about once."""
+    allowed: list[E] = []
+    denied: list[E] = []
+    for entry in entries:
+        (allowed if is_allowed(entry) else denied).append(entry)
+    return allowed, denied
+
+
+def keep(
+    asking: Asking,
+    body: Any,
+    entries: str,
+    results: str,
+    is_allowed: Callable[[Any], bool],
+    refused: Callable[[Any], object],
+) -> Response | None:
+    """Leave what is allowed in the request; the whole answer where that is nothing."""
+    left, denied = split(getattr(body, entries), is_allowed)
+    if not denied:
+        return None
+    lines = list(map(refused, denied))
+    setattr(body, entries, left)
+    if not left:
+        response: Response = body.response_class()
+        getattr(response, results).extend(lines)
+        return response
+    asking.amend(lambda response: getattr(response, results).extend(lines))
+    return None
+
+
+def shown(
+    operation: AclOperation, type_: ResourceType, results: str, name: str, whole: bool = False
+) -> Check:
+    """Leave what the client may see in a list of everything; `whole`: DESCRIBE Cluster sees all."""
+
+    def check(asking: Asking, body: Any) -> None:
+        if whole and asking.sees(DESCRIBE, *CLUSTER):
+            return
+
+        def change(response: Any) -> None:
+            found = getattr(response, results)
+            seen = [each for each in found if asking.sees(operation, type_, getattr(each, name))]
+            setattr(response, results, seen)
+
+        asking.amend(change)
+
+    return check
+
+
+# Records.
+
+
+def check_produce(asking: Asking, body: ProduceRequest) -> Response | None:
+    if any(_is_transactional(data.records) for t in body.topic_data for data in t.partition_data):
+        name = body.transactional_id
+        if name is None or not asking.may(WRITE, TRANSACTIONAL_ID, name):
+            return _none_produced(asking, body, TRANSACTION_DENIED)
+    left, denied = split(body.topic_data, _may(asking, WRITE))
+    if not denied:
+        return None
+    lines = list(map(denials.not_produced, denied))
+    body.topic_data = left
+    if not body.acks:
+        asking.context.close_reason = f"acks=0 produce to {denied[0].name} is denied"
+    elif not left:
+        return ProduceResponse(responses=lines)
+    asking.amend(lambda response: response.responses.extend(lines))
+    return None
+
+
+def _is_transactional(records: memoryview | None) -> bool:
+    return (
+        records is not None
+        and len(records) >= BATCH_OVERHEAD
+        and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG)
+    )
+
+
+def _none_produced(asking: Asking, body: ProduceRequest, error: int) -> Response | None:
+    if body.acks:
+        return ProduceResponse(
+            responses=[denials.not_produced(each, error) for each in body.topic_data]
+        )
+    asking.context.close_reason = f"acks=0 produce of {body.transactional_id!r} is denied"
+    body.topic_data = []
+    return None
+
+
+def check_fetch(asking: Asking, body: FetchRequest) -> Response | None:
+    """A follower needs CLUSTER_ACTION. What a consumer may read the handler asks by itself:
+    an incremental fetch does not name its partitions.
+    """
+    if not is_follower(body) or asking.authorizer.authorize_broker(asking.context):
+        return None
+    return denials.nothing_fetched(body)
+
+
+def check_offset_for_leader_epoch(
+    asking: Asking, body: OffsetForLeaderEpochRequest
+) -> Response | None:
+    if asking.has(CLUSTER_ACTION, *CLUSTER):
+        return None
+    return keep(
+        asking,
+        body,
+        "topics",
+        "topics",
+        lambda topic: asking.may(DESCRIBE, TOPIC, topic.topic),
+        denials.epochs_not_told,
+    )
+
+
+# Groups and their offsets.
+
+
+def check_offset_commit(asking: Asking, body: OffsetCommitRequest) -> Response | None:
+    if not asking.may(READ, GROUP, body.group_id):
+        return OffsetCommitResponse(
+            topics=[denials.not_committed(t, GROUP_DENIED) for t in body.topics]
+        )
+    is_allowed = _may(asking, READ)
+    return keep(asking, body, "topics", "topics", is_allowed, denials.not_committed)
+
+
+def _may(asking: Asking, operation: AclOperation) -> Callable[[Any], bool]:
+    return lambda topic: asking.may(operation, TOPIC, topic.name)
+
+
+def check_offset_fetch(asking: Asking, body: OffsetFetchRequest) -> Response | None:
+    version = asking.context.api_version
+    if version >= FETCH_GROUPS_VERSION:
+        return _check_groups_fetched(asking, body)
+    if not asking.may(DESCRIBE, GROUP, body.group_id):
+        if version >= TOP_LEVEL_ERROR_VERSION:
+            return OffsetFetchResponse(error_code=GROUP_DENIED)
+        return OffsetFetchResponse(
+            topics=[denials.not_fetched(each, GROUP_DENIED) for each in body.topics or ()]
+        )
+    if body.topics is None:
+        asking.amend(partial(_show_topics, asking))
+        return None
+    is_allowed = _may(asking, DESCRIBE)
+    return keep(asking, body, "topics", "topics", is_allowed, denials.not_fetched)
+
+
+def _show_topics(asking: Asking, answer: Any) -> None:
+    answer.topics = [each for each in answer.topics if asking.sees(DESCRIBE, TOPIC, each.name)]
+
+
+def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Response | None:
+    def is_allowed(group: Any) -> bool:
+        if not asking.may(DESCRIBE, GROUP, group.group_id):
+            return False
+        if group.topics is None:
+            filtered.add(group.group_id)
+        else:
+            group.topics, denied = split(group.topics, _may(asking, DESCRIBE))
+            lines[group.group_id] = list(map(denials.not_fetched_of_group, denied))
+        return True
+
+    lines: dict[str, list[OffsetFetchResponseTopics]] = {}
+    filtered: set[str] = set()
+
+    def change(response: OffsetFetchResponse) -> None:
+        for group in response.groups:
+            if group.error_code:
+                continue
+            if group.group_id in filtered:
+                _show_topics(asking, group)
+            group.topics.extend(lines.get(group.group_id, ()))
+
+    refusal = keep(asking, body, "groups", "groups", is_allowed, denials.group_not_fetched)
+    asking.amend(change)
+    return refusal
+
+
+def check_offset_delete(asking: Asking, body: OffsetDeleteRequest) -> Response | None:
+    asking.need(DELETE, GROUP, body.group_id)
+    return keep(
+        asking,
+        body,
+        "topics",
+        "topics",
+        _may(asking, READ),
+        denials.offsets_not_deleted,
+    )
+
+
+COORDINATED: Final = {KEY_TYPE_GROUP: GROUP, KEY_TYPE_TRANSACTION: TRANSACTIONAL_ID}
+
+
+def check_find_coordinator(asking: Asking, body: FindCoordinatorRequest) -> Response | None:
+    type_ = COORDINATED.get(body.key_type)
+    if type_ is None:
+        return None  # the handler refuses it
+    if asking.context.api_version < FIND_COORDINATORS_VERSION:
+        asking.need(DESCRIBE, type_, body.key)
+        return None
+    return keep(
+        asking,
+        body,
+        "coordinator_keys",
+        "coordinators",
+        lambda key: asking.may(DESCRIBE, type_, key),
+        lambda key: denials.no_coordinator(key, ERRORS[type_]),
+    )
+
+
+def check_described_groups(refused: Callable[[str], object], entries: str) -> Check:
+    """DescribeGroups of both kinds: the group, its operations, and no topics out of sight."""
+    each = of_groups(DESCRIBE, entries, "groups", refused)
+
+    def check(asking: Asking, body: Any) -> Response | None:
+        if body.include_authorized_operations:
+
+            def tell(response: Any) -> None:
+                for group in response.groups:
+                    if not group.error_code:
+                        resource = Resource(GROUP, group.group_id)
+                        group.authorized_operations = asking.authorizer.operations(
+                            asking.context, resource
+                        )
+
+            asking.amend(tell)
+        return each(asking, body)
+
+    return check
+
+
+def check_consumer_group_heartbeat(
+    asking: Asking, body: ConsumerGroupHeartbeatRequest
+) -> Response | None:
+    asking.need(READ, GROUP, body.group_id)
+    for name in body.subscribed_topic_names or ():
+        asking.need(DESCRIBE, TOPIC, name)
+    return None
+
+
+# Transactions.
+
+
+def check_init_producer_id(asking: Asking, body: InitProducerIdRequest) -> None:
+    if body.transactional_id is not None:
+        asking.need(WRITE, TRANSACTIONAL_ID, body.transactional_id)
+    elif not asking.authorizer.authorize_on_any(asking.context, WRITE, TOPIC):
+        asking.need(AclOperation.IDEMPOTENT_WRITE, *CLUSTER)
+
+
+def check_add_partitions_to_txn(asking: Asking, body: AddPartitionsToTxnRequest) -> Response | None:
+    if asking.context.api_version >= BROKERS_VERSION:
+        of_brokers(asking, body)
+        return None
+    topics = body.v3_and_below_topics
+    name = body.v3_and_below_transactional_id
+    if not asking.may(WRITE, TRANSACTIONAL_ID, name):
+        return denials.not_added((topic, TRANSACTION_DENIED) for topic in topics)
+    left, denied = split(topics, _may(asking, WRITE))
+    if not denied:
+        return None
+    others = int(ErrorCode.OPERATION_NOT_ATTEMPTED)
+    return denials.not_added([(t, TOPIC_DENIED) for t in denied] + [(t, others) for t in left])
+
+
+def check_add_offsets_to_txn(asking: Asking, body: AddOffsetsToTxnRequest) -> None:
+    asking.need(WRITE, TRANSACTIONAL_ID, body.transactional_id)
+    asking.need(READ, GROUP, body.group_id)
+
+
+def check_end_txn(asking: Asking, body: Any) -> None:
+    asking.need(WRITE, TRANSACTIONAL_ID, body.transactional_id)
+
+
+def check_write_txn_markers(asking: Asking, body: WriteTxnMarkersRequest) -> Response | None:
+    if asking.has(ALTER, *CLUSTER) or asking.authorizer.authorize_broker(asking.context):
+        return None
+    return denials.markers_not_written(body)
+
+
+def check_txn_offset_commit(asking: Asking, body: TxnOffsetCommitRequest) -> Response | None:
+    error = 0
+    if not asking.may(WRITE, TRANSACTIONAL_ID, body.transactional_id):
+        error = TRANSACTION_DENIED
+    elif not asking.may(READ, GROUP, body.group_id):
+        error = GROUP_DENIED
+    if error:
+        topics = [denials.not_committed_in_txn(topic, error) for topic in body.topics]
+        return TxnOffsetCommitResponse(topics=topics)
+    return keep(asking, body, "topics", "topics", _may(asking, READ), denials.not_committed_in_txn)
+
+
+def check_describe_transactions(asking: Asking, body: Any) -> Response | None:
+    def show(response: Any) -> None:
+        for found in response.transaction_states:
+            found.topics = [t for t in found.topics if asking.sees(DESCRIBE, TOPIC, t.topic)]
+
+    asking.amend(show)
+    return keep(
+        asking,
+        body,
+        "transactional_ids",
+        "transaction_states",
+        lambda name: asking.may(DESCRIBE, TRANSACTIONAL_ID, name),
+        denials.transaction_not_described,
+    )
+
+
+# Administration.
+
+
+def check_create_topics(asking: Asking, body: CreateTopicsRequest) -> Response | None:
+    if asking.has(CREATE, *CLUSTER):
+        denied = None
+    else:
+        denied = keep(
+            asking,
+            body,
+            "topics",
+            "topics",
+            _may(asking, CREATE),
+            denials.topic_not_created,
+        )
+    asking.amend(partial(_hide_settings, asking))
+    return denied
+
+
+def _hide_settings(asking: Asking, response: CreateTopicsResponse) -> None:
+    for topic in response.topics:
+        if topic.error_code or asking.sees(DESCRIBE_CONFIGS, TOPIC, topic.name):
+            continue
+        topic.topic_config_error_code = TOPIC_DENIED
+        topic.num_partitions = topic.replication_factor = UNKNOWN
+        topic.configs = []
+
+
+CONFIG_OWNERS: Final = {
+    ConfigResourceType.TOPIC: TOPIC,
+    ConfigResourceType.GROUP: GROUP,
+}
+
+
+def of_configs(operation: AclOperation, results: str, refused: type[Any]) -> Check:
+    """A right to each resource whose settings are shown or changed."""
+
+    def owner(resource: Any) -> Resource:
+        type_ = CONFIG_OWNERS.get(resource.resource_type)
+        return CLUSTER if type_ is None else Resource(type_, resource.resource_name)
+
+    def check(asking: Asking, body: Any) -> Response | None:
+        return keep(
+            asking,
+            body,
+            "resources",
+            results,
+            lambda resource: asking.may(operation, *owner(resource)),
+            lambda resource: refused(
+                error_code=int(ERRORS[owner(resource).type]),
+                error_message=denials.MESSAGE,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            ),
+        )
+
+    return check
+
+
+def check_alter_replica_log_dirs(
+    asking: Asking, body: AlterReplicaLogDirsRequest
+) -> Response | None:
+    if asking.may_to_cluster(ALTER):
+        return None
+    return denials.log_dirs_not_altered(body)
+
+
+def check_describe_log_dirs(asking: Asking, body: DescribeLogDirsRequest) -> Response | None:
+    if asking.may_to_cluster(DESCRIBE):
+        return None
+    has_error = asking.context.api_version >= LOG_DIRS_ERROR_VERSION
+    return DescribeLogDirsResponse(error_code=CLUSTER_DENIED if has_error else 0)
+
+
+def check_elect_leaders(asking: Asking, body: ElectLeadersRequest) -> Response | None:
+    if asking.may_to_cluster(ALTER):
+        return None
+    return denials.leaders_not_elected(body, asking.context.api_version)
+
+
+def check_alter_client_quotas(asking: Asking, body: AlterClientQuotasRequest) -> Response | None:
+    return None if asking.may_to_cluster(ALTER_CONFIGS) else denials.quotas_not_altered(body)
+
+
+def check_describe_cluster(asking: Asking, body: Any) -> None:
+    if body.include_cluster_authorized_operations:
+        asking.amend(partial(_tell_of_cluster, asking))
+
+
+def _tell_of_cluster(asking: Asking, response: Any) -> None:
+    """The operations on the cluster; none of them without DESCRIBE."""
+    bits = asking.authorizer.operations(asking.context, CLUSTER)
+    response.cluster_authorized_operations = bits if bits & (1 << DESCRIBE) else 0
+
+
+def check_create_acls(asking: Asking, body: CreateAclsRequest) -> Response | None:
+    if asking.may_to_cluster(ALTER):
+        return None
+    return denials.acls_not_created(body)
+
+
+def check_delete_acls(asking: Asking, body: DeleteAclsRequest) -> Response | None:
+    if asking.may_to_cluster(ALTER):
+        return None
+    return denials.acls_not_deleted(body)
+
+
+class TopicChecks:
+    """The checks that must know which topics there are."""
+
+    def __init__(self, cache: MetadataCache, auto_create: bool) -> None:
+        self.cache = cache
+        self.auto_create = auto_create
+
+    def check_metadata(self, asking: Asking, body: MetadataRequest) -> Response | None:
+        is_old = asking.context.api_version < NULL_FOR_ALL_VERSION
+        if body.topics is None or (is_old and not body.topics):
+            asking.amend(partial(_show_topics, asking))
+        else:
+            self._check_named(asking, body, body.topics)
+        if body.include_topic_authorized_operations:
+            asking.amend(partial(_tell_of_topics, asking))
+        if body.include_cluster_authorized_operations:
+            asking.amend(partial(_tell_of_cluster, asking))
+        return None
+
+    def _check_named(
+        self, asking: Asking, body: MetadataRequest, topics: list[MetadataRequestTopic]
+    ) -> None:
+        left, denied = split(
+            topics,
+            lambda topic: (
+                self._may_describe(asking, topic)
+                and not self._is_creation_denied(asking, body, topic)
+            ),
+        )
+        if not denied:
+            return
+        body.topics = left
+        lines = list(map(denials.topic_not_told, denied))
+
+        def change(response: MetadataResponse) -> None:
+            if not left:
+                response.topics = []  # an old request that names none asks for all
+            response.topics.extend(lines)
+
+        asking.amend(change)
+
+    def _may_describe(self, asking: Asking, topic: MetadataRequestTopic) -> bool:
+        name = topic.name if topic.topic_id == NO_UUID else self.cache.topic_name(topic.topic_id)
+        return name is None or asking.may(DESCRIBE, TOPIC, name)
+
+    def _is_creation_denied(
+        self, asking: Asking, body: MetadataRequest, topic: MetadataRequestTopic
+    ) -> bool:
+        """Whether the topic would be created by this request, which may not create it."""
+        if not self.auto_create or not topic.name or topic.topic_id != NO_UUID:
+            return False
+        is_wanted = body.allow_auto_topic_creation or asking.context.api_version < BROKERS_VERSION
+        if not is_wanted or self.cache.topic(topic.name) is not None:
+            return False
+        return not (asking.has(CREATE, *CLUSTER) or asking.may(CREATE, TOPIC, topic.name))
+
+    def check_describe_topic_partitions(
+        self, asking: Asking, body: DescribeTopicPartitionsRequest
+    ) -> Response | None:
+        if not body.topics:
+            names = [each.name for each in self.cache.topics()]
+            seen = [name for name in names if asking.sees(DESCRIBE, TOPIC, name)]
+            if not seen:
+                return DescribeTopicPartitionsResponse()
+            if len(seen) < len(names):
+                body.topics = [TopicRequest(name=name) for name in seen]
+        asking.amend(partial(_tell_of_topics, asking))
+        return keep(
+            asking,
+            body,
+            "topics",
+            "topics",
+            _may(asking, DESCRIBE),
+            denials.topic_not_described,
+        )
+
+    def check_delete_topics(self, asking: Asking, body: DeleteTopicsRequest) -> Response | None:
+        if asking.context.api_version >= DELETE_BY_ID_VERSION:
+            return keep(
+                asking,
+                body,
+                "topics",
+                "responses",
+                lambda topic: self._may_delete(asking, topic),
+                lambda topic: self._not_deleted(asking, topic),
+            )
+        return keep(
+            asking,
+            body,
+            "topic_names",
+            "responses",
+            lambda name: asking.may(DELETE, TOPIC, name),
+            denials.topic_not_deleted,
+        )
+
+    def _name(self, topic: DeleteTopicState) -> str | None:
+        if topic.name is not None:
+            return topic.name
+        return self.cache.topic_name(topic.topic_id)
+
+    def _may_delete(self, asking: Asking, topic: DeleteTopicState) -> bool:
+        name = self._name(topic)
+        return name is None or asking.may(DELETE, TOPIC, name)
+
+    def _not_deleted(self, asking: Asking, topic: DeleteTopicState) -> DeletableTopicResult:
+        """Without DESCRIBE, the name of a topic that was given by its id stays hidden."""
+        name = self._name(topic)
+        if topic.name is None and name is not None and not asking.sees(DESCRIBE, TOPIC, name):
+            name = None
+        return DeletableTopicResult(
+            name=name,
+            topic_id=topic.topic_id,
+            error_code=TOPIC_DENIED,
+            error_message=denials.MESSAGE,
+        )
+
+
+def _tell_of_topics(asking: Asking, response: Any) -> None:
+    for topic in response.topics:
+        if not topic.error_code:
+            bits = asking.authorizer.operations(asking.context, Resource(TOPIC, topic.name))
+            topic.topic_authorized_operations = bits
+
+
+CHECKS: Final[Mapping[ApiKey, Check]] = {
+    ApiKey.PRODUCE: check_produce,
+    ApiKey.FETCH: check_fetch,
+    ApiKey.LIST_OFFSETS: of_topics(DESCRIBE, denials.offsets_not_listed),
+    ApiKey.LEADER_AND_ISR: of_brokers,
+    ApiKey.STOP_REPLICA: of_brokers,
+    ApiKey.UPDATE_METADATA: of_brokers,
+    ApiKey.CONTROLLED_SHUTDOWN: of_brokers,
+    ApiKey.OFFSET_COMMIT: check_offset_commit,
+    ApiKey.OFFSET_FETCH: check_offset_fetch,
+    ApiKey.FIND_COORDINATOR: check_find_coordinator,
+    ApiKey.JOIN_GROUP: of_group(READ),
+    ApiKey.HEARTBEAT: of_group(READ),
+    ApiKey.LEAVE_GROUP: of_group(READ),
+    ApiKey.SYNC_GROUP: of_group(READ),
+    ApiKey.DESCRIBE_GROUPS: check_described_groups(denials.group_not_described, "groups"),
+    ApiKey.LIST_GROUPS: shown(DESCRIBE, GROUP, "groups", "group_id", whole=True),
+    ApiKey.SASL_HANDSHAKE: free,
+    ApiKey.API_VERSIONS: free,
+    ApiKey.CREATE_TOPICS: check_create_topics,
+    ApiKey.DELETE_RECORDS: of_topics(DELETE, denials.records_not_deleted),
+    ApiKey.INIT_PRODUCER_ID: check_init_producer_id,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: check_offset_for_leader_epoch,
+    ApiKey.ADD_PARTITIONS_TO_TXN: check_add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: check_add_offsets_to_txn,
+    ApiKey.END_TXN: check_end_txn,
+    ApiKey.WRITE_TXN_MARKERS: check_write_txn_markers,
+    ApiKey.TXN_OFFSET_COMMIT: check_txn_offset_commit,
+    ApiKey.DESCRIBE_ACLS: of_cluster(DESCRIBE),
+    ApiKey.CREATE_ACLS: check_create_acls,
+    ApiKey.DELETE_ACLS: check_delete_acls,
+    ApiKey.DESCRIBE_CONFIGS: of_configs(DESCRIBE_CONFIGS, "results", DescribeConfigsResult),
+    ApiKey.ALTER_CONFIGS: of_configs(ALTER_CONFIGS, "responses", AlterConfigsResourceResponse),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: check_alter_replica_log_dirs,
+    ApiKey.DESCRIBE_LOG_DIRS: check_describe_log_dirs,
+    ApiKey.SASL_AUTHENTICATE: free,
+    ApiKey.CREATE_PARTITIONS: of_topics(ALTER, denials.partitions_not_created, "results"),
+    ApiKey.DELETE_GROUPS: of_groups(DELETE, "groups_names", "results", denials.group_not_deleted),
+    ApiKey.ELECT_LEADERS: check_elect_leaders,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: of_configs(
+        ALTER_CONFIGS, "responses", IncrementalAlterConfigsResourceResponse
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: of_cluster(ALTER),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: of_cluster(DESCRIBE),
+    ApiKey.OFFSET_DELETE: check_offset_delete,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: of_cluster(DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CLIENT_QUOTAS: check_alter_client_quotas,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: of_cluster(DESCRIBE),
+    ApiKey.ALTER_PARTITION: of_brokers,
+    ApiKey.UPDATE_FEATURES: of_cluster(ALTER),
+    ApiKey.DESCRIBE_CLUSTER: check_describe_cluster,
+    ApiKey.DESCRIBE_PRODUCERS: of_topics(READ, denials.producers_not_told),
+    ApiKey.DESCRIBE_TRANSACTIONS: check_describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: shown(
+        DESCRIBE, TRANSACTIONAL_ID, "transaction_states", "transactional_id"
+    ),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: check_consumer_group_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: check_described_groups(
+        denials.consumer_group_not_described,
+        "group_ids",
+    ),
+}
+"""What each API asks for; `TopicChecks` has the rest."""
+
+
+def checks(cache: MetadataCache, auto_create: bool) -> Mapping[ApiKey, Check]:
+    """The table: every API, and what it asks for."""
+    topics = TopicChecks(cache, auto_create)
+    return {
+        **CHECKS,
+        ApiKey.METADATA: topics.check_metadata,
+        ApiKey.DELETE_TOPICS: topics.check_delete_topics,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: topics.check_describe_topic_partitions,
+    }
+
+
+def put_checks(apis: Apis, authorizer: Authorizer, cache: MetadataCache, auto_create: bool) -> None:
+    """Put its check before every handler.
+
+    Raises:
+        LocalProtocolError: an API is served that has no row in the table.
+    """
+    table = checks(cache, auto_create)
+    for key, _, _ in apis.supported():
+        check = table.get(ApiKey(key))
+        if check is None:
+            raise LocalProtocolError(f"{ApiKey(key).name} is served without a check of rights")
+        apis.wrap(ApiKey(key), partial(_checked, authorizer, check))
+
+
+def _checked(authorizer: Authorizer, check: Check, handler: Handler) -> Handler:
+    def handle(context: RequestContext, body: Any) -> Answer:
+        refusal = check(Asking(authorizer, context), body)
+        return handler(context, body) if refusal is None else refusal
+
+    return handle

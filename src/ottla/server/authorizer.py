@@ -1,0 +1,146 @@
+"""The authorizer of a broker: decides by the ACLs in the registry, logs and counts.
+
+Nothing is asked where `authorizer.class.name` is not set: there is no authorizer then. With
+`authorizer.mode=log` a denial is logged and counted, and the request is served all the same.
+
+Wing: attaches to `server.access_checks`; the core serves everybody, and works without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from ottla.config.authorizer_config import LOG
+from ottla.config.broker_config import BrokerConfig
+from ottla.network.connection import RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.registry.acl_store import AclStore
+from ottla.registry.tree import Registry
+from ottla.runtime import Runtime
+from ottla.security.acls import (
+    CLUSTER,
+    TOLD_OPERATIONS,
+    AclOperation,
+    AclTable,
+    Resource,
+    ResourceType,
+    operation_bits,
+    parse_super_users,
+)
+from ottla.security.principal import KafkaPrincipal
+
+logger = logging.getLogger("ottla.authorizer")
+
+REPEAT_MS: Final = 60_000
+"""The same denial is logged once in this time: clients that were denied ask again and again."""
+MAX_REMEMBERED: Final = 10_000
+
+Denial = tuple[object, AclOperation, Resource]
+
+
+class Authorizer:
+    """What handlers ask before they do something for a client."""
+
+    def __init__(self, runtime: Runtime, registry: Registry, config: BrokerConfig) -> None:
+        self.runtime = runtime
+        self.table = AclTable(
+            parse_super_users(config.super_users), config.allow_everyone_if_no_acl_found
+        )
+        self.store = AclStore(runtime, registry, self.table)
+        self.is_enforcing = config.authorizer_mode != LOG
+        self.denied_count = 0
+        """Denials since the start, those included that were only logged."""
+        self._logged: dict[Denial, int] = {}
+        self._no_brokers: set[KafkaPrincipal] = set()
+
+    async def start(self) -> None:
+        """Read all ACLs; from here on their changes are followed."""
+        await self.store.start()
+        logger.info("%d ACLs are in force", len(self.table))
+        if not self.is_enforcing:
+            logger.warning(
+                "authorizer.mode=log: requests that ACLs deny are SERVED, and only logged here"
+            )
+
+    def stop(self) -> None:
+        """Follow no more changes."""
+        self.store.stop()
+
+    def authorize(
+        self, context: RequestContext, operation: AclOperation, resource: Resource
+    ) -> bool:
+        """Whether the client may do this; a denial is logged and counted."""
+        allowed = self.table.is_allowed(context.principal, context.client_host, operation, resource)
+        return allowed or self._deny(context, operation, resource)
+
+    def authorize_on_any(
+        self, context: RequestContext, operation: AclOperation, type_: ResourceType
+    ) -> bool:
+        """Whether the client may do this with at least one resource of the type."""
+        return self.table.is_allowed_on_any(
+            context.principal, context.client_host, operation, type_
+        )
+
+    def authorize_broker(self, context: RequestContext) -> bool:
+        """Whether the client may act as a broker; if not, the log says how to let brokers."""
+        if self.authorize(context, AclOperation.CLUSTER_ACTION, CLUSTER):
+            return True
+        if context.principal not in self._no_brokers:
+            self._no_brokers.add(context.principal)
+            logger.error(
+                "%s asked for what only brokers may ask: if it is a broker of this cluster, add it "
+                "to super.users on all brokers, or allow it CLUSTER_ACTION on the cluster",
+                context.principal,
+            )
+        return False
+
+    def has(self, context: RequestContext, operation: AclOperation, resource: Resource) -> bool:
+        """Whether the client has a right, in any mode, without a line in the log."""
+        return self.table.is_allowed(context.principal, context.client_host, operation, resource)
+
+    def shows(self, context: RequestContext, resource: Resource, operation: AclOperation) -> bool:
+        """Whether a list that was asked for as a whole names the resource: no denial is logged."""
+        return not self.is_enforcing or self.table.is_allowed(
+            context.principal, context.client_host, operation, resource
+        )
+
+    def operations(self, context: RequestContext, resource: Resource) -> int:
+        """The operations that the client may do with a resource, as bits (KIP-430)."""
+        return operation_bits(
+            operation
+            for operation in TOLD_OPERATIONS[resource.type]
+            if self.shows(context, resource, operation)
+        )
+
+    def _deny(self, context: RequestContext, operation: AclOperation, resource: Resource) -> bool:
+        """Note a denial; whether the request is served all the same."""
+        self.denied_count += 1
+        if self._is_news((context.principal, operation, resource)):
+            logger.info(
+                "Principal = %s is Denied Operation = %s from host = %s on resource = "
+                "%s:LITERAL:%s for request = %s%s",
+                context.principal,
+                operation.title,
+                context.client_host,
+                resource.type.title,
+                resource.name,
+                request_name(context),
+                "" if self.is_enforcing else ", and served (authorizer.mode=log)",
+            )
+        return not self.is_enforcing
+
+    def _is_news(self, denial: Denial) -> bool:
+        now_ms = self.runtime.clock.monotonic_ms()
+        logged_ms = self._logged.get(denial)
+        if logged_ms is not None and now_ms - logged_ms < REPEAT_MS:
+            return False
+        if len(self._logged) >= MAX_REMEMBERED:
+            self._logged.clear()
+        self._logged[denial] = now_ms
+        return True
+
+
+def request_name(context: RequestContext) -> str:
+    """The request as Kafka's log names it: Metadata, ListOffsets."""
+    return ApiKey(context.header.api_key).name.title().replace("_", "")

@@ -1,0 +1,97 @@
+"""What the authorizer logs, counts, and lets pass."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from rights_world import acl
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.protocol.api_keys import ApiKey
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
+from ottla.security.principal import KafkaPrincipal
+from ottla.server.authorizer import REPEAT_MS, Authorizer
+from ottla.testing import mock_runtime
+
+ORDERS = Resource(ResourceType.TOPIC, "orders")
+READ = AclOperation.READ
+
+
+class World:
+    """An authorizer with a mode, and a client of it."""
+
+    def __init__(self, mode: str = "enforce") -> None:
+        self.runtime = mock_runtime()
+        registry = EmbeddedRegistry(self.runtime, "/data/registry")
+        self.runtime.scheduler.run(registry.start())
+        config = BrokerConfig(
+            authorizer_class_name="kafka.security.auth.SimpleAclAuthorizer", authorizer_mode=mode
+        )
+        self.authorizer = Authorizer(self.runtime, registry, config)
+        self.runtime.scheduler.run(self.authorizer.start())
+        self.eve = SimpleNamespace(
+            principal=KafkaPrincipal.user("eve"),
+            client_host="127.0.0.1",
+            header=SimpleNamespace(api_key=int(ApiKey.LIST_OFFSETS)),
+        )
+
+    def may_read(self) -> bool:
+        return self.authorizer.authorize(self.eve, READ, ORDERS)
+
+
+def denials(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line.message for line in caplog.records if " is Denied " in line.message]
+
+
+def test_denial_is_logged_as_kafka_does_once_a_minute(caplog):
+    """Clients that were denied ask again and again; each is counted."""
+    caplog.set_level("INFO")
+    world = World()
+    assert [world.may_read() for _ in range(3)] == [False] * 3
+    assert denials(caplog) == [
+        "Principal = User:eve is Denied Operation = Read from host = 127.0.0.1 on resource = "
+        "Topic:LITERAL:orders for request = ListOffsets"
+    ]
+    world.runtime.advance(REPEAT_MS)
+    world.may_read()
+
+    assert len(denials(caplog)) == 2
+    assert world.authorizer.denied_count == 4
+
+
+def test_mode_log_says_what_it_would_deny_and_serves(caplog):
+    """And says so at the start, or somebody would believe that ACLs hold."""
+    caplog.set_level("INFO")
+    world = World("log")
+
+    assert "authorizer.mode=log: requests that ACLs deny are SERVED" in caplog.text
+    assert world.may_read()
+    assert world.authorizer.shows(world.eve, ORDERS, READ)
+    assert denials(caplog)[0].endswith("and served (authorizer.mode=log)")
+    assert world.authorizer.denied_count == 1
+
+
+def test_refused_broker_is_told_of_with_what_to_do(caplog):
+    """Its cluster stands still until it is a super user."""
+    world = World()
+
+    assert not world.authorizer.authorize_broker(world.eve)
+    assert not world.authorizer.authorize_broker(world.eve)
+    (error,) = (line.message for line in caplog.records if line.levelname == "ERROR")
+    assert "User:eve" in error
+    assert "super.users" in error
+    allowed = acl(AclOperation.CLUSTER_ACTION, *CLUSTER, "User:eve")
+    world.authorizer.table.add([allowed])
+    assert world.authorizer.authorize_broker(world.eve)
+
+
+def test_list_that_leaves_something_out_logs_nothing(caplog):
+    """A client with a pattern of topics would fill the log."""
+    caplog.set_level("INFO")
+    world = World()
+
+    assert not world.authorizer.shows(world.eve, ORDERS, READ)
+    assert world.authorizer.operations(world.eve, ORDERS) == 0
+    assert not denials(caplog)
