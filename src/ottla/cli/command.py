@@ -21,6 +21,7 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Begin": (
         "demo",
         "broker",
+        "broker-stop",
         "cluster",
         "topics",
         "console-producer",
@@ -41,15 +42,17 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "broker-api-versions",
         "dump-log",
     ),
+    "Measure and verify": ("producer-perf-test", "consumer-perf-test", "e2e-latency"),
     "Work with records": ("pipeline", "streams", "warehouse"),
     "Test your own app": ("simulate",),
-    "ZooKeeper": ("zookeeper", "zookeeper-shell"),
-    "About ottla": ("completion", "version"),
+    "ZooKeeper": ("zookeeper", "zookeeper-stop", "zookeeper-shell"),
+    "About ottla": ("run-class", "completion", "version"),
 }
 """The commands in the order in which `ottla --help` shows them; each is in one group."""
 
 COMMANDS: Final[dict[str, str]] = {
     "broker": "ottla.cli.broker:BrokerCommand",
+    "broker-stop": "ottla.cli.stop:BrokerStopCommand",
     "cluster": "ottla.cli.cluster.command:ClusterCommand",
     "topics": "ottla.cli.topics.command:TopicsCommand",
     "console-producer": "ottla.cli.console_producer:ConsoleProducerCommand",
@@ -67,13 +70,18 @@ COMMANDS: Final[dict[str, str]] = {
     "preferred-replica-election": "ottla.cli.leader_election:PreferredReplicaElectionCommand",
     "dump-log": "ottla.cli.dump_log.command:DumpLogCommand",
     "broker-api-versions": "ottla.cli.broker_api_versions:BrokerApiVersionsCommand",
+    "producer-perf-test": "ottla.cli.perf_tests:ProducerPerfTestCommand",
+    "consumer-perf-test": "ottla.cli.perf_tests:ConsumerPerfTestCommand",
+    "e2e-latency": "ottla.cli.perf_tests:EndToEndLatencyCommand",
     "zookeeper": "ottla.cli.zookeeper:ZooKeeperCommand",
+    "zookeeper-stop": "ottla.cli.stop:ZooKeeperStopCommand",
     "zookeeper-shell": "ottla.cli.zookeeper_shell:ZooKeeperShellCommand",
     "demo": "ottla.cli.demo:DemoCommand",
     "pipeline": "ottla.cli.pipeline.command:PipelineCommand",
     "warehouse": "ottla.cli.warehouse.command:WarehouseCommand",
     "streams": "ottla.cli.streams:StreamsCommand",
     "simulate": "ottla.cli.simulate:SimulateCommand",
+    "run-class": "ottla.cli.kafka_scripts:RunClassCommand",
     "completion": "ottla.cli.completion:CompletionCommand",
     "version": "ottla.cli.version:VersionCommand",
 }

@@ -11,6 +11,7 @@ from types import FrameType
 
 from ottla.cli.command import COMMAND_GROUPS, COMMANDS, Command, load_command
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.kafka_scripts import without_script_name
 from ottla.cli.options import did_you_mean, option_parser
 from ottla.cli.terminal import Terminal
 from ottla.errors import ConfigError, KafkaError
@@ -33,12 +34,15 @@ def main(argv: Sequence[str] | None = None, terminal: Terminal | None = None) ->
     if not words or words[0] in ("-h", "--help", "help"):
         terminal.out.write(overview())
         return 0 if words else EXIT_FAILED
+    given, words = words, without_script_name(words)
+    is_help_unasked = len(given) == 1 and words[-1] == "--help"
     if words[0] == "--version":
         words[0] = "version"
     if words[0] not in COMMANDS:
         terminal.note(unknown_command(words[0]))
         return EXIT_FAILED
-    return run_command(load_command(words[0]), words[1:], terminal)
+    status = run_command(load_command(words[0]), words[1:], terminal)
+    return EXIT_FAILED if is_help_unasked else status
 
 
 def run_command(command: Command, words: Sequence[str], terminal: Terminal) -> int:

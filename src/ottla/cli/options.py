@@ -17,6 +17,7 @@ SERVERS_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
 DEFAULT_SERVERS = "localhost:9092"
 UNRECOGNIZED = "unrecognized arguments: "
 ARGUMENT = re.compile(r"argument ([^:]+): (.*)", re.DOTALL)
+LONG_DASH = re.compile("^[–—](?=[a-z])")
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 Options = argparse._ActionsContainer
 """A parser, or one group of its options under a title of its own."""
@@ -25,6 +26,13 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 
 class OptionParser(argparse.ArgumentParser):
     """A parser without abbreviations, as Kafka's tools have it; a mistake is one line."""
+
+    def parse_args(  # type: ignore[override] # argparse overloads it for a namespace of one's own
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse; a dash that a page printed as `—throttle` stands for the two that were meant."""
+        words = args or ()
+        return super().parse_args([LONG_DASH.sub("--", word) for word in words], namespace)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(self._in_words(message))

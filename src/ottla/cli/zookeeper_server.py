@@ -20,6 +20,8 @@ from ottla.cli.four_letter_words import ask
 from ottla.cli.local_port import require_free
 from ottla.runtime.network import free_port
 
+JARS_VARIABLE: Final = "OTTLA_ZOOKEEPER_JARS"
+"""A folder with ZooKeeper's jars in the place of PySpark's, as the release archive has one."""
 STANDALONE: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 ENSEMBLE: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 DEFAULTS: Final = {
@@ -49,10 +51,15 @@ STOP_TIMEOUT_S: Final = 10.0
 
 
 def zookeeper_jars() -> Path:
-    """The folder of PySpark's jars; CommandError where there is no ZooKeeper in it."""
+    """The folder that the environment names, or that of PySpark; CommandError without ZooKeeper."""
+    named = os.environ.get(JARS_VARIABLE)
+    folders = [Path(named)] if named else []
     spec = find_spec("pyspark")
-    for place in (spec.submodule_search_locations or []) if spec is not None else []:
-        folder = Path(place) / "jars"
+    folders += [
+        Path(place) / "jars"
+        for place in (spec.submodule_search_locations or [] if spec is not None else [])
+    ]
+    for folder in folders:
         if any(folder.glob("zookeeper-[0-9]*.jar")):
             return folder
     raise CommandError(
