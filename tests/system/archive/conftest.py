@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
-import sysconfig
 import venv
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+import kazoo
 import pytest
-from page import LIMIT_S, ROOT, Shell
+from page import LIMIT_S, Shell
+from release import make_dist
 
 from ottla.runtime.network import free_port
-
-sys.path.insert(0, str(ROOT / "release"))
-import make_dist
 
 PORTS = ("2181", *(str(9092 + number) for number in range(8)))
 BROKERS = range(8)
@@ -90,11 +87,8 @@ def fill_environment(home: Path, wheel: Path) -> None:
     (site,) = place.glob("lib/python*/site-packages")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    folders = {
-        sysconfig.get_path("purelib"),
-        *(path for path in sys.path if "site-packages" in path),
-    }
-    (site / "packages.pth").write_text("".join(f"{path}\n" for path in sorted(folders)))
+    packages = Path(kazoo.__file__).parents[1]
+    (site / "packages.pth").write_text(f"{packages}\n", encoding="utf-8")
     (place / "ready").touch()
 
 
@@ -152,6 +146,3 @@ def start_cluster(reader: Reader) -> None:
             f"log.dirs=/tmp/kafka-logs-{number}\n",
         )
         reader.starts(f"bin/kafka-server-start.sh {name}")
-
-
-Types = Callable[..., list[str]]
