@@ -63,8 +63,6 @@ BROKER_NAMES: Final = _names(
     "metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms",
     "num.io.threads num.network.threads num.replica.alter.log.dirs.threads",
     "offsets.commit.required.acks offsets.load.buffer.size offsets.topic.compression.codec",
-    "password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length",
-    "password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret",
     "producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests",
     "remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms",
     "remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size",

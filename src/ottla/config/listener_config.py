@@ -11,7 +11,16 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final, Self
 
 from ottla.config.config_def import LOW, ConfigTable, config_key, dotted
-from ottla.config.config_type import BOOLEAN, INT, STRING, one_of
+from ottla.config.config_type import (
+    BOOLEAN,
+    INT,
+    PASSWORD,
+    STRING,
+    Password,
+    Rule,
+    at_least,
+    one_of,
+)
 from ottla.config.known_keys import (
     BROKER_NAMES,
     BROKER_REFUSED,
@@ -59,6 +68,50 @@ class ClientAuthConfig(ConfigTable, group=True):
     )
 
 
+class PasswordEncoderConfig(ConfigTable, group=True):
+    """How passwords are encrypted that are changed while the broker runs."""
+
+    password_encoder_secret: Password | None = config_key(
+        default=None,
+        type=PASSWORD,
+        doc="The secret by which passwords are encrypted in the registry. Unset: passwords cannot "
+        "be changed while the broker runs. Needs `pip install ottla[pkcs12]`.",
+    )
+    password_encoder_old_secret: Password | None = config_key(
+        default=None,
+        type=PASSWORD,
+        doc="The secret from before: what was encrypted by it is read, until it is written again.",
+    )
+    password_encoder_keyfactory_algorithm: str = config_key(
+        default="PBKDF2WithHmacSHA512",
+        type=STRING,
+        rule=one_of(*(f"PBKDF2WithHmacSHA{size}" for size in (1, 224, 256, 384, 512))),
+        importance=LOW,
+        doc="How a key is derived from the secret.",
+    )
+    password_encoder_cipher_algorithm: str = config_key(
+        default="AES/CBC/PKCS5Padding",
+        type=STRING,
+        rule=one_of("AES/CBC/PKCS5Padding", "AES/GCM/NoPadding"),
+        importance=LOW,
+        doc="How passwords are encrypted.",
+    )
+    password_encoder_key_length: int = config_key(
+        default=128,
+        type=INT,
+        rule=Rule("be 128, 192 or 256", lambda bits: bits in (128, 192, 256)),
+        importance=LOW,
+        doc="The bits of the key.",
+    )
+    password_encoder_iterations: int = config_key(
+        default=4096,
+        type=INT,
+        rule=at_least(1024),
+        importance=LOW,
+        doc="How often the secret is hashed for the key.",
+    )
+
+
 class ListenerSslSettings(ClientAuthConfig, SslSettings):
     """TLS of one listener."""
 
@@ -66,7 +119,7 @@ class ListenerSslSettings(ClientAuthConfig, SslSettings):
     refused: ClassVar[Mapping[str, Refusal]] = BROKER_REFUSED
 
 
-class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
+class ListenerSslConfig(PasswordEncoderConfig, ClientAuthConfig, SslConfig, group=True):
     """TLS of all listeners, and what single ones override."""
 
     unused: ClassVar[Collection[str]] = BROKER_NAMES
@@ -120,13 +173,15 @@ class ListenerSslConfig(ClientAuthConfig, SslConfig, group=True):
         of_listeners = dict(self._of_listeners)
         others = dict(overrides)
         rates = {**self.connection_creation_rates, **_pop_creation_rates(others)}
+        given: dict[str, dict[str, Any]] = {}
         for name, value in others.items():
             match = _OVERRIDE.fullmatch(name)
             if match is None:
                 raise ConfigError(f"{name}: must be listener.name.<name>.ssl.<key>")
-            listener = match[2].upper()
-            before = of_listeners.get(listener) or self.ssl_of(listener)
-            of_listeners[listener] = _with_overrides(before, match[1], {match[3]: value})
+            given.setdefault(match[1], {})[match[3]] = value
+        for prefix, values in given.items():
+            listener = prefix.split(".", 2)[2].rstrip(".").upper()
+            of_listeners[listener] = _with_overrides(self.ssl_of(listener), prefix, values)
         changed = self.replace()
         object.__setattr__(changed, "_of_listeners", of_listeners)
         object.__setattr__(changed, "connection_creation_rates", rates)

@@ -20,6 +20,7 @@ from ottla.config.config_def import ConfigKey, ConfigTableType
 from ottla.config.config_type import INT, ConfigType
 from ottla.config.consumer_group_config import ConsumerGroupConfig
 from ottla.config.known_keys import family_of
+from ottla.config.ssl_config import SslSettings
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.topic_store import BROKERS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
@@ -29,6 +30,7 @@ from ottla.registry.change_notifications import ChangeNotifications
 from ottla.registry.tree import Registry, RegistryFailedError
 from ottla.registry.znodes import decode_config_change
 from ottla.runtime import Runtime
+from ottla.security.password_encoder import PasswordEncoder
 from ottla.structs import ClientEntity
 
 logger = logging.getLogger(__name__)
@@ -70,10 +72,15 @@ THREAD_KEYS: Final = frozenset(UNUSED_THREAD_KEYS) | {
 }
 """One change can at most double or halve these, as in Kafka."""
 
-KEY_STORE_KEYS: Final = frozenset(
-    f"ssl.{store}.{part}" for store in ("keystore", "truststore") for part in ("location", "type")
+KEY_STORE_SECRETS: Final = frozenset(
+    name for name, row in SslSettings.keys.items() if row.type is ConfigType.PASSWORD
 )
-"""Behind listener.name.<name>. of one broker; passwords would lie in the registry in the clear."""
+"""Those that the registry keeps encrypted, where `password.encoder.secret` is set."""
+
+KEY_STORE_KEYS: Final = KEY_STORE_SECRETS | {
+    f"ssl.{store}.{part}" for store in ("keystore", "truststore") for part in ("location", "type")
+}
+"""Behind listener.name.<name>. of one broker."""
 
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
 
@@ -103,6 +110,8 @@ class DynamicConfig:
         self._client_listeners: list[Callable[[ClientEntity], object]] = []
         self._broker_listeners: list[Callable[[], object]] = []
         self._key_store_listeners: list[Callable[[], object]] = []
+        has_secret = broker_config.password_encoder_secret is not None
+        self._encoder = PasswordEncoder(broker_config) if has_secret else None
         self.check_key_stores: Callable[[BrokerConfig], object] = lambda config: None
         """Reads the files that settings name; ConfigError where they cannot be used."""
 
@@ -233,7 +242,7 @@ class DynamicConfig:
             listener(entity)
 
     async def _read_broker(self, name: str) -> None:
-        overrides = await self.entities.read(BROKERS, name)
+        overrides = self._readable(name, await self.entities.read(BROKERS, name))
         known = self._brokers.get(name, {})
         good = _without_bad_values(f"broker {name}", BrokerConfig, _changeable(name, overrides))
         has_key_stores = any(map(is_key_store, known | good))
@@ -259,10 +268,48 @@ class DynamicConfig:
                     of_listeners[name] = text
         return self.static_config.replace(**changes).with_listener_settings(of_listeners)
 
+    def decoded(self, overrides: Mapping[str, str]) -> dict[str, str]:
+        """Overrides of a broker as the registry keeps them, with their secrets in the clear.
+
+        Raises:
+            KafkaError: INVALID_REQUEST for a secret that cannot be decoded.
+        """
+        return {
+            name: self._decoded(name, text) if is_secret(name) else text
+            for name, text in overrides.items()
+        }
+
+    def encoded(self, overrides: Mapping[str, str]) -> dict[str, str]:
+        """The same overrides as the registry is to keep them."""
+        return {
+            name: self._encoder.encode(text) if self._encoder and is_secret(name) else text
+            for name, text in overrides.items()
+        }
+
+    def _decoded(self, name: str, text: str) -> str:
+        if self._encoder is None:
+            raise _no_encoder(name)
+        try:
+            return self._encoder.decode(text)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: {error.message}") from None
+
+    def _readable(self, owner: str, overrides: Mapping[str, str]) -> dict[str, str]:
+        """Those overrides whose secrets can be decoded; the others are named in the log."""
+        good: dict[str, str] = {}
+        for name, text in overrides.items():
+            try:
+                good |= self.decoded({name: text})
+            except KafkaError as error:
+                logger.error("broker %s: an override has no effect: %s", owner, error.message)
+        return good
+
     def validate_broker(self, name: str, overrides: Mapping[str, str]) -> None:
         """INVALID_REQUEST for overrides of a broker, or of all, that cannot be in force."""
         for key, text in overrides.items():
             _check_changeable(name, key)
+            if is_secret(key) and self._encoder is None:
+                raise _no_encoder(key)
             if key in THREAD_KEYS and text != self.broker_overrides(name).get(key):
                 self._check_threads(key, text)
         try:
@@ -308,6 +355,19 @@ def is_of_listener(name: str) -> bool:
     """Whether a setting of a single listener can change while the broker runs."""
     match = _OF_LISTENER.fullmatch(name)
     return is_key_store(name) or (match is not None and match[1] == CREATION_RATE_KEY)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the registry keeps a setting of a listener's key stores encrypted."""
+    match = _OF_LISTENER.fullmatch(name)
+    return match is not None and match[1] in KEY_STORE_SECRETS
+
+
+def _no_encoder(name: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_REQUEST,
+        f"{name}: needs password.encoder.secret in the broker's file, by which it is encrypted",
+    )
 
 
 def is_dynamic(name: str) -> bool:
@@ -493,6 +553,9 @@ def _override_without_row(name: str, synonyms: list[Synonym]) -> DescribedConfig
     """A setting of the broker that was made while it runs and that no file has a row for."""
     if name in UNUSED_THREAD_KEYS:
         kind, about = ConfigType.INT, "Ottla has no such threads: without effect."
+    elif is_secret(name):
+        kind, about = ConfigType.PASSWORD, "As the setting without listener.name.<name>."
+        synonyms = [synonym._replace(value=None) for synonym in synonyms]
     elif is_of_listener(name):
         kind = ConfigType.STRING if is_key_store(name) else ConfigType.INT
         about = "As the setting without listener.name.<name>."

@@ -8,6 +8,12 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from tls_world import agree
 
 from ottla.config.broker_config import BrokerConfig
@@ -197,6 +203,27 @@ def test_settings_that_may_not_be_used_are_refused(operator, tmp_path):
     )
     with pytest.raises(ConfigError, match="trust store cannot be added or removed"):
         operator.tls.check(alone)
+
+
+def test_a_password_is_changed_after_its_file(operator, caplog):
+    """The new file cannot be used before; the old certificate is shown until it can."""
+    before = operator.shown()
+    pem = operator.pem()
+    key = load_pem_private_key(pem, None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"sesame")
+    )
+    operator.store.write_bytes(key + pem[pem.index(b"-----BEGIN CERTIFICATE") :])
+    operator.wait()
+    assert operator.shown() == before
+    assert "the password of the key, ssl.key.password, is missing" in errors(caplog)[0]
+
+    changed = operator.config.with_listener_settings(
+        {"listener.name.ssl.ssl.key.password": "sesame"}
+    )
+    operator.tls.check(changed)
+    operator.tls.update(changed)
+    assert operator.shown() != before
+    assert "sesame" not in caplog.text
 
 
 def test_settings_from_before_the_start_may_name_another_certificate(operator, tmp_path):

@@ -157,6 +157,8 @@ class ConfigsHandler:
         async def alter(resource: IncrementalAlterConfigsResource) -> None:
             entity = self._entity(resource)
             current = await self.entities.read(*entity)
+            if entity.type == BROKERS:
+                current = self.dynamic_config.decoded(current)
             config = changed(current, resource.configs, TABLES[entity.type])
             await self._write(entity, config, body.validate_only)
 
@@ -229,6 +231,7 @@ class ConfigsHandler:
             ConsumerGroupConfig.validate(self.dynamic_config.broker_config, config)
         else:
             self.dynamic_config.validate_broker(entity.name, config)
+            config = self.dynamic_config.encoded(config)
         if not validate_only:
             await self.entities.write(*entity, config)
 

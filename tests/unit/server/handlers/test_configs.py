@@ -36,7 +36,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 class World:
     """A handler on broker 3, which has the topic `t`."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
         self.runtime = mock_runtime()
         self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
         cache = MetadataCache("cluster")
@@ -44,7 +44,7 @@ class World:
             TopicPartition("t", 0), UUID(int=9), 1, LeaderAndIsr(3, 0, (3,)), (3,)
         )
         cache.update([state], [])
-        self.dynamic = DynamicConfig(self.runtime, self.registry, BrokerConfig(), 3)
+        self.dynamic = DynamicConfig(self.runtime, self.registry, BrokerConfig(**settings), 3)
         self.handler = ConfigsHandler(self.dynamic, cache)
         self.runtime.scheduler.run(self._start())
 
@@ -345,6 +345,57 @@ def test_key_store_is_one_brokers_own(world):
 
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert "single broker" in answer.error_message
+
+
+PASSWORD = "listener.name.ssl.ssl.key.password"
+
+
+def stored(world) -> dict[str, str]:
+    """What the registry has for broker 3."""
+    return world.runtime.scheduler.run(world.dynamic.entities.read("brokers", "3"))
+
+
+def test_password_needs_a_secret_by_which_it_is_encrypted(world):
+    """Kafka's rule: it would lie in the registry in the clear."""
+    answer = world.change((SET, PASSWORD, "sesame"), type=BROKER, name="3")
+
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert answer.error_message == (
+        f"{PASSWORD}: needs password.encoder.secret in the broker's file, by which it is encrypted"
+    )
+
+
+def test_password_is_stored_encrypted_and_shown_to_nobody():
+    """The listener has it in the clear; a change of another setting leaves it as it was."""
+    world = World(password_encoder_secret="SECRET")
+    assert world.change((SET, PASSWORD, "sesame"), type=BROKER, name="3").error_code == 0
+    assert world.change((SET, "max.connections", "5"), type=BROKER, name="3").error_code == 0
+    [setting] = world.describe(BROKER, "3", [PASSWORD], include_synonyms=True).configs
+
+    assert (setting.value, setting.is_sensitive, setting.read_only) == (None, True, False)
+    assert [synonym.value for synonym in setting.synonyms] == [None]
+    assert "encryptedPassword:" in stored(world)[PASSWORD]
+    assert "sesame" not in str(stored(world))
+    assert world.dynamic.broker_config.ssl_of("SSL").ssl_key_password.value == "sesame"
+
+
+def test_password_of_another_secret_has_no_effect(caplog):
+    """It is named in the log, and keeps the broker from nothing; the old secret still reads it."""
+    world = World(password_encoder_secret="SECRET")
+    world.change((SET, PASSWORD, "sesame"), type=BROKER, name="3")
+    for settings, password in (
+        ({"password_encoder_secret": "OTHER"}, None),
+        ({"password_encoder_secret": "OTHER", "password_encoder_old_secret": "SECRET"}, "sesame"),
+        ({}, None),
+    ):
+        later = DynamicConfig(world.runtime, world.registry, BrokerConfig(**settings), 3)
+        world.runtime.scheduler.run(later.start())
+        in_force = later.broker_config.ssl_of("SSL").ssl_key_password
+        assert (in_force and in_force.value) == password
+
+    assert f"{PASSWORD}: the password cannot be decoded with password.encoder" in caplog.text
+    assert f"{PASSWORD}: needs password.encoder.secret" in caplog.text
+    assert "sesame" not in caplog.text
 
 
 def test_success_has_an_empty_message(world):
