@@ -10,6 +10,7 @@ Servers put the code of a row into a response. Clients raise `KafkaError`, whose
     +-- UnusableConnectionError     connecting again would not help
     |   +-- TlsError                the peer is not trusted, does not trust us, or speaks no TLS
     |   +-- NotKafkaError           the peer answers, but not in Kafka's protocol
+    |   +-- SaslAuthenticationError the broker refuses the login, or offers no such mechanism
     +-- ProtocolError               bytes that do not follow the protocol
         +-- LocalProtocolError      ... made by us: a bug here
         +-- RemoteProtocolError     ... made by the peer
@@ -278,8 +279,8 @@ class ConfigError(KafkaError):
 class UnusableConnectionError(KafkaError):
     """What listens at an address is not what the settings say: a retry would not help."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
+    def __init__(self, message: str, error: ErrorCode = ErrorCode.NETWORK_EXCEPTION) -> None:
+        super().__init__(error, message)
 
     @property
     def retriable(self) -> bool:
@@ -292,6 +293,15 @@ class TlsError(UnusableConnectionError):
 
 class NotKafkaError(UnusableConnectionError):
     """The first bytes from a peer are no answer of Kafka's protocol: another server's port."""
+
+
+class SaslAuthenticationError(UnusableConnectionError):
+    """The broker refuses the login, or has no such mechanism: another try would be the same."""
+
+    def __init__(
+        self, message: str, error: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED
+    ) -> None:
+        super().__init__(message, error)
 
 
 class ProtocolError(KafkaError):

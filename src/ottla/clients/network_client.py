@@ -56,7 +56,7 @@ class NetworkClient:
         self.runtime = runtime
         self.config = config
         self.last_failure = "nothing was answered"  # why a broker could not be reached
-        self._tls = client_tls(config)
+        self._tls, self._login = client_tls(config), config.sasl_login()
         self._bootstrap = bootstrap_nodes(config.bootstrap_servers)
         self._nodes: Mapping[int, Node] = {}
         self._connections: dict[int, NodeConnection] = {}
@@ -98,7 +98,7 @@ class NetworkClient:
                 raise InvalidMetadataError(
                     ErrorCode.NETWORK_EXCEPTION, f"no broker with the id {node_id & NODE_MASK}"
                 )
-            connection = NodeConnection(self.runtime, self.config, node, self._tls)
+            connection = NodeConnection(self.runtime, self.config, node, self._tls, self._login)
             self._connections[node_id] = connection
         return connection
 

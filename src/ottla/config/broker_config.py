@@ -12,12 +12,10 @@ from ottla.config.config_def import HIGH, LOW, config_key, dotted
 from ottla.config.config_type import BOOLEAN, INT, STRING, at_least
 from ottla.config.group_config import GroupConfig
 from ottla.config.known_keys import KRAFT_DEFAULTS, refuse_kraft
-from ottla.config.listener_config import ListenerSslConfig
 from ottla.config.log_config import LogConfig
-from ottla.config.network_config import NetworkConfig
 from ottla.config.replication_config import ReplicationConfig
+from ottla.config.sasl_config import ListenerSaslConfig
 from ottla.config.transaction_config import TransactionConfig
-from ottla.config.zookeeper_config import ZooKeeperConfig
 from ottla.errors import ConfigError
 
 INITIAL_DELAY: Final = "group.initial.rebalance.delay.ms"
@@ -29,10 +27,8 @@ class BrokerConfig(
     ReplicationConfig,
     ControllerConfig,
     ClusterConfig,
-    NetworkConfig,
-    ListenerSslConfig,
+    ListenerSaslConfig,
     AuthorizerConfig,
-    ZooKeeperConfig,
     CleanerConfig,
     LogConfig,
 ):

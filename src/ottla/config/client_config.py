@@ -9,11 +9,12 @@ from ottla.config.config_def import HIGH, LOW, config_key
 from ottla.config.config_type import INT, INT_MAX, LIST, LONG, STRING, at_least, one_of
 from ottla.config.endpoint import SUPPORTED_PROTOCOLS
 from ottla.config.known_keys import ADMIN_NAMES, CLIENT_REFUSED, Refusal
+from ottla.config.sasl_config import SaslClientConfig
 from ottla.config.ssl_config import SslConfig
 from ottla.errors import ConfigError
 
 
-class ClientConfig(SslConfig, group=True):
+class ClientConfig(SaslClientConfig, SslConfig, group=True):
     """What every client has: where the cluster is, how to connect, when to try again."""
 
     refused: ClassVar[Mapping[str, Refusal]] = CLIENT_REFUSED
@@ -34,7 +35,8 @@ class ClientConfig(SslConfig, group=True):
         default="PLAINTEXT",
         type=STRING,
         rule=one_of(*SUPPORTED_PROTOCOLS),
-        doc="How connections are protected: PLAINTEXT not at all, SSL by TLS, see the ssl.* keys.",
+        doc="How connections are protected: PLAINTEXT not at all, SSL by TLS, see the ssl.* keys; "
+        "with SASL_ before it the client also logs in, see the sasl.* keys.",
     )
     request_timeout_ms: int = config_key(
         default=30000,

@@ -9,9 +9,19 @@ from typing import Final
 from ottla.errors import ConfigError
 from ottla.structs import EndPoint
 
-SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 WILDCARD_HOSTS: Final = ("0.0.0.0", "::")
 _LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^:\[\]]*):(-?[0-9]+)\Z")
+
+
+def is_tls(protocol: str) -> bool:
+    """Whether connections of a security protocol are encrypted."""
+    return protocol in ("SSL", "SASL_SSL")
+
+
+def is_sasl(protocol: str) -> bool:
+    """Whether clients of a security protocol log in by SASL."""
+    return protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 def parse_protocol_map(key: str, entries: Iterable[str]) -> dict[str, str]:

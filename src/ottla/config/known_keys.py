@@ -30,7 +30,7 @@ BROKER_NAMES: Final = _names(
     "alter.log.dirs.replication.quota.window.num",
     "alter.log.dirs.replication.quota.window.size.seconds auto.include.jmx.reporter",
     "background.threads broker.heartbeat.interval.ms broker.session.timeout.ms",
-    "connection.failed.authentication.delay.ms control.plane.listener.name",
+    "control.plane.listener.name",
     "controller.performance.always.log.threshold.ms controller.performance.sample.period.ms",
     "controller.quorum.append.linger.ms controller.quorum.election.backoff.max.ms",
     "controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms",
@@ -133,15 +133,22 @@ SSL_REFUSED: Final[Mapping[str, Refusal]] = {
     "ssl.trustmanager.algorithm": Refusal(_OPENSSL, "PKIX"),
 }
 
-_NO_CREDENTIALS: Final = "clients have no SASL yet, so that these credentials would not be used"
+_NO_SUCH_LOGIN: Final = (
+    "a login is set by sasl.mechanism and sasl.jaas.config, or sasl.username and sasl.password, "
+    "and this would not be used"
+)
 
 CLIENT_REFUSED: Final[Mapping[str, Refusal]] = {
     **SSL_REFUSED,
     "security.providers": Refusal(_OPENSSL),
-    "sasl.": Refusal(_NO_CREDENTIALS),
+    "sasl.": Refusal(_NO_SUCH_LOGIN),
 }
 
-_NO_SASL: Final = "there is no SASL yet, and clients would be served without credentials"
+_NO_SUCH_SASL: Final = "SASL has nothing of this here, and it would not be used"
+_ONE_JAAS_EACH: Final = (
+    "each mechanism of a listener has one of its own, "
+    "listener.name.<name>.<mechanism>.sasl.jaas.config"
+)
 _NO_TOKENS: Final = "there are no delegation tokens yet"
 _NO_JAVA_NAMES: Final = (
     "a class of Java cannot be run here; ssl.principal.mapping.rules make names of certificates"
@@ -152,8 +159,8 @@ _NO_ZOOKEEPER_TLS: Final = "connections to ZooKeeper are not encrypted yet"
 BROKER_REFUSED: Final[Mapping[str, Refusal]] = {
     **SSL_REFUSED,
     "security.providers": Refusal(_OPENSSL),
-    "sasl.": Refusal(_NO_SASL),
-    "connections.max.reauth.ms": Refusal(_NO_SASL, "0"),
+    "sasl.jaas.config": Refusal(_ONE_JAAS_EACH),
+    "sasl.": Refusal(_NO_SUCH_SASL),
     "delegation.token.": Refusal(_NO_TOKENS),
     "principal.builder.class": Refusal(
         _NO_JAVA_NAMES,

@@ -20,12 +20,15 @@ from functools import partial
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.sasl_config import SaslSettings, users_of
+from ottla.errors import ConfigError
 from ottla.network.client_quotas import Rate
 from ottla.network.connection import Connection
 from ottla.network.tls_context import BrokerTls, ListenerTls
 from ottla.network.transport import TlsSide, TlsTransport, Transport
 from ottla.runtime import Clock, Runtime, Timer
 from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
+from ottla.security.sasl import PlainServer, SaslAuthenticator, SaslListener, SaslServer
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +66,24 @@ class SocketConfig:
     inter_broker_listener_name: str | None = None
     tls: Mapping[str, ListenerTls] = field(default_factory=dict)
     """By listener; those without are plain."""
+    sasl: Mapping[str, SaslListener] = field(default_factory=dict)
+    """By listener; clients of the others need not log in."""
 
     tls_handshake_timeout_ms: int = 10_000
     turn_max_accepts: int = 512
     turn_max_requests: int = 512
     turn_max_send_bytes_per_connection: int = 1024 * 1024
+
+    def authenticator(self, listener_name: str, clock: Clock) -> SaslAuthenticator | None:
+        """What judges the frames of a new client; None where the listener asks for no login."""
+        listener = self.sasl.get(listener_name)
+        return None if listener is None else SaslAuthenticator(listener, clock)
+
+    def max_frame_bytes(self, authenticator: SaslAuthenticator | None) -> int:
+        """The largest frame of a new client: one that must log in may send less before."""
+        if authenticator is None:
+            return self.socket_request_max_bytes
+        return authenticator.listener.max_receive_bytes
 
 
 # No descriptors or memory at present: waiting helps, trying at once does not.
@@ -484,7 +500,27 @@ def network_config(config: BrokerConfig, tls: BrokerTls) -> SocketConfig:
         connections_max_idle_ms=config.connections_max_idle_ms,
         inter_broker_listener_name=config.inter_broker_listener_name,
         tls=tls.listeners,
+        sasl={name: sasl_listener(config, name) for name in config.sasl_listeners},
     )
+
+
+def sasl_listener(config: BrokerConfig, listener_name: str) -> SaslListener:
+    """The mechanisms of a SASL listener, made from its settings."""
+    settings = config.sasl_of(listener_name)
+    return SaslListener(
+        {each: _mechanism(each, settings) for each in settings.mechanisms},
+        settings.max_reauth_ms,
+        config.sasl_server_max_receive_size,
+        config.connection_failed_authentication_delay_ms,
+    )
+
+
+def _mechanism(name: str, settings: SaslSettings) -> Callable[[], SaslServer]:
+    """What begins an exchange of a mechanism."""
+    match name:
+        case "PLAIN":
+            return partial(PlainServer, users_of(settings.entries[name]))
+    raise ConfigError(f"sasl.enabled.mechanisms={name}: there is no such mechanism")
 
 
 def connection_limits(config: BrokerConfig) -> dict[str, Any]:

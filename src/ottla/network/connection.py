@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.errors import LocalProtocolError, RemoteProtocolError
 from ottla.network.transport import Outgoing, Part, Transport
@@ -16,6 +16,9 @@ from ottla.protocol.header import SIZE, SIZE_BYTES, RequestHeader, encode_respon
 from ottla.protocol.message import Response
 from ottla.runtime import DelayedOperation, FileRegion, Timer
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
+
+if TYPE_CHECKING:
+    from ottla.security.sasl import SaslAuthenticator
 
 # Bytes of one connection on their way to becoming frames; never a socket in sight.
 #
@@ -76,10 +79,10 @@ class FrameBuffer:
     requests are small, own nothing. Frames that `next_frame` gave out are valid until `settle`.
     """
 
-    __slots__ = ("_end", "_max_frame_bytes", "_own", "_pool", "_start", "_view")
+    __slots__ = ("_end", "_own", "_pool", "_start", "_view", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int, pool: BufferPool) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._pool = pool
         self._own: bytearray | None = None
         self._view = NOTHING
@@ -134,7 +137,7 @@ class FrameBuffer:
         if available < SIZE_BYTES:
             return False
         size: int = SIZE.unpack_from(self._view, self._start)[0]
-        return available - SIZE_BYTES >= size or size > self._max_frame_bytes
+        return available - SIZE_BYTES >= size or size > self.max_frame_bytes
 
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its size, or None until more bytes have come."""
@@ -143,10 +146,10 @@ class FrameBuffer:
         if available < SIZE_BYTES:
             return None
         size = SIZE.unpack_from(self._view, start)[0]
-        if not 0 < size <= self._max_frame_bytes:
+        if not 0 < size <= self.max_frame_bytes:
             raise RemoteProtocolError(
-                f"a request of {size} bytes: it must have 1 to {self._max_frame_bytes} "
-                f"(socket.request.max.bytes)"
+                f"a request of {size} bytes: it must have 1 to {self.max_frame_bytes} "
+                f"(socket.request.max.bytes, or sasl.server.max.receive.size before the login)"
             )
         if available - SIZE_BYTES < size:
             return None
@@ -199,7 +202,7 @@ IN_FLIGHT = 1  # a handler owes an answer
 THROTTLED = 2  # a quota is exceeded
 BLOCKED = 4  # the peer does not read its answers
 CLOSING = 8
-STOPPING = 16  # the broker takes no more requests
+STOPPING = 16  # no more requests are taken, of this client or of any
 
 # Every answer of less than 16 MiB begins with it: the highest byte of its size.
 FIRST_BYTE: Final = b"\0"
@@ -216,6 +219,11 @@ class ConnectionOwner(Protocol):
 
     def begin_close(self, connection: Connection) -> None: ...
 
+    @property
+    def max_request_bytes(self) -> int:
+        """The largest request of a client that may make requests."""
+        ...
+
 
 class Connection:
     """One client. Invariant: every request that is handed over ends in one `send` or `no_response`.
@@ -225,6 +233,7 @@ class Connection:
 
     __slots__ = (
         "_owner",
+        "authenticator",
         "awaited",
         "client_host",
         "client_port",
@@ -255,6 +264,7 @@ class Connection:
         id: str,
         listener_name: str,
         client: tuple[str, int],
+        authenticator: SaslAuthenticator | None = None,
     ) -> None:
         self._owner = owner
         self.transport = transport
@@ -264,6 +274,8 @@ class Connection:
         self.listener_name = listener_name
         self.client_host, self.client_port = client
         self.principal = ANONYMOUS
+        # It judges each frame; None where there is nothing, or nothing more, to be judged.
+        self.authenticator = authenticator
         self.muted = 0
         self.close_reason = ""
         self.awaited: DelayedOperation | None = None
@@ -300,6 +312,19 @@ class Connection:
         if not self.muted & CLOSING:
             self.outgoing.extend(parts)
             self._owner.has_output(self)
+
+    def send_last(self, parts: Sequence[Part], reason: str) -> None:
+        """Answer the request in flight, and close once the answer is sent."""
+        self.muted |= STOPPING
+        self.close_reason = reason
+        self.send(parts)
+
+    def authenticated(self, authenticator: SaslAuthenticator) -> None:
+        """The client is known now: it may make requests, of any size that requests may have."""
+        self.principal = authenticator.principal
+        self.frames.max_frame_bytes = self._owner.max_request_bytes
+        if not authenticator.has_session_end:
+            self.authenticator = None
 
     def no_response(self) -> None:
         """End the request in flight without an answer, as acks=0 does."""

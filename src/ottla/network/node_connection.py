@@ -10,15 +10,29 @@ import logging
 import ssl
 from typing import Protocol, TypeVar
 
-from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError, UnusableConnectionError
+from ottla.config.sasl_config import SaslLogin
+from ottla.errors import (
+    ErrorCode,
+    InvalidMetadataError,
+    KafkaError,
+    SaslAuthenticationError,
+    UnusableConnectionError,
+)
 from ottla.network.channel import Channel
-from ottla.network.timing import Backoff
+from ottla.network.timing import NEVER_MS, Backoff
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.message import Request, Response
+from ottla.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from ottla.runtime import Background, Runtime
 from ottla.runtime.network import StreamOptions
 from ottla.runtime.scheduler import within
+from ottla.security.sasl import sasl_client
 from ottla.structs import Node
 from ottla.version import __version__
 
@@ -27,6 +41,11 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R", bound=Response)
 SOFTWARE_NAME = "ottla-python"
 HIGHEST_VERSION = (1 << 15) - 1
+FIRST_HANDSHAKE_VERSION = 1
+"""Tokens come in SaslAuthenticate, and a refusal says why."""
+LOGIN_AGAIN_FROM = 0.85
+LOGIN_AGAIN_SPREAD = 0.1
+"""A client logs in again when this much of its session is over; not all clients at once."""
 
 
 class ConnectionSettings(Protocol):
@@ -75,6 +94,7 @@ class NodeConnection:
         settings: ConnectionSettings,
         node: Node,
         tls: OutgoingTls | None = None,
+        login: SaslLogin | None = None,
     ) -> None:
         self.node = node
         self.channel: Channel | None = None
@@ -87,6 +107,10 @@ class NodeConnection:
         self._runtime = runtime
         self._settings = settings
         self._tls = tls
+        self._login = login
+        self._authenticate_version = 0
+        self._login_again_ms = NEVER_MS
+        self._quiet: asyncio.Future[None] | None = None  # done when nothing is in flight
         self._failures = 0
         self._is_closed = False
         self._connecting: asyncio.Task[None] | None = None
@@ -98,14 +122,22 @@ class NodeConnection:
 
     @property
     def is_ready(self) -> bool:
-        return self.channel is not None and not self.channel.is_closed
+        is_open = self.channel is not None and not self.channel.is_closed
+        return is_open and self._connecting is None and not self._has_old_login
+
+    @property
+    def _has_old_login(self) -> bool:
+        """Whether the session at the broker ends soon, or has ended (KIP-368)."""
+        if self._login_again_ms == NEVER_MS:
+            return False
+        return self._runtime.clock.monotonic_ms() >= self._login_again_ms
 
     @property
     def is_backing_off(self) -> bool:
         return self._runtime.clock.monotonic_ms() < self.retry_at_ms
 
     async def ready(self) -> None:
-        """Connect unless that is done; several callers wait for the same attempt."""
+        """Connect, or log in again, unless that is done; callers wait for the same attempt."""
         if self.is_ready:
             return
         if self._is_closed:
@@ -161,7 +193,7 @@ class NodeConnection:
         self._drop(reason)
 
     def _open_channel(self) -> Channel:
-        if self.channel is None or self.channel.is_closed:
+        if self.channel is None or self.channel.is_closed or self._connecting is not None:
             raise self._unreachable("it is not connected")
         return self.channel
 
@@ -179,6 +211,9 @@ class NodeConnection:
             timer.cancel()
             self.in_flight -= 1
             self.last_used_ms = self._runtime.clock.monotonic_ms()
+            if self._quiet is not None and not self.in_flight:
+                self._quiet.set_result(None)
+                self._quiet = None
             if channel.is_closed:
                 self._lost(channel)
 
@@ -194,10 +229,14 @@ class NodeConnection:
         if channel is None or channel is self.channel:
             self.channel = None
             self.versions = {}
+            self._login_again_ms = NEVER_MS
 
     async def _connect(self) -> None:
         try:
-            await self._open()
+            if self.channel is not None and not self.channel.is_closed:
+                await self._log_in_again(self.channel)
+            else:
+                await self._open()
         except (OSError, KafkaError) as cause:
             self._failures += 1
             delay_ms = self._backoff.delay_ms(self._failures)
@@ -231,13 +270,85 @@ class NodeConnection:
                 self._agree_on_versions(channel),
                 f"no answer to ApiVersions from {self.node}",
             )
+            await self._log_in(channel, answer)
         except BaseException:
-            channel.close("the versions were not agreed on")
+            channel.close("the versions were not agreed on, or the login was refused")
             raise
         self.channel = channel
         self.versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         self.features = {each.name: each.max_version_level for each in answer.finalized_features}
         self.last_used_ms = self._runtime.clock.monotonic_ms()
+
+    async def _log_in(self, channel: Channel, versions: ApiVersionsResponse) -> None:
+        """Prove to the broker who we are, where the settings have a login."""
+        login = self._login
+        if login is None:
+            return
+        known = {key.api_key: key.max_version for key in versions.api_keys}
+        if known.get(ApiKey.SASL_HANDSHAKE, 0) < FIRST_HANDSHAKE_VERSION:
+            raise SaslAuthenticationError(
+                f"{self.node}: it has no SaslAuthenticate (Kafka before 1.0, or no SASL)"
+            )
+        self._authenticate_version = min(
+            known.get(ApiKey.SASL_AUTHENTICATE, 0), SaslAuthenticateRequest.max_version
+        )
+        await within(
+            self._runtime.scheduler,
+            self._settings.request_timeout_ms,
+            self._exchange(channel, login),
+            f"no answer to the login at {self.node}",
+        )
+
+    async def _log_in_again(self, channel: Channel) -> None:
+        """The same on a connection in use, once nothing else is under way on it (KIP-368)."""
+        assert self._login is not None
+        while self.in_flight:
+            self._quiet = self._quiet or asyncio.get_running_loop().create_future()
+            await self._quiet
+        await within(
+            self._runtime.scheduler,
+            self._settings.request_timeout_ms,
+            self._exchange(channel, self._login),
+            f"no answer to the login at {self.node}",
+        )
+
+    async def _exchange(self, channel: Channel, login: SaslLogin) -> None:
+        """SaslHandshake, and tokens there and back until the mechanism is done."""
+        choice = SaslHandshakeRequest(mechanism=login.mechanism)
+        offer = await channel.send(choice, FIRST_HANDSHAKE_VERSION)
+        assert isinstance(offer, SaslHandshakeResponse)
+        if offer.error_code:
+            raise self._refused_mechanism(login.mechanism, offer)
+        client = sasl_client(login)
+        token: bytes | None = client.first()
+        lifetime_ms = 0
+        while token is not None:
+            request = SaslAuthenticateRequest(auth_bytes=token)
+            answer = await channel.send(request, self._authenticate_version)
+            assert isinstance(answer, SaslAuthenticateResponse)
+            if answer.error_code:
+                error = ErrorCode.of(answer.error_code)
+                reason = answer.error_message or error.sentence
+                raise SaslAuthenticationError(f"{self.node}: {reason}", error)
+            lifetime_ms = answer.session_lifetime_ms
+            token = client.evaluate(answer.auth_bytes)
+        if not client.is_complete:
+            raise SaslAuthenticationError(f"{self.node}: it ended the exchange too early")
+        self._login_again_ms = NEVER_MS
+        if lifetime_ms > 0:
+            share = LOGIN_AGAIN_FROM + LOGIN_AGAIN_SPREAD * self._runtime.random.random()
+            now_ms = self._runtime.clock.monotonic_ms()
+            self._login_again_ms = now_ms + int(lifetime_ms * share)
+
+    def _refused_mechanism(
+        self, mechanism: str, offer: SaslHandshakeResponse
+    ) -> SaslAuthenticationError:
+        error = ErrorCode.of(offer.error_code)
+        if error is ErrorCode.ILLEGAL_SASL_STATE:
+            reason = "the listener asks for no login, so security.protocol must be without SASL_"
+        else:
+            reason = f"sasl.mechanism={mechanism}: it has {', '.join(offer.mechanisms) or 'none'}"
+        return SaslAuthenticationError(f"{self.node}: {reason}", error)
 
     async def _agree_on_versions(self, channel: Channel) -> ApiVersionsResponse:
         """Ask with our highest version; a broker that does not know it tells what it knows."""

@@ -219,6 +219,7 @@ class Processor:
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._config = config
+        self.max_request_bytes = config.socket_request_max_bytes
         self._on_request, self._complete_delayed = on_request, complete_delayed
         self._epoll = select.epoll()
         self._acceptor = Acceptor(runtime, config, self._epoll, self.admit, self.quietest)
@@ -417,9 +418,11 @@ class Processor:
         principal: KafkaPrincipal = ANONYMOUS,
     ) -> None:
         """Take requests from now on."""
-        frames = FrameBuffer(self._config.socket_request_max_bytes, self._pool)
-        connection = Connection(self, transport, frames, name, listener.name, client)
-        connection.principal = principal
+        authenticator = self._config.authenticator(listener.name, self._clock)
+        frames = FrameBuffer(self._config.max_frame_bytes(authenticator), self._pool)
+        connection = Connection(self, transport, frames, name, listener.name, client, authenticator)
+        if authenticator is None:
+            connection.principal = principal
         connection.interest = IN
         self._connections[transport.fileno()] = connection
         self._idle_expiry.add(connection, self._now_ms)
@@ -589,7 +592,7 @@ class Processor:
         if not connection.muted:
             self._take_next_request(connection)
         elif connection.muted & STOPPING and not connection.muted & IN_FLIGHT:
-            connection.close("the broker is stopping")
+            connection.close(connection.close_reason or "the broker is stopping")
         elif connection.interest & OUT:
             self._watch(connection, 0 if connection.is_half_closed else QUIET)
 

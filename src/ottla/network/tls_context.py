@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ottla.config.client_config import ClientConfig
 from ottla.config.config_type import Password
+from ottla.config.endpoint import is_tls
 from ottla.config.listener_config import ListenerSslSettings
 from ottla.config.ssl_config import HTTPS, PKCS12, TLS_1_2, TLS_1_3, SslSettings, ssl_settings
 from ottla.errors import ConfigError
@@ -269,7 +270,7 @@ class BrokerTls:
         brokers = config.inter_broker_listener_name if has_others else ""
         for end_point in config.listeners:
             name = end_point.listener_name
-            if end_point.security_protocol != "SSL":
+            if not is_tls(end_point.security_protocol):
                 continue
             try:
                 self.listeners[name] = ListenerTls(
@@ -422,8 +423,8 @@ def client_context(settings: SslSettings) -> ssl.SSLContext:
 
 
 def client_tls(config: ClientConfig) -> ClientTls | None:
-    """What a client connects with; None where security.protocol is PLAINTEXT."""
-    return ClientTls(ssl_settings(config)) if config.security_protocol == "SSL" else None
+    """What a client connects with; None where security.protocol is without SSL."""
+    return ClientTls(ssl_settings(config)) if is_tls(config.security_protocol) else None
 
 
 def _restrict(context: ssl.SSLContext, settings: SslSettings) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
+from typing import Final
 
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, field
+
+FIRST_VERSION_WITH_SOFTWARE: Final = 3
+SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class ApiVersionsRequest(Request, api_key=18, versions="0-4", flexible="3+"):
@@ -17,6 +22,13 @@ class ApiVersionsRequest(Request, api_key=18, versions="0-4", flexible="3+"):
 
     client_software_name: str = field(String, versions="3+", ignorable=True)
     client_software_version: str = field(String, versions="3+", ignorable=True)
+
+    def names_software(self, version: int) -> bool:
+        """Whether name and version of the software are there, and spelled as KIP-511 wants it."""
+        return version < FIRST_VERSION_WITH_SOFTWARE or bool(
+            SOFTWARE_NAME.fullmatch(self.client_software_name)
+            and SOFTWARE_NAME.fullmatch(self.client_software_version)
+        )
 
 
 class ApiVersion(Struct):

@@ -191,6 +191,20 @@ def request_class(api_key: int) -> type[Request]:
     return REQUESTS[api_key]
 
 
+def error_response(
+    request: type[Request], version: int, code: ErrorCode, message: str | None = None
+) -> Response | None:
+    """The answer that has only this error; None where a version has no place for one."""
+    response = request.response_class()
+    names = {field.name for field in type(response).fields if version in field.versions}
+    if "error_code" not in names:
+        return None
+    setattr(response, "error_code", int(code))  # noqa: B010 - no field of every response
+    if "error_message" in names:
+        setattr(response, "error_message", message)  # noqa: B010 - likewise
+    return response
+
+
 def decode(cls: type[MessageT], version: int, buffer: Buffer, position: int = 0) -> MessageT:
     """The message that fills `buffer` from `position` on; records are views of the buffer."""
     try:

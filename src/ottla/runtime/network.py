@@ -63,20 +63,21 @@ class SocketNetwork:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._secure: list[asyncio.BaseTransport] = []
+        # With their sockets: a TLS transport that was closed twice does not know its own.
+        self._secure: list[tuple[asyncio.BaseTransport, socket.socket]] = []
 
     async def close(self) -> None:
         """Wait for the goodbyes of TLS streams that were closed, not for long; end all others."""
         deadline = self._loop.time() + TLS_GOODBYE_S
         while self._forget_closed() and self._loop.time() < deadline:  # noqa: ASYNC110 - no event
             await asyncio.sleep(TLS_GOODBYE_S / 500)
-        for transport in self._secure:
+        for transport, _ in self._secure:
             if isinstance(transport, asyncio.Transport):
                 transport.abort()
 
-    def _forget_closed(self) -> list[asyncio.BaseTransport]:
+    def _forget_closed(self) -> list[tuple[asyncio.BaseTransport, socket.socket]]:
         """The TLS streams whose sockets are open."""
-        self._secure = [each for each in self._secure if _is_open(each)]
+        self._secure = [each for each in self._secure if each[1].fileno() >= 0]
         return self._secure
 
     def listen(
@@ -110,18 +111,13 @@ class SocketNetwork:
         transport, protocol = await self._loop.create_connection(
             protocol_factory, host, port, ssl=options.tls, ssl_shutdown_timeout=goodbye_s
         )
-        if options.tls is not None:
-            self._forget_closed()
-            self._secure.append(transport)
         endpoint = transport.get_extra_info("socket")
         if endpoint is not None:
+            if options.tls is not None:
+                self._forget_closed()
+                self._secure.append((transport, endpoint))
             set_buffer_sizes(endpoint, options.send_buffer_bytes, options.receive_buffer_bytes)
         return transport, protocol
-
-
-def _is_open(transport: asyncio.BaseTransport) -> bool:
-    endpoint = transport.get_extra_info("socket")
-    return endpoint is not None and endpoint.fileno() >= 0
 
 
 def set_buffer_sizes(endpoint: socket.socket, send_bytes: int, receive_bytes: int) -> None:

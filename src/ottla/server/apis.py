@@ -22,8 +22,10 @@ from ottla.protocol.header import (
     decode_request,
     decode_request_header,
 )
-from ottla.protocol.message import Request, Response, request_class
+from ottla.protocol.message import Request, Response, error_response, request_class
+from ottla.protocol.types import Part
 from ottla.runtime import Runtime
+from ottla.security.sasl import Action, SaslAuthenticator, SaslState
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +93,8 @@ class Apis:
 
     def on_request(self, connection: Connection, frame: memoryview) -> None:
         """Decode one request and hand it to its handler; bad bytes close the connection."""
+        if connection.authenticator is not None and not self._authenticate(connection, frame):
+            return
         quotas = self.quotas
         start_ns = 0
         if quotas is not None and quotas.is_active:
@@ -112,6 +116,46 @@ class Apis:
         context = quotas.context(connection, header, now_ms, len(frame), start_ns)
         self._call(api.handler, context, body)
         context.quota.end_step()
+
+    def _authenticate(self, connection: Connection, frame: memoryview) -> bool:
+        """Show a frame to the connection's authenticator; True if it is a request for us."""
+        authenticator = connection.authenticator
+        assert authenticator is not None
+        action, answer, reason = authenticator.receive(frame)
+        if action is Action.PASS_ON:
+            return True
+        if action is Action.CLOSE:
+            refuse(connection, reason)
+        elif action is Action.FAIL:
+            self._refuse_login(connection, authenticator, answer, reason)
+        else:
+            if authenticator.state is SaslState.COMPLETE:
+                connection.authenticated(authenticator)
+            connection.send(answer or ())
+        return False
+
+    def _refuse_login(
+        self,
+        connection: Connection,
+        authenticator: SaslAuthenticator,
+        answer: list[Part] | None,
+        reason: str,
+    ) -> None:
+        """Answer after a while, and close: passwords are not tried faster than that."""
+        logger.info(
+            "Failed authentication with /%s (channelId=%s) (%s)",
+            connection.client_host,
+            connection.id,
+            reason,
+        )
+
+        def end() -> None:
+            if answer is None:
+                connection.close(reason)
+            else:
+                connection.send_last(answer, reason)
+
+        self.runtime.scheduler.call_later(authenticator.listener.failure_delay_ms, end)
 
     def _call(self, handler: Handler, context: RequestContext, body: Request) -> None:
         try:
@@ -150,17 +194,11 @@ class Apis:
         else:
             logger.error("%s failed: %r", type(body).__name__, error, exc_info=error)
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
-        response = body.response_class()
-        names = {
-            field.name for field in type(response).fields if context.api_version in field.versions
-        }
-        if "error_code" not in names:
+        response = error_response(type(body), context.api_version, code, message)
+        if response is None:
             context.close_connection(f"{type(body).__name__} failed: {code.name}")
-            return
-        setattr(response, "error_code", int(code))  # noqa: B010 - no field of every response
-        if "error_message" in names:
-            setattr(response, "error_message", message)  # noqa: B010 - likewise
-        context.respond(response)
+        else:
+            context.respond(response)
 
     def _refuse_version(self, connection: Connection, header: RequestHeader) -> None:
         """ApiVersions is answered in its oldest form, so that any client can read it (KIP-511)."""

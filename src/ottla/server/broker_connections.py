@@ -64,11 +64,12 @@ class BrokerConnections:
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
         self._tls = tls
+        self._login = config.inter_broker_login()
         self._kept: dict[tuple[int, Purpose], NodeConnection] = {}
 
     def connect(self, node: Node) -> NodeConnection:
         """A connection of the caller's own, to be opened by its first use."""
-        return NodeConnection(self._runtime, self._settings, node, self._tls)
+        return NodeConnection(self._runtime, self._settings, node, self._tls, self._login)
 
     def node(self, broker_id: int) -> Node:
         """The address of a live broker; BROKER_NOT_AVAILABLE if it does not live."""

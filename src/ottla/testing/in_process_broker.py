@@ -677,8 +677,10 @@ class InProcessBroker(LiveBrokers):
 
 
 def dotted(settings: Mapping[str, str | int]) -> dict[str, str | int]:
-    """Names of settings as they are, for such as are Python's keywords."""
-    return {name.replace("_", "."): value for name, value in settings.items()}
+    """Names of settings as they are, for such as are Python's keywords; with dots they are."""
+    return {
+        name if "." in name else name.replace("_", "."): value for name, value in settings.items()
+    }
 
 
 def _expel(broker: Broker, group_id: str, member_id: str | None) -> str | None:

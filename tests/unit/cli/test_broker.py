@@ -87,7 +87,7 @@ def test_wrong_setting_is_one_line_and_status_1(ottla, started, words, line):
     [
         ("zookeeper.conect=localhost:2181", "did you mean zookeeper.connect?"),
         ("authorizer.class.name=com.example.Own", "must be one of"),
-        ("sasl.enabled.mechanisms=PLAIN", "there is no SASL"),
+        ("sasl.enabled.mechanisms=PLAIN", "no listener uses SASL"),
         ("process.roles=broker", "KRaft mode"),
     ],
 )

@@ -38,4 +38,5 @@ def test_every_setting_is_acted_on():
         if row.name not in used_within
         and f'values["{row.attribute}"]' not in config_room
         and not re.search(rf"\.{row.attribute}\b", acted_on)
+        and not re.search(rf"\bself\.{row.attribute}\b", config_room)
     ]

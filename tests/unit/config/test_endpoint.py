@@ -12,7 +12,7 @@ from ottla.config.endpoint import (
 )
 from ottla.errors import ConfigError
 
-PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "CLIENT": "PLAINTEXT", "SASL_SSL": "SASL_SSL"}
+PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "CLIENT": "PLAINTEXT", "KRAFT": "KERBEROS"}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_end_point_is_written_as_it_is_read():
         (["PLAINTEXT://host"], "NAME://host:port"),
         (["PLAINTEXT://host:65536"], "port"),
         (["OTHER://host:1"], "add OTHER:PLAINTEXT to listener.security.protocol.map"),
-        (["SASL_SSL://:9091"], "SASL_SSL is not supported"),
+        (["KRAFT://:9091"], "KERBEROS is not supported"),
         (["PLAINTEXT://:1", "PLAINTEXT://:2"], "once"),
         ([], "at least one"),
     ],

@@ -108,7 +108,7 @@ def test_brokers_choose_their_listener_by_name_or_protocol(settings, name):
     ("settings", "reason"),
     [
         ({"security.inter.broker.protocol": "SSL"}, "one of the advertised listeners, PLAINTEXT"),
-        ({"security.inter.broker.protocol": "SASL_SSL"}, "must be one of PLAINTEXT, SSL"),
+        ({"security.inter.broker.protocol": "ssl"}, "must be one of PLAINTEXT, SSL"),
         (
             {"security.inter.broker.protocol": "PLAINTEXT", "inter.broker.listener.name": "A"},
             r"cannot be set together with inter\.broker\.listener\.name=A",

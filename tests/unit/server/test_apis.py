@@ -33,6 +33,7 @@ class FakeConnection:
     id = "fake"
     client_host = "127.0.0.1"
     listener_name = "PLAINTEXT"
+    authenticator = None
 
     principal = ANONYMOUS
 

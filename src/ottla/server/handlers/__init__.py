@@ -29,6 +29,7 @@ from ottla.server.handlers.metadata import CreateTopic, MetadataHandler
 from ottla.server.handlers.offsets import LeaderEpochHandler, ListOffsetsHandler, OffsetHandlers
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
 from ottla.server.handlers.reassignments import ReassignmentsHandler
+from ottla.server.handlers.sasl import SaslHandlers
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.server.handlers.transactions import (
     ProducerIdHandlers,
@@ -100,6 +101,7 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
             config.max_request_partition_size_limit,
         ),
         AclsHandler(has.authorizer),
+        SaslHandlers(),
         ReassignmentsHandler(has.controller),
         TopicsHandler(runtime, has.controller, replicas, has.settings),
         ConfigsHandler(has.settings, cache),

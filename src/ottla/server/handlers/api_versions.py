@@ -7,7 +7,6 @@ can read features whose lowest level is 0.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 from ottla.errors import ErrorCode, KafkaError
@@ -29,8 +28,6 @@ from ottla.protocol.api_versions import (
 from ottla.server.apis import Handler
 from ottla.server.features import SUPPORTED, Features, FeatureUpdate
 
-SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-FIRST_VERSION_WITH_SOFTWARE = 3
 FIRST_VERSION_WITH_LEVEL_ZERO = 4
 
 
@@ -49,10 +46,7 @@ class ApiVersionsHandler:
     def handle_api_versions(
         self, context: RequestContext, body: ApiVersionsRequest
     ) -> ApiVersionsResponse:
-        if context.api_version >= FIRST_VERSION_WITH_SOFTWARE and not (
-            SOFTWARE_NAME.fullmatch(body.client_software_name)
-            and SOFTWARE_NAME.fullmatch(body.client_software_version)
-        ):
+        if not body.names_software(context.api_version):
             return ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
         return ApiVersionsResponse(
             api_keys=[

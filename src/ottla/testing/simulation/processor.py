@@ -79,10 +79,11 @@ class Client:
         self.connection = Connection(
             processor,
             StreamTransport(end),
-            FrameBuffer(processor.max_frame_bytes, processor.pool),
+            FrameBuffer(processor.max_request_bytes, processor.pool),
             f"{listener.host}:{listener.port}-{peer.process.host}:{peer.port}-{number}",
             listener.name,
             (peer.process.host, peer.port),
+            processor.config.authenticator(listener.name, processor.clock),
         )
 
     def on_bytes(self, data: bytes) -> None:
@@ -106,12 +107,13 @@ class SimulatedProcessor:
         on_fetch: Callable[[str], object] = lambda connection_id: None,
     ) -> None:
         assert isinstance(runtime.network, ProcessNetwork), "the broker lives in a world"
-        self.max_frame_bytes = config.socket_request_max_bytes
+        self.config = config
+        self.max_request_bytes = config.socket_request_max_bytes
         self.pool = BufferPool()
         self.listeners: list[Listener] = []
         self._network = runtime.network
         self._scheduler = runtime.scheduler
-        self._clock = runtime.clock
+        self.clock = runtime.clock
         self._on_request = on_request
         self._complete_delayed = complete_delayed
         self._on_forgotten = on_forgotten
@@ -219,7 +221,7 @@ class SimulatedProcessor:
         connection, inbox = client.connection, client.inbox
         while not connection.muted and len(inbox) >= SIZE_BYTES:
             size = SIZE.unpack_from(inbox)[0]
-            if not 0 < size <= self.max_frame_bytes:
+            if not 0 < size <= connection.frames.max_frame_bytes:
                 connection.close(f"a request of {size} bytes")
                 return
             if len(inbox) < SIZE_BYTES + size:
@@ -251,7 +253,7 @@ class SimulatedProcessor:
         except OSError as error:
             connection.close(f"sending failed: {error}")
         if connection.muted & STOPPING and not connection.muted & IN_FLIGHT:
-            connection.close("the broker is stopping")
+            connection.close(connection.close_reason or "the broker is stopping")
 
     def _close(self) -> None:
         to_close, self._to_close = self._to_close, []
@@ -273,7 +275,7 @@ class SimulatedProcessor:
         self.schedule_turn()
 
     def throttle(self, connection: Connection, deadline_ms: int) -> None:
-        delay_ms = deadline_ms - self._clock.monotonic_ms()
+        delay_ms = deadline_ms - self.clock.monotonic_ms()
         if delay_ms > 0 and deadline_ms > connection.throttled_until_ms:
             connection.muted |= THROTTLED
             connection.throttled_until_ms = deadline_ms

@@ -1,0 +1,416 @@
+"""SASL: which mechanisms a listener has, whose passwords it knows, and a client's own login.
+
+`listener.name.<name>.<mechanism>.sasl.jaas.config`, name and mechanism in lower case, holds what
+one mechanism of one listener needs, in the form that Java's login modules have (JAAS).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from ottla.config.config_def import LOW, ConfigTable, config_key, dotted
+from ottla.config.config_type import (
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    PASSWORD,
+    STRING,
+    Password,
+    at_least,
+    between,
+)
+from ottla.config.endpoint import is_sasl
+from ottla.config.known_keys import shown
+from ottla.config.listener_config import ListenerSslConfig
+from ottla.config.network_config import NetworkConfig
+from ottla.config.zookeeper_config import ZooKeeperConfig
+from ottla.errors import ConfigError
+
+PLAIN: Final = "PLAIN"
+GSSAPI: Final = "GSSAPI"
+
+LOGIN_MODULES: Final[Mapping[str, str]] = {
+    PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
+}
+"""The mechanisms, and the class that Kafka's files name for each."""
+
+NEEDS_ENTRY: Final = (PLAIN,)
+"""The mechanisms of a listener that cannot be without a `sasl.jaas.config`."""
+
+NEEDS_OF_LOGIN: Final[Mapping[str, tuple[str, ...]]] = {PLAIN: ("username", "password")}
+"""The options without which a mechanism cannot log in."""
+
+CONTROL_FLAGS: Final = ("required", "requisite", "sufficient", "optional")
+
+
+# JAAS: `<module class> required key="value" ...;`
+
+
+@dataclass(frozen=True, slots=True)
+class JaasEntry:
+    """One login module and its options, which are secrets, or may be."""
+
+    module: str
+    options: Mapping[str, str] = field(repr=False)
+
+
+_TOKEN: Final = re.compile(
+    r"\s+|//[^\n]*|/\*.*?\*/"
+    r"|(?P<quoted>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')"
+    r"|(?P<word>[\w.$+-]+)|(?P<sign>[=;])|(?P<other>.)",
+    re.DOTALL,
+)
+_ESCAPE: Final = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
+_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+def parse_jaas(key: str, text: str) -> JaasEntry:
+    """Read the value of a `sasl.jaas.config`; it is data, and no class is ever loaded.
+
+    Raises:
+        ConfigError: it is not one module with its options. The value is not shown.
+    """
+    tokens = list(_tokens(text))
+    if len(tokens) < 3 or tokens[1].lower() not in CONTROL_FLAGS or tokens[-1] != ";":
+        raise _not_jaas(key, 'must be <login module> required <name>="<value>" ... ;')
+    module, _, *rest = tokens[:-1]
+    if ";" in rest:
+        raise _not_jaas(key, "must have exactly one login module")
+    if len(rest) % 3 or any(sign != "=" for sign in rest[1::3]):
+        raise _not_jaas(key, 'must have its options as <name>="<value>"')
+    return JaasEntry(
+        module,
+        {_unquoted(name): _unquoted(rest[3 * index + 2]) for index, name in enumerate(rest[::3])},
+    )
+
+
+def _tokens(text: str) -> Iterator[str]:
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup is not None:
+            yield match[0]
+
+
+def _unquoted(token: str) -> str:
+    if token[0] not in "\"'":
+        return token
+    return _ESCAPE.sub(_unescaped, token[1:-1])
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    letter = match[1]
+    return chr(int(letter, 8)) if letter[0] in "01234567" else _ESCAPED.get(letter, letter)
+
+
+def _not_jaas(key: str, rule: str) -> ConfigError:
+    return ConfigError(f"{key}=[hidden]: {rule}")
+
+
+def require_module(key: str, entry: JaasEntry, mechanism: str) -> None:
+    """ConfigError unless the entry is for the mechanism."""
+    expected = LOGIN_MODULES[mechanism]
+    if entry.module != expected:
+        raise ConfigError(
+            f"{key}: must name the login module of {mechanism}, {expected}, not {entry.module}"
+        )
+
+
+USER_OPTION: Final = "user_"
+
+
+def users_of(entry: JaasEntry) -> dict[str, str]:
+    """The passwords by name: `user_<name>="<password>"` of PLAIN's entry."""
+    return {
+        name.removeprefix(USER_OPTION): password
+        for name, password in entry.options.items()
+        if name.startswith(USER_OPTION)
+    }
+
+
+# A listener
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    """What holds on one listener."""
+
+    mechanisms: tuple[str, ...]
+    entries: Mapping[str, JaasEntry]
+    """By mechanism; not all need one."""
+    max_reauth_ms: Mapping[str, int]
+    """By mechanism: how long a session may last, 0 without limit."""
+
+
+_OF_LISTENER: Final = re.compile(
+    r"listener\.name\.(?P<listener>.+?)\."
+    r"(?:(?P<mechanism>plain|scram-sha-256|scram-sha-512|gssapi|oauthbearer)\.)?"
+    r"(?P<key>sasl\.enabled\.mechanisms|sasl\.jaas\.config|connections\.max\.reauth\.ms)"
+)
+
+
+class ListenerSaslConfig(NetworkConfig, ZooKeeperConfig, ListenerSslConfig, group=True):
+    """SASL of all listeners, and what single ones, or their mechanisms, override."""
+
+    sasl_enabled_mechanisms: tuple[str, ...] = config_key(
+        default=(GSSAPI,),
+        type=LIST,
+        doc="The mechanisms of SASL listeners, of " + ", ".join(LOGIN_MODULES) + ". Kafka's "
+        "default, GSSAPI, is not there, so that a SASL listener needs this setting.",
+    )
+    sasl_mechanism_inter_broker_protocol: str = config_key(
+        default=GSSAPI,
+        type=STRING,
+        doc="The mechanism by which brokers log in to each other, where their listener is a SASL "
+        "one. It must be among the listener's; its login is in the listener's sasl.jaas.config.",
+    )
+    sasl_server_max_receive_size: int = config_key(
+        default=524288,
+        type=INT,
+        rule=at_least(1),
+        doc="The largest request of a client that is not authenticated yet.",
+    )
+    connections_max_reauth_ms: int = config_key(
+        default=0,
+        type=LONG,
+        rule=at_least(0),
+        doc="How long the session of a client lasts that was authenticated by SASL: it must "
+        "authenticate again within that time, or is closed (KIP-368). 0 is no limit.",
+    )
+    connection_failed_authentication_delay_ms: int = config_key(
+        default=100,
+        type=INT,
+        rule=between(0, INT_MAX),
+        importance=LOW,
+        doc="How long a client that could not be authenticated waits for its answer and its end.",
+    )
+
+    __slots__ = ("_sasl_overrides",)
+    _sasl_overrides: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
+        given = dotted(settings, keywords)
+        overrides = {name: given.pop(name) for name in list(given) if _OF_LISTENER.fullmatch(name)}
+        config = super().parse(given)
+        object.__setattr__(config, "_sasl_overrides", overrides)
+        config._check_sasl()
+        return config
+
+    def replace(self, **changes: Any) -> Self:
+        changed = super().replace(**changes)
+        object.__setattr__(changed, "_sasl_overrides", self._sasl_overrides)
+        return changed
+
+    def _freeze(self, values: dict[str, Any], given: frozenset[str]) -> None:
+        super()._freeze(values, given)
+        object.__setattr__(self, "_sasl_overrides", {})
+
+    @property
+    def sasl_listeners(self) -> tuple[str, ...]:
+        """The names of the listeners whose clients must log in."""
+        return tuple(
+            each.listener_name for each in self.listeners if is_sasl(each.security_protocol)
+        )
+
+    def sasl_of(self, listener_name: str) -> SaslSettings:
+        """The mechanisms of a listener and what they need; ConfigError where that is missing."""
+        key, mechanisms = self._override(
+            listener_name, "", "sasl.enabled.mechanisms", self.sasl_enabled_mechanisms
+        )
+        if not mechanisms:
+            raise ConfigError(f"{key}=: must name a mechanism, of {', '.join(LOGIN_MODULES)}")
+        entries = {}
+        for mechanism in mechanisms:
+            if mechanism not in LOGIN_MODULES:
+                text = "" if key in self._sasl_overrides or self.is_given(key) else " (the default)"
+                raise ConfigError(
+                    f"{key}={mechanism}{text}: must be one or more of {', '.join(LOGIN_MODULES)}"
+                )
+            entry = self._entry(listener_name, mechanism)
+            if entry is not None:
+                entries[mechanism] = entry
+        key = "connections.max.reauth.ms"
+        reauth = {
+            each: self._override(listener_name, each, key, self.connections_max_reauth_ms)[1]
+            for each in mechanisms
+        }
+        return SaslSettings(tuple(mechanisms), entries, reauth)
+
+    def inter_broker_login(self) -> SaslLogin | None:
+        """How this broker logs in to others; None where their listener asks for no login."""
+        listener = self.inter_broker_listener_name
+        if listener not in self.sasl_listeners:
+            return None
+        key, mechanism = (
+            "sasl.mechanism.inter.broker.protocol",
+            self.sasl_mechanism_inter_broker_protocol,
+        )
+        enabled = self.sasl_of(listener).mechanisms
+        if mechanism not in enabled:
+            raise ConfigError(
+                f"{key}={mechanism}: must be one of listener {listener}, {', '.join(enabled)}"
+            )
+        entry = self._entry(listener, mechanism)
+        where = _prefix(listener, mechanism) + "sasl.jaas.config"
+        if entry is None:
+            raise ConfigError(f"{where}: must be set, for the login of this broker to others")
+        return _login(where, mechanism, entry.options)
+
+    def _entry(self, listener_name: str, mechanism: str) -> JaasEntry | None:
+        key = _prefix(listener_name, mechanism) + "sasl.jaas.config"
+        value = self._sasl_overrides.get(key)
+        if value is None:
+            if mechanism in NEEDS_ENTRY:
+                raise ConfigError(f"{key}: must be set, as {mechanism} has its users there")
+            return None
+        entry = parse_jaas(key, PASSWORD.parse(key, value).value)
+        require_module(key, entry, mechanism)
+        return entry
+
+    def _override(
+        self, listener_name: str, mechanism: str, name: str, of_all: Any
+    ) -> tuple[str, Any]:
+        """A setting of a mechanism, or else of its listener, or of all; after its whole key."""
+        row = type(self).keys[name]
+        for prefix in (_prefix(listener_name, mechanism), _prefix(listener_name, "")):
+            if prefix + name in self._sasl_overrides:
+                try:
+                    return prefix + name, row.parse(self._sasl_overrides[prefix + name])
+                except ConfigError as error:
+                    raise ConfigError(prefix + error.message) from None
+        return name, of_all
+
+    def _check_sasl(self) -> None:
+        """What asks for a login must lead to one."""
+        listeners = self.sasl_listeners
+        for name in listeners:
+            self.sasl_of(name)
+        delay, idle = self.connection_failed_authentication_delay_ms, self.connections_max_idle_ms
+        if listeners and 0 <= idle <= delay:
+            raise ConfigError(
+                f"connection.failed.authentication.delay.ms={delay}: must be less than "
+                f"connections.max.idle.ms ({idle})"
+            )
+        asked = {name: self.text_of(name) for name in _OF_ALL if self.is_given(name)}
+        for name, value in asked.items():
+            if not listeners and value != type(self).keys[name].format(
+                type(self).keys[name].default
+            ):
+                raise ConfigError(f"{name}={value}: must not be set; no listener {_NO_LISTENER}")
+        for name, value in self._sasl_overrides.items():
+            match = _OF_LISTENER.fullmatch(name)
+            assert match is not None, "it was found by this pattern"
+            if match["listener"].upper() not in listeners and str(value or "") not in _NOTHING:
+                raise ConfigError(
+                    f"{name}={shown(name, value)}: must not be set; "
+                    f"no listener {match['listener'].upper()} {_NO_LISTENER}"
+                )
+        if self.zookeeper_connect is not None:
+            self.inter_broker_login()
+
+
+_OF_ALL: Final = (
+    "sasl.enabled.mechanisms",
+    "sasl.mechanism.inter.broker.protocol",
+    "connections.max.reauth.ms",
+)
+_NOTHING: Final = ("", "0", GSSAPI)
+_NO_LISTENER: Final = (
+    "uses SASL (SASL_PLAINTEXT or SASL_SSL), so that clients would be served without credentials"
+)
+
+
+def _prefix(listener_name: str, mechanism: str) -> str:
+    prefix = f"listener.name.{listener_name.lower()}."
+    return f"{prefix}{mechanism.lower()}." if mechanism else prefix
+
+
+# A client
+
+
+@dataclass(frozen=True, slots=True)
+class SaslLogin:
+    """A mechanism, and what it logs in with: the options of its login module."""
+
+    mechanism: str
+    options: Mapping[str, str] = field(repr=False)
+
+
+def _login(key: str, mechanism: str, options: Mapping[str, str]) -> SaslLogin:
+    for name in NEEDS_OF_LOGIN[mechanism]:
+        if not options.get(name):
+            raise ConfigError(f"{key}: must have {name}, for {mechanism}")
+    return SaslLogin(mechanism, options)
+
+
+class SaslClientConfig(ConfigTable, group=True):
+    """The login of a client."""
+
+    sasl_mechanism: str = config_key(
+        default=GSSAPI,
+        type=STRING,
+        doc="How the client logs in, of " + ", ".join(LOGIN_MODULES) + ", where security.protocol "
+        "is SASL_PLAINTEXT or SASL_SSL.",
+    )
+    sasl_jaas_config: Password | None = config_key(
+        default=None,
+        type=PASSWORD,
+        doc="The login in the form of Java's login modules: "
+        '<login module> required username="<name>" password="<password>"; and nothing else.',
+    )
+    sasl_username: str | None = config_key(
+        default=None,
+        type=STRING,
+        doc="The name to log in with, as librdkafka has it: in the place of sasl.jaas.config.",
+    )
+    sasl_password: Password | None = config_key(
+        default=None,
+        type=PASSWORD,
+        doc="The password, beside sasl.username.",
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        super().complete(values, given)
+        if is_sasl(values["security_protocol"]):
+            _client_login(values)
+            return
+        for row in SaslClientConfig.keys.values():
+            value = values[row.attribute]
+            if value not in (None, "", row.default):
+                raise ConfigError(
+                    f"{row.name}={shown(row.name, value)}: must not be set with security.protocol="
+                    f"{values['security_protocol']}, which would not use it; "
+                    "SASL_SSL and SASL_PLAINTEXT do"
+                )
+
+    def sasl_login(self) -> SaslLogin | None:
+        """The login; None where the protocol has none."""
+        values = {row.attribute: getattr(self, row.attribute) for row in type(self).keys.values()}
+        return _client_login(values) if is_sasl(values["security_protocol"]) else None
+
+
+def _client_login(values: Mapping[str, Any]) -> SaslLogin:
+    mechanism, jaas = values["sasl_mechanism"], values["sasl_jaas_config"]
+    if mechanism not in LOGIN_MODULES:
+        raise ConfigError(
+            f"sasl.mechanism={mechanism}: must be one of {', '.join(LOGIN_MODULES)} with "
+            f"security.protocol={values['security_protocol']}"
+        )
+    username, password = values["sasl_username"], values["sasl_password"]
+    if jaas is not None:
+        if username is not None or password is not None:
+            raise ConfigError("sasl.username: cannot be set together with sasl.jaas.config")
+        entry = parse_jaas("sasl.jaas.config", jaas.value)
+        require_module("sasl.jaas.config", entry, mechanism)
+        return _login("sasl.jaas.config", mechanism, entry.options)
+    options = {"username": username, "password": password and password.value}
+    for name in NEEDS_OF_LOGIN[mechanism]:
+        if not options.get(name):
+            raise ConfigError(
+                f"sasl.{name}: must be set for sasl.mechanism={mechanism}, or sasl.jaas.config"
+            )
+    return SaslLogin(mechanism, {name: text for name, text in options.items() if text})
