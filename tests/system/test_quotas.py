@@ -10,19 +10,13 @@ import pytest
 
 from ottla import Admin, NewTopic, Producer
 from ottla.network.connection import THROTTLED, Connection
-from ottla.protocol.configs import (
-    AlterClientQuotasRequest,
-    QuotaAlteration,
-    QuotaEntity,
-    QuotaOperation,
-)
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.message import Request, Response
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.record.batch_builder import BatchBuilder
-from ottla.structs import TopicPartition
+from ottla.structs import ClientEntity, TopicPartition
 from ottla.testing import InProcessBroker, wait_until
 
 LIMIT_S = 60
@@ -77,14 +71,11 @@ def connect(broker: InProcessBroker) -> Iterator[Callable[[str], Client]]:
 
 def limit(broker: InProcessBroker, client_id: str, key: str, value: float | None) -> None:
     """Change the quota of a client id, and wait until the broker follows it."""
-    client = Client(broker, "operator")
-    change = QuotaAlteration(
-        entity=[QuotaEntity(entity_type="client-id", entity_name=client_id)],
-        ops=[QuotaOperation(key=key, value=value or 0.0, remove=value is None)],
-    )
-    response = client.ask(AlterClientQuotasRequest(entries=[change]), 1)
-    assert [entry.error_code for entry in response.entries] == [0]
-    client.socket.close()
+    entity = ClientEntity(client_id=client_id)
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.alter_client_quotas({entity: {key: value}})
+        described = admin.describe_client_quotas({"client-id": client_id}, strict=True)
+        assert described == ({} if value is None else {entity: {key: value}})
     quota = broker.broker.quotas.by_key[key]
 
     def is_in_force() -> bool:

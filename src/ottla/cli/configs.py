@@ -1,10 +1,11 @@
-"""`ottla configs`: show and change the settings of topics, brokers and groups."""
+"""`ottla configs`: show and change settings of topics, brokers, groups, and quotas of clients."""
 
 from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli.command import Command
@@ -23,6 +24,8 @@ from ottla.cli.options import (
 from ottla.cli.properties import command_settings
 from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal
+from ottla.config.config_type import DOUBLE
+from ottla.structs import ClientEntity
 
 if TYPE_CHECKING:
     from ottla import Admin
@@ -31,9 +34,26 @@ if TYPE_CHECKING:
 LONG_MAX: Final = 2**63 - 1
 TIMES: Final = (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
 SIZES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
+SHORT_OPTIONS: Final = {
+    "--topic": "topics",
+    "--broker": "brokers",
+    "--broker-defaults": "brokers",
+    "--group": "groups",
+    "--user": "users",
+    "--user-defaults": "users",
+    "--client": "clients",
+    "--client-defaults": "clients",
+    "--ip": "ips",
+    "--ip-defaults": "ips",
+}
 UNITS: Final = {".ms": TIMES, ".bytes": SIZES}
 ENTITY_TYPES: Final = ("topics", "brokers", "groups")
-LATER_ENTITY_TYPES: Final = ("clients", "users", "ips", "broker-loggers")
+LATER_ENTITY_TYPES: Final = ("broker-loggers",)
+CLIENT_TYPES: Final = {"users": "user", "clients": "client_id", "ips": "ip"}
+"""The types whose settings are quotas, and the attributes of `ClientEntity`."""
+ALL_TYPES: Final = (*ENTITY_TYPES, *CLIENT_TYPES)
+KAFKA_TYPES: Final = {"user": "user", "client_id": "client-id", "ip": "ip"}
+TITLES: Final = {"user": "user-principal", "ip": "ip", "client_id": "client-id"}
 _TAG: Final = re.compile(r"</?[a-z]+>")  # Kafka's documentation is HTML
 _COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[\]]*\])")
 
@@ -64,14 +84,16 @@ class Entity(NamedTuple):
 
 
 class ConfigsCommand(Command):
-    """Shows and changes the settings of topics, brokers and groups while they run."""
+    """Shows and changes the settings of topics, brokers and groups, and the quotas of clients."""
 
     name = "configs"
-    help = "Show and change the settings of topics, brokers and groups."
+    help = "Show and change settings of topics, brokers and groups, and quotas of clients."
     examples = (
         "ottla configs --bootstrap-server localhost:9092 --describe --topic test",
         "ottla configs --bootstrap-server localhost:9092 --alter --entity-type topics"
         " --entity-name test --add-config retention.ms=60000,cleanup.policy=[compact,delete]",
+        "ottla configs --bootstrap-server localhost:9092 --alter --entity-type clients"
+        " --entity-name app --add-config producer_byte_rate=1048576,consumer_byte_rate=2097152",
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -105,6 +127,10 @@ class ConfigsCommand(Command):
         action = one_of(arguments, ("--describe", "--alter"))
         only_with(arguments, ("--add-config", "--add-config-file", "--delete-config"), "--alter")
         only_with(arguments, ("--all",), "--describe")
+        components = client_components(arguments)
+        if components:
+            self._run_clients(arguments, action, components, terminal)
+            return 0
         kind, name = entity(arguments)
         if action == "--alter":
             if name is None:
@@ -129,56 +155,102 @@ class ConfigsCommand(Command):
                 show_rows(rows, arguments.format, terminal)
         return 0
 
+    def _run_clients(
+        self,
+        arguments: Namespace,
+        action: str,
+        components: Mapping[str, str | None],
+        terminal: Terminal,
+    ) -> None:
+        changes = None
+        if action == "--alter":
+            if None in components.values():
+                raise UsageError("--alter needs --entity-name or --entity-default for each type")
+            changes = quota_changes(Changes.of(arguments), components)
+        if arguments.zookeeper and not arguments.bootstrap_server:
+            in_nodes(arguments, components, changes, terminal)
+            return
+        settings = command_settings(arguments)
+        with terminal.admin(bootstrap_server_or_zookeeper(arguments, settings), settings) as admin:
+            if changes is not None:
+                alter_quotas(admin, ClientEntity(**components), changes)
+                terminal.print(completed_quotas(components))
+            else:
+                describe_quotas(admin, components, arguments.format, terminal)
+
 
 def _add_entity(parser: ArgumentParser) -> None:
-    add_repeated(parser, "--entity-type", "TYPE", "topics, brokers or groups.")
+    add_repeated(
+        parser,
+        "--entity-type",
+        "TYPE",
+        "topics, brokers, groups, users, clients or ips; users and clients may stand together.",
+    )
     parser.add_argument(
         "--entity-name",
         metavar="NAME",
-        help="The name of the topic or of the group, or the id of the broker.",
+        dest="entity_names",
+        action="append",
+        default=[],
+        help="The name of the topic, group, user or client, the id of the broker, or the address; "
+        "one for each --entity-type.",
     )
-    add_flag(parser, "--entity-default", "The default of all brokers of the cluster.")
     parser.add_argument(
-        "--topic", metavar="NAME", help="Short for --entity-type topics --entity-name NAME."
+        "--entity-default",
+        dest="entity_names",
+        action="append_const",
+        const="",
+        help="In the place of --entity-name: the default of all brokers, users, clients or ips.",
     )
-    parser.add_argument(
-        "--broker", metavar="ID", help="Short for --entity-type brokers --entity-name ID."
-    )
-    add_flag(parser, "--broker-defaults", "Short for --entity-type brokers --entity-default.")
-    parser.add_argument(
-        "--group", metavar="NAME", help="Short for --entity-type groups --entity-name NAME."
-    )
+    for option, kind in SHORT_OPTIONS.items():
+        if option.endswith("-defaults"):
+            add_flag(parser, option, f"Short for --entity-type {kind} --entity-default.")
+        else:
+            name = "ID" if kind == "brokers" else "NAME"
+            text = f"Short for --entity-type {kind} --entity-name {name}."
+            parser.add_argument(option, metavar=name, help=text)
+
+
+def entity_parts(arguments: Namespace) -> dict[str, str | None]:
+    """The types of the entity and its names: "" for a default, None for all."""
+    kinds: list[str] = arguments.entity_type
+    names: list[str | None] = list(arguments.entity_names)
+    for kind in kinds:
+        if kind in LATER_ENTITY_TYPES:
+            raise CommandError(
+                f"Ottla has no settings of {kind} yet; --entity-type may be {', '.join(ALL_TYPES)}"
+            )
+        if kind not in ALL_TYPES:
+            raise UsageError(f"--entity-type may be {', '.join(ALL_TYPES)}, not '{kind}'")
+    if len(names) > len(kinds):
+        raise UsageError("each --entity-name and --entity-default needs an --entity-type")
+    pairs = list(zip(kinds, names + [None] * len(kinds), strict=False))
+    for option, kind in SHORT_OPTIONS.items():
+        if given(arguments, option):
+            value = getattr(arguments, option.lstrip("-").replace("-", "_"))
+            pairs.append((kind, "" if value is True else value))
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise UsageError("the same type of entity is given twice")
+    if len(found) > 1 and set(found) != {"users", "clients"}:
+        raise UsageError("only users and clients may stand together")
+    if not found:
+        raise UsageError("--entity-type, or a short form of it as --topic or --user, is needed")
+    return found
+
+
+def client_components(arguments: Namespace) -> dict[str, str | None]:
+    """The components of the client entity by their attributes; none for topics and the like."""
+    parts = entity_parts(arguments)
+    return {CLIENT_TYPES[kind]: parts[kind] for kind in CLIENT_TYPES if kind in parts}
 
 
 def entity(arguments: Namespace) -> tuple[str, str | None]:
     """The type of the entity and its name: "" for the default of brokers, None for all."""
-    short = [
-        option
-        for option in ("--topic", "--broker", "--broker-defaults", "--group")
-        if given(arguments, option)
-    ]
-    if len(short) + len(arguments.entity_type) != 1:
-        raise UsageError("exactly one of --entity-type, --topic, --broker and --group is needed")
-    if short == ["--topic"]:
-        return "topics", arguments.topic
-    if short == ["--group"]:
-        return "groups", arguments.group
-    if short == ["--broker"]:
-        return _checked("brokers", arguments.broker)
-    if short == ["--broker-defaults"]:
-        return "brokers", ""
-    kind = arguments.entity_type[0]
-    if kind in LATER_ENTITY_TYPES:
-        raise CommandError(
-            f"Ottla has no settings of {kind} yet; --entity-type may be topics, brokers or groups"
-        )
-    if kind not in ENTITY_TYPES:
-        raise UsageError(f"--entity-type may be topics, brokers or groups, not '{kind}'")
-    if arguments.entity_default:
-        if kind != "brokers":
-            raise UsageError(f"{kind} have no --entity-default; the brokers' settings are it")
-        return kind, ""
-    return _checked(kind, arguments.entity_name)
+    ((kind, name),) = entity_parts(arguments).items()
+    if name == "" and kind != "brokers":
+        raise UsageError(f"{kind} have no --entity-default; the brokers' settings are it")
+    return _checked(kind, name)
 
 
 def _checked(kind: str, name: str | None) -> tuple[str, str | None]:
@@ -299,6 +371,133 @@ def describe_nodes(arguments: Namespace, kind: str, name: str | None, terminal: 
             own = settings_of(client, kind, each)
             shown = ",".join(f"{key}={value}" for key, value in own.items())
             terminal.print(f"Configs for {Entity(kind, each).title} are {shown}")
+
+
+def quota_title(entity: ClientEntity, *, as_by_zookeeper: bool = False) -> str:
+    """As Kafka's tool names a client entity; the one of ZooKeeper leaves the article out."""
+    article = "" if as_by_zookeeper else "the "
+    return ", ".join(
+        f"{title} '{name}'" if name else f"{article}default {title}"
+        for attribute, title in TITLES.items()
+        if (name := getattr(entity, attribute)) is not None
+    )
+
+
+def quota_changes(
+    changes: Changes, components: Mapping[str, str | None]
+) -> dict[str, float | None]:
+    """The limits to set, and None for those to remove; a name that is no quota is refused."""
+    from ottla.network.client_quotas import IP_QUOTA_TYPES, QUOTA_TYPES, parse_limit
+
+    types = IP_QUOTA_TYPES if "ip" in components else QUOTA_TYPES
+    unexpected = [key for key in (*changes.added, *changes.deleted) if key not in types]
+    if unexpected:
+        kind = next(kind for kind, attribute in CLIENT_TYPES.items() if attribute in components)
+        raise CommandError(
+            f"Only quota configs ({', '.join(types)}) can be added for '{kind}'. Unexpected config "
+            f"names: Set({', '.join(unexpected)})"
+        )
+    found: dict[str, float | None] = {
+        key: parse_limit(key, text, types) for key, text in changes.added.items()
+    }
+    return found | dict.fromkeys(changes.deleted)
+
+
+def alter_quotas(admin: Admin, entity: ClientEntity, changes: Mapping[str, float | None]) -> None:
+    """Make the changes all at once; only a limit that is there can be removed."""
+    components = {
+        KAFKA_TYPES[attribute]: name
+        for attribute, name in entity._asdict().items()
+        if name is not None
+    }
+    known = admin.describe_client_quotas(components, strict=True).get(entity, {})
+    _refuse_missing(changes, known)
+    admin.alter_client_quotas({entity: changes})
+
+
+def _refuse_missing(changes: Mapping[str, float | None], known: Container[str]) -> None:
+    missing = [key for key, limit in changes.items() if limit is None and key not in known]
+    if missing:
+        raise CommandError(f"Invalid config(s): {','.join(missing)}")
+
+
+def completed_quotas(components: Mapping[str, str | None]) -> str:
+    """What Kafka's tool says after a change; of a user and a client it names one."""
+    kinds = {attribute: kind for kind, attribute in CLIENT_TYPES.items()}
+    for attribute, name in components.items():
+        if name:
+            return f"Completed updating config for {kinds[attribute].removesuffix('s')} {name}."
+    return f"Completed updating default config for {kinds[next(iter(components))]} in the cluster."
+
+
+def describe_quotas(
+    admin: Admin, components: Mapping[str, str | None], form: str, terminal: Terminal
+) -> None:
+    """Print the quotas of each entity on a line, or a row for each of them."""
+    wanted = {KAFKA_TYPES[attribute]: name for attribute, name in components.items()}
+    found = admin.describe_client_quotas(wanted, strict=True)
+    if form != TEXT:
+        rows: list[Row] = [
+            {**_names(entity), "quota": key, "value": limit}
+            for entity, limits in found.items()
+            for key, limit in limits.items()
+        ]
+        show_rows(rows, form, terminal)
+        return
+    for entity, limits in found.items():
+        shown = ", ".join(f"{key}={DOUBLE.format(limit)}" for key, limit in limits.items())
+        terminal.print(f"Quota configs for {quota_title(entity)} are {shown}")
+    if not found:
+        terminal.remark("no quotas")
+
+
+def _names(entity: ClientEntity) -> dict[str, object]:
+    """The components of an entity; the default of one is written as in the registry."""
+    return {
+        KAFKA_TYPES[attribute]: name or "<default>"
+        for attribute, name in entity._asdict().items()
+        if name is not None
+    }
+
+
+def in_nodes(
+    arguments: Namespace,
+    components: Mapping[str, str | None],
+    changes: Mapping[str, float | None] | None,
+    terminal: Terminal,
+) -> None:
+    """Describe or change client entities in ZooKeeper itself, as Kafka 2.3's tool does."""
+    from ottla.cli.zookeeper_configs import change_client, client_entities, client_settings
+    from ottla.cli.zookeeper_session import session
+
+    with session(arguments.zookeeper, arguments.log_level) as client:
+        if changes is not None:
+            target = ClientEntity(**components)
+            change_client(client, target, partial(_changed, changes))
+            title = quota_title(target, as_by_zookeeper=True)
+            terminal.print(f"Completed Updating config for entity: {title}.")
+            return
+        is_of_all_users = components == {"user": None}
+        for each in client_entities(client, components):
+            own = client_settings(client, each)
+            shown = ",".join(f"{key}={value}" for key, value in own.items())
+            if own or not is_of_all_users:
+                title = quota_title(each, as_by_zookeeper=True)
+                terminal.print(f"Configs for {title} are {shown}")
+
+
+def _changed(changes: Mapping[str, float | None], before: dict[str, str]) -> dict[str, str]:
+    """What is stored of an entity after the changes."""
+    from ottla.network.client_quotas import format_limit
+
+    _refuse_missing(changes, before)
+    after = dict(before)
+    for key, limit in changes.items():
+        if limit is None:
+            del after[key]
+        else:
+            after[key] = format_limit(key, limit)
+    return after
 
 
 def _own(what: Entity, settings: Iterable[ConfigEntry]) -> list[ConfigEntry]:

@@ -1,18 +1,23 @@
 """Settings as ZooKeeper has them: `ottla configs --zookeeper --describe` without --all.
 
-As Kafka 2.3's tool does, it also shows entities whose settings were all removed.
+As Kafka 2.3's tool does, it also shows entities whose settings were all removed, and changes those
+of users, client ids and addresses in the nodes, so that no broker need run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.zookeeper_session import child_names, node_data
+from ottla.structs import ClientEntity
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
+
+PLACES: Final = {"user": "users", "client_id": "clients", "ip": "ips"}
+"""Where the components of a client entity lie."""
 
 
 def configured(client: KazooClient, entity_type: str) -> list[str]:
@@ -41,3 +46,65 @@ def settings_of(client: KazooClient, entity_type: str, name: str) -> Mapping[str
     if stored is None and entity_type == "topics" and client.exists(paths.topic(name)) is None:
         raise CommandError(f"there is no topic '{name}'")
     return stored or {}
+
+
+def client_entities(
+    client: KazooClient, components: Mapping[str, str | None]
+) -> Iterator[ClientEntity]:
+    """The entities with these components, in the order of their names; None stands for each."""
+    from ottla.registry import paths
+
+    attributes = [attribute for attribute in ClientEntity._fields if attribute in components]
+    found = [ClientEntity()]
+    for attribute in attributes:
+        name, place = components[attribute], PLACES[attribute]
+        longer = []
+        for entity in found:
+            names: list[str | None] = [name]
+            if name is None:
+                below = "/".join(filter(None, ("/config", paths.client_entity(entity), place)))
+                nodes = sorted(map(paths.desanitize, child_names(client, below)))
+                names = ["" if each == paths.DEFAULT_ENTITY else each for each in nodes]
+            longer += [entity._replace(**{attribute: each}) for each in names]
+        found = longer
+    yield from found
+
+
+def client_settings(client: KazooClient, entity: ClientEntity) -> dict[str, str]:
+    """The quotas and credentials of a user, client id or address."""
+    from ottla.registry import paths
+    from ottla.registry.znodes import decode_config
+
+    path = f"/config/{paths.client_entity(entity)}"
+    return decode_config(path, node_data(client, path) or b"")
+
+
+def change_client(
+    client: KazooClient,
+    entity: ClientEntity,
+    change: Callable[[dict[str, str]], Mapping[str, str]],
+) -> None:
+    """Write what `change` makes of the settings of an entity, and have the brokers read them."""
+    from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+    from ottla.registry import paths
+    from ottla.registry.znodes import decode_config, encode_config, encode_config_change
+
+    entity_path = paths.client_entity(entity)
+    path = f"/config/{entity_path}"
+    while True:
+        try:
+            data, stat = client.get(path)
+            after = encode_config(change(decode_config(path, data or b"")))
+            client.set(path, after, version=stat.version)
+            break
+        except NoNodeError:
+            try:
+                client.create(path, encode_config(change({})), makepath=True)
+                break
+            except NodeExistsError:
+                continue  # a broker was faster
+        except BadVersionError:
+            continue  # likewise
+    notice = encode_config_change(entity_path)
+    client.create(paths.CONFIG_CHANGE_PREFIX, notice, sequence=True, makepath=True)

@@ -75,6 +75,12 @@ def parse_limit(key: str, value: object, types: Mapping[str, ConfigType] = QUOTA
     return limit
 
 
+def format_limit(key: str, limit: float) -> str:
+    """The limit as it is stored: 1024, or 200.0 for what may be a fraction."""
+    kind = {**QUOTA_TYPES, **IP_QUOTA_TYPES}[key]
+    return str(kind.format(limit if kind is DOUBLE else int(limit)))
+
+
 def limit_in(entity: ClientEntity, overrides: Mapping[str, str], key: str) -> float | None:
     """The limit in what is stored for an entity; a bad value is logged, and limits nothing."""
     if key not in overrides:

@@ -30,7 +30,7 @@ from ottla.clients.admin.descriptions import (
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.configs import ConfigSource
-from ottla.structs import Node, TopicPartition
+from ottla.structs import ClientEntity, Node, TopicPartition
 
 
 @dataclass
@@ -128,6 +128,7 @@ class FakeAdmin:
         self.failures: dict[object, KafkaError] = {}
         self.changes: list[tuple[Any, ...]] = []
         self.log_dirs: dict[int, LogDirs] = {}
+        self.quotas: dict[ClientEntity, dict[str, float]] = {}
 
     def __enter__(self) -> FakeAdmin:
         return self
@@ -157,6 +158,23 @@ class FakeAdmin:
         )
 
     # What commands call
+
+    def describe_client_quotas(
+        self, components: dict[str, str | None], strict: bool
+    ) -> dict[ClientEntity, dict[str, float]]:
+        """The same components, each with the wanted name, and no others."""
+        assert strict
+
+        def matches(entity: ClientEntity) -> bool:
+            names = dict(zip(("user", "client-id", "ip"), entity, strict=True))
+            own = {kind for kind, name in names.items() if name is not None}
+            wanted = components.items()
+            return own == set(components) and all(n in (None, names[k]) for k, n in wanted)
+
+        return {entity: limits for entity, limits in self.quotas.items() if matches(entity)}
+
+    def alter_client_quotas(self, changes: dict[ClientEntity, dict[str, float | None]]) -> None:
+        self.changes.append(("alter_client_quotas", changes))
 
     def list_topics(self) -> set[str]:
         return set(self.topics)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from types import SimpleNamespace
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 
 class FakeZooKeeper:
@@ -21,12 +23,19 @@ class FakeZooKeeper:
     def get(self, path):
         if self.nodes.get(path) is None:
             raise NoNodeError
-        return self.nodes[path], None
+        return self.nodes[path], SimpleNamespace(version=len(self.nodes[path]))
+
+    def set(self, path, data, version):
+        if version != len(self.nodes[path]):
+            raise BadVersionError
+        self.nodes[path] = data
 
     def exists(self, path):
         return self.nodes.get(path)
 
-    def create(self, path, data):
+    def create(self, path, data, makepath=False, sequence=False):
+        if sequence:
+            path += f"{len(self.nodes):010d}"
         if path in self.nodes:
             raise NodeExistsError
         self.nodes[path] = data

@@ -1,10 +1,13 @@
 """`ottla configs`."""
 
+import json
+
 import pytest
 
 from ottla.cli.configs import in_words, parse_added
 from ottla.clients.admin.descriptions import ConfigEntry, ConfigSynonym
 from ottla.protocol.configs import ConfigSource
+from ottla.structs import ClientEntity
 
 DYNAMIC = ConfigSource.DYNAMIC_BROKER_CONFIG
 DEFAULT = ConfigSource.DEFAULT_CONFIG
@@ -176,11 +179,11 @@ def test_options_that_do_not_fit_are_one_line(tool, cluster, words):
 
 
 def test_entities_without_settings_yet_are_named(tool, cluster):
-    """Quotas of clients are no typing mistake, they are not there yet."""
-    outcome = tool("configs", "--describe", "--entity-type", "clients")
+    """Loggers are no typing mistake, they are not there yet."""
+    outcome = tool("configs", "--describe", "--entity-type", "broker-loggers")
 
     assert outcome.status == 1
-    assert "no settings of clients yet" in outcome.err
+    assert "no settings of broker-loggers yet" in outcome.err
 
 
 def test_settings_of_a_group_are_shown_and_changed(tool, cluster):
@@ -238,3 +241,116 @@ def test_broker_without_settings_of_its_own_points_to_all(tool, cluster):
     outcome = tool("configs", "--describe", "--broker", "0", tty=True)
 
     assert outcome.err == "no settings of its own; --all shows those in force\n"
+
+
+@pytest.fixture
+def limited(admin):
+    """A quota of each kind that Kafka's tool names in words of its own."""
+    admin.quotas = {
+        ClientEntity("alice", "app"): {"consumer_byte_rate": 2048.0, "producer_byte_rate": 1024.0},
+        ClientEntity("alice"): {"request_percentage": 200.0},
+        ClientEntity(""): {"producer_byte_rate": 2e7},
+        ClientEntity("", "app"): {"controller_mutation_rate": 2.5},
+        ClientEntity(client_id=""): {"producer_byte_rate": 1.0},
+        ClientEntity(ip="127.0.0.9"): {"connection_creation_rate": 5.0},
+        ClientEntity(ip=""): {"connection_creation_rate": 9.0},
+    }
+    return admin
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (
+            "--entity-type users --entity-name alice --entity-type clients --entity-name app",
+            [
+                "Quota configs for user-principal 'alice', client-id 'app' are "
+                "consumer_byte_rate=2048.0, producer_byte_rate=1024.0"
+            ],
+        ),
+        (
+            "--entity-type clients --entity-name app --entity-type users --entity-default",
+            [
+                "Quota configs for the default user-principal, client-id 'app' are "
+                "controller_mutation_rate=2.5"
+            ],
+        ),
+        (
+            "--entity-type users",
+            [
+                "Quota configs for user-principal 'alice' are request_percentage=200.0",
+                "Quota configs for the default user-principal are producer_byte_rate=2.0E7",
+            ],
+        ),
+        ("--user alice", ["Quota configs for user-principal 'alice' are request_percentage=200.0"]),
+        (
+            "--client-defaults",
+            ["Quota configs for the default client-id are producer_byte_rate=1.0"],
+        ),
+        ("--ip 127.0.0.9", ["Quota configs for ip '127.0.0.9' are connection_creation_rate=5.0"]),
+        ("--ip-defaults", ["Quota configs for the default ip are connection_creation_rate=9.0"]),
+        ("--user bob", []),
+    ],
+)
+def test_quotas_are_described_as_kafkas_tool_does(tool, limited, words, lines):
+    """The entities with exactly these components (H40)."""
+    assert tool("configs", "--describe", *words.split()).lines == lines
+
+
+def test_quotas_can_be_read_by_programs(tool, limited):
+    """A row for each limit."""
+    outcome = tool("configs", "--describe", "--client-defaults", "--format", "json")
+    assert json.loads(outcome.out) == [
+        {"client-id": "<default>", "quota": "producer_byte_rate", "value": 1.0}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "entity", "said"),
+    [
+        ("--user alice", ClientEntity("alice"), "config for user alice."),
+        ("--client app", ClientEntity(client_id="app"), "config for client app."),
+        ("--ip 1.2.3.4", ClientEntity(ip="1.2.3.4"), "config for ip 1.2.3.4."),
+        ("--user-defaults", ClientEntity(""), "default config for users in the cluster."),
+        ("--user alice --client app", ClientEntity("alice", "app"), "config for user alice."),
+        ("--user-defaults --client app", ClientEntity("", "app"), "config for client app."),
+    ],
+)
+def test_quotas_are_changed_as_kafkas_tool_does(tool, limited, words, entity, said):
+    """Some are set, some removed (H40)."""
+    key = "connection_creation_rate" if entity.ip else "request_percentage"
+    outcome = tool("configs", "--alter", *words.split(), "--add-config", f"{key}=50")
+    assert outcome.out == f"Completed updating {said}\n"
+    assert limited.changes == [("alter_client_quotas", {entity: {key: 50.0}})]
+
+
+def test_limits_are_removed_if_they_are_there(tool, limited):
+    """A typing mistake must not pass in silence."""
+    words = ("configs", "--alter", "--user", "alice", "--delete-config")
+    assert tool(*words, "producer_byte_rate").err == (
+        "ottla configs: Invalid config(s): producer_byte_rate\n"
+    )
+    assert tool(*words, "request_percentage").status == 0
+    change = {ClientEntity("alice"): {"request_percentage": None}}
+    assert limited.changes == [("alter_client_quotas", change)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--user a --add-config bogus=1", "for 'users'. Unexpected config names: Set(bogus)"),
+        ("--ip 1.2.3.4 --add-config producer_byte_rate=1", "can be added for 'ips'. Unexpected"),
+        ("--client a --add-config producer_byte_rate=0", "producer_byte_rate=0: must be greater"),
+        ("--entity-type users --add-config producer_byte_rate=1", "needs --entity-name or"),
+        ("--user a --user-defaults --add-config producer_byte_rate=1", "given twice"),
+        ("--user a --ip 1.2.3.4 --add-config producer_byte_rate=1", "may stand together"),
+        ("--user a --topic t --add-config producer_byte_rate=1", "may stand together"),
+        ("--entity-name a --add-config producer_byte_rate=1", "needs an --entity-type"),
+    ],
+)
+def test_quotas_that_make_no_sense_are_refused(tool, limited, words, said):
+    """Before a broker is asked."""
+    outcome = tool("configs", "--alter", *words.split())
+    assert outcome.status != 0
+    assert said in outcome.err
+    assert limited.changes == []

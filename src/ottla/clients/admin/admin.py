@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 from ottla.clients.admin.admin_client import AdminClient, checked
 from ottla.clients.admin.configs import (
+    ClientQuotaAdmin,
     ConfigAdmin,
     FeatureAdmin,
     FeatureDescription,
@@ -43,7 +44,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import UpgradeType
 from ottla.protocol.reassignments import ElectionType
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
-from ottla.structs import IsolationLevel, TopicPartition
+from ottla.structs import ClientEntity, IsolationLevel, TopicPartition
 
 T = TypeVar("T")
 
@@ -69,6 +70,7 @@ class Admin(ClosedOnExit):
         self._client = self._io.begin_with(self._build())
         self._topics = TopicAdmin(self._client)
         self._configs = ConfigAdmin(self._client)
+        self._quotas = ClientQuotaAdmin(self._client)
         self._groups = GroupAdmin(self._client)
         self._offsets = OffsetAdmin(self._client)
         self._log_dirs = LogDirAdmin(self._client)
@@ -176,6 +178,26 @@ class Admin(ClosedOnExit):
     ) -> None:
         """Finalize feature levels; all of them are upgrades, or all are downgrades."""
         checked(self._run(self._features.update_features(levels, direction, validate_only)))
+
+    # Quotas
+
+    def describe_client_quotas(
+        self, components: Mapping[str, str | None] | None = None, strict: bool = False
+    ) -> dict[ClientEntity, dict[str, float]]:
+        """The quotas of the entities that have these components, or of all (KIP-546).
+
+        Components are `user`, `client-id` or `ip`, each with a name, "" for its default, or None
+        for any; `strict` leaves entities out that have further ones.
+        """
+        return self._run(self._quotas.describe_client_quotas(components or {}, strict))
+
+    def alter_client_quotas(
+        self,
+        changes: Mapping[ClientEntity, Mapping[str, float | None]],
+        validate_only: bool = False,
+    ) -> None:
+        """Set limits of entities, as `producer_byte_rate`; None removes one."""
+        checked(self._run(self._quotas.alter_client_quotas(changes, validate_only)))
 
     # Settings
 

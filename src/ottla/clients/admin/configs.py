@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: describe and change."""
+"""Settings of topics and brokers, quotas of clients, features, log directories."""
 
 from __future__ import annotations
 
@@ -28,11 +28,15 @@ from ottla.protocol.api_versions import (
 )
 from ottla.protocol.configs import (
     AlterableConfig,
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
     AlterConfigsRequest,
     AlterConfigsResource,
     ConfigOperation,
     ConfigResourceType,
     ConfigSource,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -40,6 +44,11 @@ from ottla.protocol.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
+    QuotaAlteration,
+    QuotaEntity,
+    QuotaFilterComponent,
+    QuotaMatchType,
+    QuotaOperation,
 )
 from ottla.protocol.log_dirs import (
     UNKNOWN_BYTES,
@@ -51,7 +60,7 @@ from ottla.protocol.log_dirs import (
     DescribeLogDirsResponse,
 )
 from ottla.protocol.message import Request
-from ottla.structs import TopicPartition
+from ottla.structs import ClientEntity, TopicPartition
 from ottla.version import __version__
 
 Entries = dict[str, ConfigEntry]
@@ -224,6 +233,100 @@ def source_of(number: int) -> ConfigSource:
         return ConfigSource(number)
     except ValueError:
         return ConfigSource.UNKNOWN
+
+
+# Quotas of users, client ids and addresses.
+
+
+ENTITY_TYPES = {"user": "user", "client-id": "client_id", "ip": "ip"}
+"""The types of client entities in the protocol, and the attributes of `ClientEntity`."""
+
+
+class ClientQuotaAdmin:
+    """Requests about quotas; any broker answers them (KIP-546)."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    async def describe_client_quotas(
+        self, components: Mapping[str, str | None], strict: bool
+    ) -> dict[ClientEntity, dict[str, float]]:
+        request = DescribeClientQuotasRequest(
+            components=[quota_filter(*each) for each in components.items()], strict=strict
+        )
+
+        async def attempt(deadline: Deadline) -> dict[ClientEntity, dict[str, float]]:
+            answer = await self._admin.any_broker(request, deadline)
+            response = cast(DescribeClientQuotasResponse, answer)
+            error = response_error(response.error_code, "client quotas", response.error_message)
+            if error is not None:
+                raise error
+            return {
+                client_entity(entry.entity): {each.key: each.value for each in entry.values}
+                for entry in response.entries or ()
+            }
+
+        return await self._admin.until_done(attempt)
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[ClientEntity, Mapping[str, float | None]],
+        validate_only: bool,
+    ) -> dict[ClientEntity, KafkaError | None]:
+        async def attempt(
+            pending: list[ClientEntity], deadline: Deadline
+        ) -> dict[ClientEntity, KafkaError | None]:
+            request = AlterClientQuotasRequest(
+                entries=[quota_alteration(entity, changes[entity]) for entity in pending],
+                validate_only=validate_only,
+            )
+            answer = await self._admin.any_broker(request, deadline)
+            response = cast(AlterClientQuotasResponse, answer)
+            return {
+                client_entity(entry.entity): response_error(
+                    entry.error_code, "client quotas", entry.error_message
+                )
+                for entry in response.entries
+            }
+
+        return await self._admin.for_each(changes, attempt)
+
+
+def quota_filter(entity_type: str, name: str | None) -> QuotaFilterComponent:
+    """All entities with a name of this type (None), its default (""), or the one of the name."""
+    if name is None:
+        return QuotaFilterComponent(entity_type=entity_type, match_type=QuotaMatchType.ANY)
+    if not name:
+        return QuotaFilterComponent(entity_type=entity_type, match_type=QuotaMatchType.DEFAULT)
+    return QuotaFilterComponent(
+        entity_type=entity_type, match_type=QuotaMatchType.EXACT, match=name
+    )
+
+
+def quota_alteration(entity: ClientEntity, limits: Mapping[str, float | None]) -> QuotaAlteration:
+    """The changes to one entity; None removes a limit."""
+    return QuotaAlteration(
+        entity=[
+            QuotaEntity(entity_type=entity_type, entity_name=name or None)
+            for entity_type, name in zip(ENTITY_TYPES, entity, strict=True)
+            if name is not None
+        ],
+        ops=[
+            QuotaOperation(key=key, value=float(limit or 0), remove=limit is None)
+            for key, limit in limits.items()
+        ],
+    )
+
+
+def client_entity(components: Iterable[QuotaEntity]) -> ClientEntity:
+    """The entity that a broker names; components of newer types are left out."""
+    return ClientEntity(
+        **{
+            ENTITY_TYPES[each.entity_type]: each.entity_name or ""
+            for each in components
+            if each.entity_type in ENTITY_TYPES
+        }
+    )
 
 
 # Features: the finalized levels of the cluster, and the levels that a broker supports.

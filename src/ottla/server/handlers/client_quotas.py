@@ -17,7 +17,7 @@ from typing import Final
 
 from ottla.config.config_type import ConfigType
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.network.client_quotas import IP_QUOTA_TYPES, QUOTA_TYPES, parse_limit
+from ottla.network.client_quotas import IP_QUOTA_TYPES, QUOTA_TYPES, format_limit, parse_limit
 from ottla.network.connection import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.configs import (
@@ -169,9 +169,7 @@ def quota_changes(
             raise _invalid(f"{key}: is there more than once")
         try:
             if not operation.remove:
-                limit = parse_limit(key, operation.value, types)
-                kind = types[key]
-                changes[key] = kind.format(limit if kind is ConfigType.DOUBLE else int(limit))
+                changes[key] = format_limit(key, parse_limit(key, operation.value, types))
             elif key in types:
                 changes[key] = None
             else:
