@@ -1,4 +1,8 @@
-"""Malformed requests: an error or a closed connection, bounded memory, and the broker goes on."""
+"""Malformed requests: an error or a closed connection, bounded memory, and the broker goes on.
+
+All with each poller of this system that tells of clients that only wait: what clients that are gone
+leave behind depends on it.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +44,7 @@ from ottla.protocol.produce import (
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
 from ottla.record.batch_builder import BatchBuilder
 from ottla.record.compression import CompressionType
+from ottla.runtime.network import pollers
 from ottla.testing import wait_until
 
 LIMIT_SECONDS = 60
@@ -47,12 +52,13 @@ TOPIC = "hostile"
 PRODUCE_VERSION = 9
 
 
-@pytest.fixture(scope="module")
-def victim(tmp_path_factory):
+@pytest.fixture(scope="module", params=[each for each in pollers() if each != "select"])
+def victim(tmp_path_factory, request):
     """A broker of its own, so that its memory can be watched."""
     from ottla.testing.broker_process import BrokerProcess
 
-    process = BrokerProcess(tmp_path_factory.mktemp("hostile") / "data").start()
+    data_dir = tmp_path_factory.mktemp("hostile") / "data"
+    process = BrokerProcess(data_dir, ottla_network_poller=request.param).start()
     admin = AdminClient({"bootstrap.servers": process.bootstrap_servers})
     admin.create_topics(
         [NewTopic(TOPIC, 1, 1), NewTopic("compacted", 1, 1, config={"cleanup.policy": "compact"})]

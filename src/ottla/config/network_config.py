@@ -25,6 +25,7 @@ from ottla.config.endpoint import (
     require_distinct_ports,
 )
 from ottla.errors import ConfigError
+from ottla.runtime.network import AUTO, POLLERS
 from ottla.structs import EndPoint
 
 
@@ -202,6 +203,14 @@ class NetworkConfig(ConfigTable, group=True):
         rule=at_least(1),
         importance=LOW,
         doc="How long one of these samples lasts, in seconds.",
+    )
+    ottla_network_poller: str = config_key(
+        default=AUTO,
+        type=STRING,
+        rule=one_of(AUTO, *POLLERS),
+        importance=LOW,
+        doc="How the broker asks the operating system which connections are ready: auto is the "
+        "first of epoll, kqueue, poll and select that there is. Ottla's own setting.",
     )
 
     @classmethod

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import select
 import socket
 import ssl
 from collections import Counter
@@ -27,6 +26,7 @@ from ottla.network.connection import Connection
 from ottla.network.tls_context import BrokerTls, ListenerTls
 from ottla.network.transport import TlsSide, TlsTransport, Transport
 from ottla.runtime import Clock, Runtime, Timer
+from ottla.runtime.network import AUTO, READABLE, WRITABLE, Poller
 from ottla.security.principal import KafkaPrincipal, NoMatchingRuleError
 from ottla.security.sasl import PlainServer, SaslAuthenticator, SaslListener, SaslServer
 
@@ -68,6 +68,9 @@ class SocketConfig:
     """By listener; those without are plain."""
     sasl: Mapping[str, SaslListener] = field(default_factory=dict)
     """By listener; clients of the others need not log in."""
+
+    poller: str = AUTO
+    """One of `ottla.runtime.network.POLLERS`, or AUTO for the best that the system has."""
 
     tls_handshake_timeout_ms: int = 10_000
     turn_max_accepts: int = 512
@@ -162,19 +165,19 @@ class ConnectionRates:
 
 
 class Acceptor:
-    """All listening sockets of a broker, in the processor's epoll while clients can be accepted."""
+    """All listening sockets of a broker, in its poller while clients can be accepted."""
 
     def __init__(
         self,
         runtime: Runtime,
         config: SocketConfig,
-        epoll: select.epoll,
+        poller: Poller,
         admit: Callable[[socket.socket, Listener, tuple[str, int]], object],
         quietest: Callable[[Listener], Connection | None],
     ) -> None:
         self._runtime = runtime
         self._config = config
-        self._epoll = epoll
+        self._poller = poller
         self._admit = admit
         self._quietest = quietest
         self._sockets: dict[int, tuple[socket.socket, Listener]] = {}
@@ -248,6 +251,9 @@ class Acceptor:
                     self._pause(listener, error)
                     return
                 continue  # this client has gone already; the next one may be there
+            if not address:  # so has this one, as macOS tells it
+                client.close()
+                continue
             if leaver is not None:
                 leaver.close("max.connections is reached and a broker wants to connect")
             self._let_in(client, listener, (address[0].removeprefix(MAPPED_IPV4), address[1]))
@@ -340,7 +346,7 @@ class Acceptor:
         self._watch()
 
     def _watch(self) -> None:
-        """Have epoll watch exactly the sockets on which a client could be accepted now."""
+        """Have the poller watch exactly the sockets on which a client could be accepted now."""
         for fd, (_, listener) in self._sockets.items():
             wanted = self._is_accepting and not self._is_exhausted
             if listener.name in self._pausing:
@@ -348,10 +354,10 @@ class Acceptor:
             if self._is_full() and self._replaceable_by(listener) is None:
                 wanted = False
             if wanted and fd not in self._watched:
-                self._epoll.register(fd, select.EPOLLIN)
+                self._poller.register(fd, READABLE)
                 self._watched.add(fd)
             elif not wanted and fd in self._watched:
-                self._epoll.unregister(fd)
+                self._poller.unregister(fd)
                 self._watched.discard(fd)
 
 
@@ -371,7 +377,7 @@ OnAuthenticated = Callable[[Transport, KafkaPrincipal], object]
 
 @dataclass(slots=True)
 class Handshake:
-    """One client, and what epoll watches for."""
+    """One client, and what the poller watches for."""
 
     transport: TlsTransport
     tls: ListenerTls
@@ -379,25 +385,25 @@ class Handshake:
     client: tuple[str, int]
     on_done: OnAuthenticated
     timer: Timer
-    interest: int = select.EPOLLIN
+    interest: int = READABLE
 
 
 class Handshakes:
     """All handshakes of a processor; `on_gone` is called for those that did not finish.
 
-    A connection whose handshake is done stays registered with epoll, for reading.
+    A connection whose handshake is done stays registered with the poller, for reading.
     """
 
     def __init__(
         self,
         runtime: Runtime,
-        epoll: select.epoll,
+        poller: Poller,
         timeout_ms: int,
         on_gone: Callable[[str], object],
     ) -> None:
         self.side = TlsSide()
         self._scheduler = runtime.scheduler
-        self._epoll = epoll
+        self._poller = poller
         self._timeout_ms = timeout_ms
         self._on_gone = on_gone
         self._by_fd: dict[int, Handshake] = {}
@@ -417,19 +423,21 @@ class Handshakes:
         client: tuple[str, int],
         on_done: OnAuthenticated,
     ) -> None:
-        """Await the first bytes of a client; when all is done, `on_done` takes it over."""
+        """Await the first bytes of a client; when all is done, `on_done` takes it over.
+
+        The poller watches for its bytes already.
+        """
         transport = TlsTransport(endpoint, tls.context, self.side)
         fd = transport.fileno()
         expire = partial(self._end, fd, f"not done within {self._timeout_ms} ms")
         timer = self._scheduler.call_later(self._timeout_ms, expire)
         self._by_fd[fd] = Handshake(transport, tls, listener, client, on_done, timer)
-        self._epoll.register(fd, select.EPOLLIN)
 
     def begin_turn(self) -> None:
         self._steps_left = TURN_STEPS
 
     def step(self, fd: int) -> None:
-        """Continue one that epoll has reported; not in this turn if its steps are used up."""
+        """Continue one that the poller has reported; not in this turn if its steps are used up."""
         if not self._steps_left:
             return
         self._steps_left -= 1
@@ -463,15 +471,15 @@ class Handshakes:
             self._end(fd, "the broker is stopping")
 
     def _watch(self, fd: int, handshake: Handshake) -> None:
-        wanted = select.EPOLLOUT if handshake.transport.wants_to_send else select.EPOLLIN
+        wanted = WRITABLE if handshake.transport.wants_to_send else READABLE
         if handshake.interest != wanted:
             handshake.interest = wanted
-            self._epoll.modify(fd, wanted)
+            self._poller.modify(fd, wanted)
 
     def _end(self, fd: int, why: object) -> None:
         handshake = self._by_fd.pop(fd)
         handshake.timer.cancel()
-        self._epoll.unregister(fd)
+        self._poller.unregister(fd)
         handshake.transport.close()
         host, port = handshake.client
         logger.info(
@@ -498,6 +506,7 @@ def network_config(config: BrokerConfig, tls: BrokerTls) -> SocketConfig:
         quota_window_num=config.quota_window_num,
         quota_window_size_seconds=config.quota_window_size_seconds,
         connections_max_idle_ms=config.connections_max_idle_ms,
+        poller=config.ottla_network_poller,
         inter_broker_listener_name=config.inter_broker_listener_name,
         tls=tls.listeners,
         sasl={name: sasl_listener(config, name) for name in config.sasl_listeners},

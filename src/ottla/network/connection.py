@@ -284,7 +284,7 @@ class Connection:
         self.has_begun_answer = False  # the first byte of the next answer is sent
         self.is_answer_due = True  # the request in flight will be answered
         # The processor's notes.
-        self.interest = 0  # what epoll watches for
+        self.interest = 0  # what the poller watches for
         self.is_ready = False  # in the list of those with requests to be handled
         self.is_queued_to_send = False
         self.last_active_ms = 0
@@ -354,8 +354,8 @@ class Connection:
         """Send the first byte of the answer in flight, to hear whether the client is gone.
 
         TCP tells a client that is gone from one that still reads only when it is sent something:
-        the system of the first one refuses it, and epoll reports a hang-up. An answer begins with
-        its size, whose first byte is known before the answer.
+        the system of the first one refuses it, and the poller tells of a hang-up. An answer begins
+        with its size, whose first byte is known before the answer.
         """
         is_waiting = self.muted & (IN_FLIGHT | CLOSING) == IN_FLIGHT
         if is_waiting and self.is_answer_due and not self.has_begun_answer:

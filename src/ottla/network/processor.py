@@ -1,6 +1,6 @@
-"""The processor: all client sockets of a broker behind one epoll of its own.
+"""The processor: all client sockets of a broker behind one poller of its own, epoll on Linux.
 
-The epoll's descriptor is a reader of the asyncio loop, so that one `drain` serves every socket
+The poller's descriptor is a reader of the asyncio loop, so that one `drain` serves every socket
 that is ready, instead of one callback per socket. A turn has six stages, in this order:
 
     accept             new clients, and their TLS handshakes
@@ -13,7 +13,7 @@ that is ready, instead of one callback per socket. A turn has six stages, in thi
 Each stage is bounded. What is left over waits for the next turn, which `call_soon` makes come
 after all else that the loop has to do.
 
-Facts about epoll that shape this file:
+Facts about epoll that shape this file (what other pollers do otherwise is hidden in `Poller`):
 - It watches open file descriptions, not numbers. A description that was duplicated (fork, dup)
   stays watched after `close`, and cannot be unregistered once the number is gone. So
   connections are unregistered before they are closed.
@@ -22,7 +22,7 @@ Facts about epoll that shape this file:
   So connections are closed after all events of the turn have been looked at.
 - It is used level-triggered: what a bounded turn leaves unread is simply reported again. Errors
   and hang-ups are reported even where nothing is asked for.
-- That a client has closed its side (EPOLLRDHUP) is reported where it is asked for, also behind
+- That a client has closed its side (HALF_CLOSED) is reported where it is asked for, also behind
   bytes that are not read. The client may be gone, or still read. So the first byte of the answer
   that it waits for is sent at once: if the client is gone, a hang-up is reported.
 - It knows nothing of bytes that TLS has taken from a socket. `_readable_ahead` does.
@@ -32,14 +32,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import select
 import socket
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from ottla.errors import RemoteProtocolError
+from ottla.errors import ConfigError, RemoteProtocolError
 from ottla.network.acceptor import Acceptor, Handshakes, Listener, SocketConfig
 from ottla.network.connection import (
     BLOCKED,
@@ -63,6 +62,16 @@ from ottla.network.transport import (
     tune_socket,
 )
 from ottla.runtime import Background, Runtime, Timer
+from ottla.runtime.network import (
+    AUTO,
+    EPOLL,
+    HALF_CLOSED,
+    READABLE,
+    WRITABLE,
+    EpollPoller,
+    Poller,
+    pollers,
+)
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 
 logger = logging.getLogger(__name__)
@@ -196,10 +205,26 @@ LARGE_FRAME_BYTES = 1024 * 1024
 TURN_LARGE_FRAME_BYTES = 2 * LARGE_FRAME_BYTES
 TURN_LARGE_SENDS = 16
 
-IN = select.EPOLLIN
-OUT = select.EPOLLOUT
+IN = READABLE
+OUT = WRITABLE
 # Of a muted client: only that it closes its side.
-QUIET = select.EPOLLRDHUP
+QUIET = HALF_CLOSED
+
+
+def open_poller(name: str) -> Poller:
+    """A new poller: the one of that name, or the best that this system has for AUTO.
+
+    ConfigError where the system has none of that name.
+    """
+    found = pollers()
+    chosen = found[0] if name == AUTO else name
+    if chosen not in found:
+        raise ConfigError(f"ottla.network.poller={name}: this system has {', '.join(found)}")
+    if chosen == EPOLL:
+        return EpollPoller()
+    from ottla.runtime.poller import PORTABLE_POLLERS
+
+    return PORTABLE_POLLERS[chosen]()
 
 
 class Processor:
@@ -221,12 +246,12 @@ class Processor:
         self._config = config
         self.max_request_bytes = config.socket_request_max_bytes
         self._on_request, self._complete_delayed = on_request, complete_delayed
-        self._epoll = select.epoll()
-        self._acceptor = Acceptor(runtime, config, self._epoll, self.admit, self.quietest)
+        self._poller = open_poller(config.poller)
+        self._acceptor = Acceptor(runtime, config, self._poller, self.admit, self.quietest)
         self._idle_expiry = IdleExpiry(runtime, config.connections_max_idle_ms)
         self._read_ahead = ReadAhead(runtime.background)
         self._handshakes = Handshakes(
-            runtime, self._epoll, config.tls_handshake_timeout_ms, self._acceptor.left
+            runtime, self._poller, config.tls_handshake_timeout_ms, self._acceptor.left
         )
         self._ahead = self._handshakes.side.ahead
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -270,7 +295,7 @@ class Processor:
 
     @property
     def is_stopped(self) -> bool:
-        return self._epoll.closed
+        return self._poller.closed
 
     def listen(self, name: str, host: str, port: int) -> Listener:
         """Open a listener ("" is every interface, port 0 any free one); `start` serves it."""
@@ -279,7 +304,7 @@ class Processor:
     def start(self) -> None:
         """Serve from now on, on the running asyncio loop."""
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._epoll.fileno(), self.drain)
+        self._poller.attach(self._loop, self.drain)
         self._acceptor.start()
 
     async def stop(self, timeout_ms: int) -> None:
@@ -288,7 +313,7 @@ class Processor:
         self._handshakes.close()
         self._idle_expiry.stop()
         if self._loop is None:
-            self._epoll.close()
+            self._poller.close()
             return
         self._stopped = self._loop.create_future()
         for connection in self._connections.values():
@@ -299,8 +324,8 @@ class Processor:
         timer = self._scheduler.call_later(timeout_ms, self._close_all)
         await self._stopped
         timer.cancel()
-        self._loop.remove_reader(self._epoll.fileno())
-        self._epoll.close()
+        self._poller.detach()
+        self._poller.close()
 
     def _close_all(self) -> None:
         for connection in self._connections.values():
@@ -311,7 +336,7 @@ class Processor:
     def drain(self) -> None:
         """One turn. The order of the stages is the design; see the head of this file."""
         self._turn_is_due = False
-        if self._epoll.closed:
+        if self._poller.closed:
             return  # a turn was due when the processor stopped
         self._in_turn = True
         self._now_ms = self._clock.monotonic_ms()
@@ -343,7 +368,7 @@ class Processor:
         backlog overflows within milliseconds when all clients come back at once, and the kernel of
         a client that found no room asks again after a second.
         """
-        ready = [] if self._readable else self._epoll.poll(0, MAX_EVENTS)
+        ready = [] if self._readable else self._poller.poll(0, MAX_EVENTS)
         if self._readable or len(ready) == MAX_EVENTS:
             self._acceptable.update(dict.fromkeys(self._acceptor.watched))
         for fd, events in ready:
@@ -364,7 +389,7 @@ class Processor:
         if not connection.muted:
             self._readable.append(connection)
         elif events & IN and connection.interest & IN:
-            # Not before a client sends ahead of its answers is epoll told to be quiet about it.
+            # Not before a client sends ahead of its answers is the poller told to be quiet.
             self._watch(connection, QUIET)
         elif events == QUIET:
             self._watch(connection, 0)
@@ -395,7 +420,8 @@ class Processor:
         """Serve a client that the acceptor has let in; after its handshake, where TLS is wanted."""
         try:
             local = tune_socket(endpoint, self._config.socket_send_buffer_bytes)
-        except OSError:  # it has gone already
+            self._poller.register(endpoint.fileno(), IN)
+        except OSError:  # it has gone already, or the poller takes no more
             endpoint.close()
             self._acceptor.left(client[0])
             return
@@ -403,7 +429,6 @@ class Processor:
         name = f"{local}-{client[0]}:{client[1]}-{self._accepted_count}"
         tls = self._config.tls.get(listener.name)
         if tls is None:
-            self._epoll.register(endpoint.fileno(), IN)
             self._serve(name, listener, client, PlainTransport(endpoint))
         else:
             on_done = partial(self._serve, name, listener, client)
@@ -602,7 +627,7 @@ class Processor:
         to_close, self._to_close = self._to_close, []
         for connection in to_close:
             fd = connection.transport.fileno()
-            self._epoll.unregister(fd)
+            self._poller.unregister(fd)
             connection.transport.close()
             connection.frames.clear()
             connection.outgoing.clear()
@@ -650,4 +675,4 @@ class Processor:
     def _watch(self, connection: Connection, interest: int) -> None:
         if connection.interest != interest:
             connection.interest = interest
-            self._epoll.modify(connection.transport.fileno(), interest)
+            self._poller.modify(connection.transport.fileno(), interest)

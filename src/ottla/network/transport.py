@@ -113,7 +113,7 @@ def tune_socket(endpoint: socket.socket, send_buffer_bytes: int) -> str:
 
 
 def probe(endpoint: socket.socket) -> None:
-    """Have the kernel ask soon whether the peer still exists; if not, epoll reports a hang-up.
+    """Have the kernel ask soon whether the peer still exists; if not, the poller tells of it.
 
     The kernel of a client that is gone keeps its half of the connection for a while (a minute on
     Linux, `net.ipv4.tcp_fin_timeout`), and refuses the next probe.
@@ -319,7 +319,7 @@ class Outgoing:
 #
 # Measured beside a non-blocking `SSLSocket`, files of 256 MB on loopback, AES-256-GCM: 2.4 GB and
 # not 2.0 GB sent for a second of CPU, as 64 KB leave in one call and not in four, and 1.6 GB
-# received by both. It also tells bytes that OpenSSL holds from bytes that epoll can tell of, and
+# received by both. It also tells bytes that OpenSSL holds from bytes that a poller can tell of, and
 # can be tested byte by byte.
 
 
@@ -335,7 +335,7 @@ class TlsSide:
     """What the connections of a processor share.
 
     `ahead` are the descriptors of those whose next bytes may have been taken from the socket
-    already: epoll says nothing of them.
+    already: the poller says nothing of them.
     """
 
     __slots__ = ("ahead", "scratch")

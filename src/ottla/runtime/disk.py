@@ -142,6 +142,20 @@ AHEAD_BYTES = 2 * 1024 * 1024
 HOT_TAIL_BYTES = 64 * 1024
 
 
+def sync_to_disk(fd: int) -> None:
+    """fsync; on macOS also out of the disk's own cache, as far as the file system can."""
+    full_sync = getattr(fcntl, "F_FULLFSYNC", None)
+    if full_sync is not None:
+        try:
+            fcntl.fcntl(fd, full_sync)
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+        else:
+            return
+    os.fsync(fd)
+
+
 class LocalFile:
     """A file of the machine. Invariant: the descriptor is closed once, after the last call on it.
 
@@ -203,7 +217,7 @@ class LocalFile:
         self._calls.append(None)
         try:
             self._check_open()
-            os.fsync(self._fd)
+            sync_to_disk(self._fd)
         finally:
             self._end_call()
 
@@ -331,7 +345,7 @@ class LocalDisk:
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            sync_to_disk(file.fileno())
         os.replace(temporary, path)
         self.fsync_dir(os.path.dirname(path) or ".")
 

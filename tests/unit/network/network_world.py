@@ -137,8 +137,10 @@ class NetworkWorld:
         return client
 
     def turn(self, count: int = 3) -> None:
-        """Let the loop look at its sockets."""
+        """Let the loop look at its sockets, also where a thread would tell it to, later."""
         for _ in range(count):
+            if self.config.poller == "poll":
+                self.loop.call_soon(self.processor.drain)
             self.loop.run_until_complete(asyncio.sleep(0))
 
     def until(self, condition: Callable[[], object], what: str = "what the loop brings") -> None:
