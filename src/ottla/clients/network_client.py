@@ -13,11 +13,13 @@ from ottla.errors import (
     ErrorCode,
     InvalidMetadataError,
     KafkaError,
+    KafkaTimeoutError,
     UnusableConnectionError,
 )
 from ottla.network.node_connection import NodeConnection
 from ottla.network.timing import Deadline
 from ottla.network.tls_context import client_tls
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import Request
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.scheduler import pause, within
@@ -45,6 +47,20 @@ def connection_id(node_id: int, purpose: RequestKind) -> int:
     return node_id | purpose << PURPOSE_SHIFT
 
 
+class ThrottleTime:
+    """How long brokers have throttled the requests of one kind, in milliseconds."""
+
+    __slots__ = ("count", "max_ms", "total_ms")
+
+    def __init__(self) -> None:
+        self.count = self.max_ms = self.total_ms = 0
+
+    def note(self, throttle_ms: int) -> None:
+        self.count += 1
+        self.total_ms += throttle_ms
+        self.max_ms = max(self.max_ms, throttle_ms)
+
+
 class NetworkClient:
     """Sends requests to brokers by their ids.
 
@@ -62,6 +78,7 @@ class NetworkClient:
         self._connections: dict[int, NodeConnection] = {}
         self._connecting: set[int] = set()
         self._bootstrap_timer: Timer | None = None
+        self.throttle_times: dict[ApiKey, ThrottleTime] = {}
         self._is_closed = False
 
     def update_nodes(self, nodes: Mapping[int, Node]) -> None:
@@ -99,23 +116,43 @@ class NetworkClient:
                     ErrorCode.NETWORK_EXCEPTION, f"no broker with the id {node_id & NODE_MASK}"
                 )
             connection = NodeConnection(self.runtime, self.config, node, self._tls, self._login)
+            connection.on_throttle = self._note_throttle
             self._connections[node_id] = connection
         return connection
 
+    def _note_throttle(self, api_key: ApiKey, throttle_ms: int) -> None:
+        self.throttle_times.setdefault(api_key, ThrottleTime()).note(throttle_ms)
+
     async def ready(self, node_id: int) -> NodeConnection:
-        """The open connection to a node, after waiting for its backoff."""
+        """The open connection to a node, after waiting for its backoff and its throttling."""
         connection = self.connection(node_id)
         if not connection.is_ready:
             wait_ms = connection.retry_at_ms - self.runtime.clock.monotonic_ms()
             if wait_ms > 0:
                 await pause(self.runtime.scheduler, wait_ms)
             await connection.ready()
+        if connection.throttle_left_ms:
+            await self._wait_out(connection)
         return connection
 
+    async def _wait_out(self, connection: NodeConnection) -> None:
+        """Wait until the broker reads requests again; no longer than for an answer."""
+        throttle_ms, limit_ms = connection.throttle_left_ms, self.config.request_timeout_ms
+        await pause(self.runtime.scheduler, min(throttle_ms, limit_ms))
+        if connection.throttle_left_ms:
+            raise KafkaTimeoutError(
+                f"broker {connection.node} throttles this client for {throttle_ms} ms, longer than "
+                f"request.timeout.ms ({limit_ms})"
+            )
+        await connection.ready()
+
     def ready_now(self, node_id: int, on_change: Callable[[], object]) -> NodeConnection | None:
-        """The open connection to a node; if None, one is opened, and `on_change` called after."""
+        """The open connection to a node that takes requests now.
+
+        If there is none, `on_change` is called when it was opened, or is no longer throttled.
+        """
         connection = self.connection(node_id)
-        if connection.is_ready:
+        if connection.is_ready and not connection.throttle_left_ms:
             return connection
         if node_id not in self._connecting:
             self._connecting.add(node_id)
@@ -149,7 +186,7 @@ class NetworkClient:
                     await within(
                         self.runtime.scheduler,
                         deadline.left_ms,
-                        connection.ready(),
+                        self._ready(connection),
                         f"cannot connect to {connection.node}",
                     )
                     return connection
@@ -165,6 +202,11 @@ class NetworkClient:
                 reasons = "; ".join(failures) or "all of them failed a moment ago"
                 raise deadline.timeout(f"none of the brokers could be reached ({reasons})")
             await pause(self.runtime.scheduler, min(self._next_try_ms(), deadline.left_ms))
+
+    async def _ready(self, connection: NodeConnection) -> None:
+        await connection.ready()
+        if connection.throttle_left_ms:
+            await self._wait_out(connection)
 
     async def send(
         self, node_id: int, request: Request, *, low: int = 0, timeout_ms: int | None = None
@@ -222,7 +264,8 @@ class NetworkClient:
     def _by_preference(self) -> list[NodeConnection]:
         """Open connections first, the least busy one in front; then those worth a try."""
         known = [self.connection(node_id) for node_id in self._nodes]
-        ready = sorted((c for c in known if c.is_ready), key=lambda c: c.in_flight)
+        ready = [c for c in known if c.is_ready]
+        ready.sort(key=lambda c: (c.throttle_left_ms, c.in_flight))
         closed = self._worth_a_try(known)
         bootstrap = self._worth_a_try(map(self.connection, self._bootstrap))
         return ready + closed + bootstrap

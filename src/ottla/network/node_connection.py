@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from ottla.config.sasl_config import SaslLogin
@@ -29,7 +30,7 @@ from ottla.protocol.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from ottla.runtime import Background, Runtime
+from ottla.runtime import Background, Runtime, Timer
 from ottla.runtime.network import StreamOptions
 from ottla.runtime.scheduler import within
 from ottla.security.sasl import sasl_client
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R", bound=Response)
 SOFTWARE_NAME = "ottla-python"
 HIGHEST_VERSION = (1 << 15) - 1
+FIRST_PRODUCE_THAT_ANSWERS_FIRST = 6
+"""A broker with this version answers throttled requests at once (KIP-219)."""
 FIRST_HANDSHAKE_VERSION = 1
 """Tokens come in SaslAuthenticate, and a refusal says why."""
 LOGIN_AGAIN_FROM = 0.85
@@ -104,6 +107,9 @@ class NodeConnection:
         self.in_flight = 0
         self.retry_at_ms = 0
         self.last_used_ms = 0
+        self.throttled_until_ms = 0
+        self.on_throttle: Callable[[ApiKey, int], object] | None = None
+        """Is called with each throttle_time_ms above 0 in an answer."""
         self._runtime = runtime
         self._settings = settings
         self._tls = tls
@@ -135,6 +141,13 @@ class NodeConnection:
     @property
     def is_backing_off(self) -> bool:
         return self._runtime.clock.monotonic_ms() < self.retry_at_ms
+
+    @property
+    def throttle_left_ms(self) -> int:
+        """For how long the broker reads no more requests, as it has said (KIP-219)."""
+        if not self.throttled_until_ms:
+            return 0
+        return max(0, self.throttled_until_ms - self._runtime.clock.monotonic_ms())
 
     async def ready(self) -> None:
         """Connect, or log in again, unless that is done; callers wait for the same attempt."""
@@ -200,17 +213,28 @@ class NodeConnection:
     def _watch(
         self, future: asyncio.Future[Response], channel: Channel, timeout_ms: int, what: str
     ) -> None:
+        clock, call_later = self._runtime.clock, self._runtime.scheduler.call_later
+        sent_ms = clock.monotonic_ms()
+        timers: list[Timer] = []
+
         def expire() -> None:
+            # The broker reads the request only when it no longer throttles the connection.
+            limit_ms = max(self.throttled_until_ms, sent_ms) + timeout_ms
+            if limit_ms > clock.monotonic_ms():
+                timers.append(call_later(limit_ms - clock.monotonic_ms(), expire))
+                return
             channel.close(f"no answer to {what} within {timeout_ms} ms")
             self._lost()
 
-        timer = self._runtime.scheduler.call_later(timeout_ms, expire)
+        timers.append(call_later(timeout_ms, expire))
         self.in_flight += 1
 
-        def done(_: asyncio.Future[Response]) -> None:
-            timer.cancel()
+        def done(answered: asyncio.Future[Response]) -> None:
+            timers[-1].cancel()
             self.in_flight -= 1
             self.last_used_ms = self._runtime.clock.monotonic_ms()
+            if not answered.cancelled() and answered.exception() is None:
+                self._note_throttle(answered.result())
             if self._quiet is not None and not self.in_flight:
                 self._quiet.set_result(None)
                 self._quiet = None
@@ -218,6 +242,20 @@ class NodeConnection:
                 self._lost(channel)
 
         future.add_done_callback(done)
+
+    def _note_throttle(self, response: Response) -> None:
+        """Send nothing for as long as the answer says, or requests would wait at the broker.
+
+        A broker of before 2.0 has waited already when it answers.
+        """
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms <= 0:
+            return
+        if self.versions.get(ApiKey.PRODUCE, (0, 0))[1] >= FIRST_PRODUCE_THAT_ANSWERS_FIRST:
+            until_ms = self.last_used_ms + throttle_ms
+            self.throttled_until_ms = max(self.throttled_until_ms, until_ms)
+        if self.on_throttle is not None:
+            self.on_throttle(response.api_key, throttle_ms)
 
     def _drop(self, reason: str) -> None:
         if self.channel is not None:

@@ -213,3 +213,100 @@ def test_name_is_told_once(message, said):
 
     assert error is not None
     assert error.message == said
+
+
+def throttled(throttle_ms: int):
+    """A handler that answers at once and asks for a wait."""
+    return lambda request, version: HeartbeatResponse(throttle_time_ms=throttle_ms)
+
+
+def test_client_sends_nothing_while_a_broker_throttles_it(runtime, cluster, client):
+    """It waits by itself, for the broker would not read the request (Y10, KIP-219)."""
+    know_nodes(runtime, client)
+    cluster[0].on(HeartbeatRequest, throttled(700))
+    runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+    began_ms = runtime.clock.monotonic_ms()
+    cluster[0].on(HeartbeatRequest, throttled(0))
+    runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+    assert runtime.clock.monotonic_ms() == began_ms + 700
+    runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+    assert runtime.clock.monotonic_ms() == began_ms + 700
+
+
+def test_client_counts_how_long_it_was_throttled(runtime, cluster, client):
+    """By the kind of the request, as Kafka's clients report it."""
+    know_nodes(runtime, client)
+    for throttle_ms in (700, 300, 0):
+        cluster[0].on(HeartbeatRequest, throttled(throttle_ms))
+        runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+    times = client.throttle_times[HeartbeatRequest.api_key]
+    assert (times.count, times.total_ms, times.max_ms) == (2, 1000, 700)
+
+
+def test_caller_is_called_back_when_the_throttling_is_over(runtime, cluster, client):
+    """As the producer's sender, which must not be stopped."""
+    know_nodes(runtime, client)
+    cluster[0].on(HeartbeatRequest, throttled(700))
+    runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+    calls = []
+    for _ in range(3):
+        assert client.ready_now(0, lambda: calls.append(runtime.clock.monotonic_ms())) is None
+    began_ms = runtime.clock.monotonic_ms()
+    runtime.advance(699)
+    assert calls == []
+    runtime.advance(1)
+    assert calls == [began_ms + 700]
+    assert client.ready_now(0, lambda: None) is not None
+
+
+def test_long_throttling_is_no_longer_waited_for_than_an_answer(runtime, cluster):
+    """The caller hears of it, and may try again within its own limit."""
+    client = client_of(runtime, cluster, request_timeout_ms=5000)
+    know_nodes(runtime, client)
+    cluster[0].on(HeartbeatRequest, throttled(12_000))
+    runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+    for _ in range(2):
+        with pytest.raises(KafkaTimeoutError, match="throttles this client for"):
+            runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+    cluster[0].on(HeartbeatRequest, throttled(0))
+    runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+
+
+def test_request_that_waits_at_a_throttling_broker_has_longer_time(runtime, cluster):
+    """It was sent before the client knew; its connection must not be given up for that."""
+    client = client_of(runtime, cluster, request_timeout_ms=5000)
+    know_nodes(runtime, client)
+    connection = runtime.scheduler.run(client.ready(0))
+    cluster[0].on(HeartbeatRequest, throttled(4000))
+    first = client.send_on(connection, HeartbeatRequest(), 4)
+    runtime.scheduler.run(first)
+    cluster[0].on(HeartbeatRequest, lambda request, version: None)
+    client.send_on(connection, HeartbeatRequest(), 4)
+    runtime.advance(8900)
+    assert connection.is_ready
+    runtime.advance(200)
+    assert not connection.is_ready
+
+
+def test_broker_that_answers_late_is_not_waited_for_again(runtime, cluster, client):
+    """Before Kafka 2.0 the throttling is over when the answer comes."""
+    cluster[0].versions[0] = (0, 5)
+    know_nodes(runtime, client)
+    cluster[0].on(HeartbeatRequest, throttled(700))
+    began_ms = runtime.clock.monotonic_ms()
+    runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+    runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+    assert runtime.clock.monotonic_ms() == began_ms
+
+
+def test_another_broker_is_asked_while_one_throttles(runtime):
+    """What any broker can answer need not wait."""
+    cluster = MockCluster(runtime, 2)
+    client = client_of(runtime, cluster)
+    know_nodes(runtime, client)
+    for node_id in (0, 1):
+        runtime.scheduler.run(client.ready(node_id))
+    cluster[0].on(HeartbeatRequest, throttled(700))
+    runtime.scheduler.run(client.send(0, HeartbeatRequest()))
+    connection = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 1000)))
+    assert connection.node.id == 1
