@@ -43,6 +43,7 @@ class BrokerCommand(Command):
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        from ottla.cli.doctor import warn_at_start
         from ottla.config.broker_config import BrokerConfig
         from ottla.config.known_keys import shown
 
@@ -51,6 +52,7 @@ class BrokerCommand(Command):
         for key, value in settings.items():
             logger.info("Property %s is overridden to %s", key, shown(key, value))
 
+        warn_at_start(config)
         # A tenth of a start would be the collector, which finds nothing: what is imported stays.
         gc.disable()
         from ottla.server.broker import run_broker

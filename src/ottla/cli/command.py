@@ -41,6 +41,7 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "preferred-replica-election",
         "broker-api-versions",
         "dump-log",
+        "doctor",
     ),
     "Measure and verify": (
         "producer-perf-test",
@@ -76,6 +77,7 @@ COMMANDS: Final[dict[str, str]] = {
     "preferred-replica-election": "ottla.cli.leader_election:PreferredReplicaElectionCommand",
     "dump-log": "ottla.cli.dump_log.command:DumpLogCommand",
     "broker-api-versions": "ottla.cli.broker_api_versions:BrokerApiVersionsCommand",
+    "doctor": "ottla.cli.doctor:DoctorCommand",
     "producer-perf-test": "ottla.cli.perf_tests:ProducerPerfTestCommand",
     "consumer-perf-test": "ottla.cli.perf_tests:ConsumerPerfTestCommand",
     "e2e-latency": "ottla.cli.perf_tests:EndToEndLatencyCommand",

@@ -29,7 +29,9 @@ def test_broker_runs_with_the_shipped_settings(start, tmp_path):
     assert "config/server.properties" in words
     assert process.returncode == 0
     assert "INFO Property group.initial.rebalance.delay.ms is overridden to 0 " in log
-    assert "WARN" not in log
+    warnings = [line for line in log.splitlines() if "WARN" in line]
+    # What the machine that the tests run on lacks is not about the shipped file.
+    assert not [line for line in warnings if "(ottla doctor says why" not in line]
 
 
 def test_second_broker_runs_beside_the_first(start, run, broker, tmp_path):
