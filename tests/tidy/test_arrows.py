@@ -21,6 +21,7 @@ ARROWS = {
     "protocol": FOUNDATION | {"runtime"},
     "record": FOUNDATION | {"runtime", "protocol"},
     "security": FOUNDATION | {"runtime", "config", "protocol"},
+    "metrics": FOUNDATION | {"runtime", "config"},
     "log": BROKER_SIDE,
     "registry": BROKER_SIDE,
     "network": BROKER_SIDE,
@@ -28,8 +29,8 @@ ARROWS = {
     "coordinator": BROKER_SIDE | {"log", "registry", "network", "replication"},
     "controller": BROKER_SIDE | {"log", "registry", "network", "replication"},
     "server": BROKER_SIDE
-    | {"log", "registry", "network", "replication", "coordinator", "controller"},
-    "clients": CLIENT_SIDE,
+    | {"log", "registry", "network", "replication", "coordinator", "controller", "metrics"},
+    "clients": CLIENT_SIDE | {"metrics"},
     "spark": USES_CLIENTS,
     "warehouse": USES_CLIENTS | {"spark"},
     "pipelines": USES_CLIENTS | {"spark", "warehouse"},

@@ -19,6 +19,7 @@ ROOMS = {
     "coordinator",
     "controller",
     "server",
+    "metrics",
 }
 CORE = 91
 

@@ -62,8 +62,8 @@ ELSEWHERE = (
         "one test holds all tables of settings: names, defaults, limits, documentation",
         "config/authorizer_config config/cleaner_config config/cluster_config "
         "config/consumer_config config/consumer_group_config config/known_keys "
-        "config/listener_config config/producer_config config/replication_config "
-        "config/transaction_config config/__main__",
+        "config/listener_config config/metrics_config config/producer_config "
+        "config/replication_config config/transaction_config config/__main__",
     ),
     Elsewhere(
         "tests/unit/controller/test_controller.py",

@@ -13,6 +13,7 @@ from ottla.config.config_type import BOOLEAN, INT, STRING, at_least
 from ottla.config.group_config import GroupConfig
 from ottla.config.known_keys import KRAFT_DEFAULTS, refuse_kraft
 from ottla.config.log_config import LogConfig
+from ottla.config.metrics_config import MetricsConfig
 from ottla.config.replication_config import ReplicationConfig
 from ottla.config.sasl_config import ListenerSaslConfig
 from ottla.config.transaction_config import TransactionConfig
@@ -29,6 +30,7 @@ class BrokerConfig(
     ClusterConfig,
     ListenerSaslConfig,
     AuthorizerConfig,
+    MetricsConfig,
     CleanerConfig,
     LogConfig,
 ):

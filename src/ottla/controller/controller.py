@@ -60,7 +60,8 @@ class Controller:
         self.config = broker_config
         self.orders = orders
         self.broker_id = broker_id
-        self._queue = EventQueue(runtime, self._on_failure)
+        self.events = EventQueue(runtime, self._on_failure)
+        self._unclean_elections = 0
         self._active: ActiveController | None = None
         self._nothing = ControllerContext()
         self._watch: Watch | None = None
@@ -72,6 +73,12 @@ class Controller:
     @property
     def is_active(self) -> bool:
         return self._active is not None
+
+    @property
+    def unclean_elections(self) -> int:
+        """How many leaders were elected here that were not in sync, since the start."""
+        active = self._active
+        return self._unclean_elections + (active.core.partitions.unclean_elections if active else 0)
 
     @property
     def context(self) -> ControllerContext:
@@ -87,7 +94,7 @@ class Controller:
         self._is_member = True
         if self._watch is None:
             self._watch = self.registry.watch_data(paths.CONTROLLER, self._stand)
-        await self._queue.submit("election", self._elect)
+        await self.events.submit("election", self._elect)
 
     def shutdown(self) -> None:
         """Resign, and stand for no election."""
@@ -97,7 +104,7 @@ class Controller:
         if self._retry is not None:
             self._retry.cancel()
         self.resign()
-        self._queue.close()
+        self.events.close()
 
     def resign(self) -> None:
         """Stop being the controller: the session that made this broker the controller has ended.
@@ -108,6 +115,7 @@ class Controller:
         self._step_down()
 
     def _step_down(self) -> None:
+        self._unclean_elections = self.unclean_elections
         active, self._active = self._active, None
         self._unfinished = None
         if active is not None:
@@ -117,7 +125,7 @@ class Controller:
                 active.epoch.epoch,
             )
             active.end()
-            self._queue.clear()
+            self.events.clear()
 
     async def create_topics(
         self, topics: Sequence[RequestedTopic], *, validate_only: bool = False, admit: Admit = free
@@ -260,7 +268,7 @@ class Controller:
             active = self._require_active()
             return await self._run(active, lambda: operation(active), may_refuse=True)
 
-        return await self._queue.submit(name, carry_out)
+        return await self.events.submit(name, carry_out)
 
     async def _run(
         self,
@@ -310,7 +318,7 @@ class Controller:
         A broker that has just failed as controller lets others try before it tries again.
         """
         if self._retry is None or self._active is not None:
-            self._queue.put_once("election", self._elect)
+            self.events.put_once("election", self._elect)
 
     def _stand_again(self) -> None:
         self._retry = None
@@ -331,7 +339,7 @@ class Controller:
             return
         logger.info("broker %d is the controller in epoch %d", self.broker_id, epoch.epoch)
         active = self._active = ActiveController(
-            self.runtime, self.registry, self.config, self.orders, self._queue, epoch, self._run
+            self.runtime, self.registry, self.config, self.orders, self.events, epoch, self._run
         )
         await self._run(active, active.begin)
 
@@ -354,7 +362,7 @@ class Controller:
             self._step_down()
             self._unfinished = active.epoch
             self._stand_later()
-            self._queue.put("make room", self._finish_giving_up)
+            self.events.put("make room", self._finish_giving_up)
 
     async def _finish_giving_up(self) -> None:
         """Make room for the next elected controller, maybe this broker again."""

@@ -154,16 +154,19 @@ async def refuse_zombie(registry: Registry, epoch: ControllerEpoch, error: Regis
 T = TypeVar("T")
 
 OnFailure = Callable[[str, Exception], object]
+OnEvent = Callable[[str, int, int], object]
+"""Gets the name of an event that has ended, how long it waited, and how long it took, in ms."""
 
 
 class _Event(Generic[T]):
     """One event of the queue, and the future of the caller that waits for its result, if any."""
 
-    __slots__ = ("done", "name", "operation")
+    __slots__ = ("done", "name", "operation", "queued_ms")
 
     def __init__(
         self, name: str, operation: Callable[[], Awaitable[T]], done: asyncio.Future[T] | None
     ) -> None:
+        self.queued_ms = 0
         self.name = name
         self.operation = operation
         self.done = done
@@ -183,6 +186,13 @@ class EventQueue:
         self._events: deque[_Event[Any]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+        self.on_event: OnEvent | None = None
+        self.under_way = ""
+        """The name of the event that is being worked on; empty while there is none."""
+
+    def __len__(self) -> int:
+        """How many events wait."""
+        return len(self._events)
 
     @property
     def is_idle(self) -> bool:
@@ -220,6 +230,7 @@ class EventQueue:
         if self._is_closed:
             _refuse(event)
             return
+        event.queued_ms = self.runtime.clock.monotonic_ms()
         self._events.append(event)
         if self._task is None:
             self._task = self.runtime.scheduler.spawn(self._work(), "controller")
@@ -227,9 +238,14 @@ class EventQueue:
     async def _work(self) -> None:
         try:
             while self._events:
-                await self._carry_out(self._events.popleft())
+                event = self._events.popleft()
+                began_ms, self.under_way = self.runtime.clock.monotonic_ms(), event.name
+                await self._carry_out(event)
+                if self.on_event is not None:
+                    took_ms = self.runtime.clock.monotonic_ms() - began_ms
+                    self.on_event(event.name, began_ms - event.queued_ms, took_ms)
         finally:
-            self._task = None
+            self._task, self.under_way = None, ""
 
     async def _carry_out(self, event: _Event[Any]) -> None:
         try:

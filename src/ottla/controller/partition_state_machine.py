@@ -202,6 +202,8 @@ class PartitionStateMachine:
         self.configs = configs
         self.config = config
         self.batch = batch
+        self.unclean_elections = 0
+        """How many partitions got a leader that was not in sync."""
 
     def load(self) -> None:
         """Set the statuses of all partitions, as a newly elected controller finds them."""
@@ -271,20 +273,24 @@ class PartitionStateMachine:
     ) -> list[TopicPartition]:
         failed: list[TopicPartition] = []
         unclean: dict[str, bool] = {}
+        uncleanly: set[TopicPartition] = set()
         for topic in sorted({each.topic for each in partitions if self._lacks_isr(each)}):
             unclean[topic] = elect is elect_offline and await self._unclean_allowed(topic)
 
         def choose(partition: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr | None:
             candidates = self._candidates(partition, state)
+            uncleanly.discard(partition)
             elected = elect(candidates)
             if elected is None and unclean.get(partition.topic):
                 elected = elect_unclean(candidates)
+                uncleanly.add(partition)
             if elected is None:
                 failed.append(partition)
             return elected
 
         for partition in await self.states.change(partitions, choose):
             self._lead(partition)
+            self.unclean_elections += partition in uncleanly
         return failed
 
     def _candidates(self, partition: TopicPartition, state: LeaderAndIsr) -> Candidates:

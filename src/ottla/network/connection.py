@@ -251,9 +251,13 @@ class Connection:
         "muted",
         "outgoing",
         "principal",
+        "ready_ns",
+        "received_bytes",
+        "request_count",
         "throttle_timer",
         "throttled_until_ms",
         "transport",
+        "unsent",
     )
 
     def __init__(
@@ -290,6 +294,11 @@ class Connection:
         self.last_active_ms = 0
         self.throttled_until_ms = 0
         self.throttle_timer: Timer | None = None
+        self.ready_ns = 0  # when the requests that are handled now had been received
+        self.received_bytes = 0
+        self.request_count = 0
+        self.unsent: tuple[RequestWatch, ...] = ()
+        """The measured requests whose answers are queued."""
 
     def __repr__(self) -> str:
         return f"Connection({self.id}, listener={self.listener_name}, muted={self.muted})"
@@ -430,13 +439,33 @@ NO_QUOTA: Final = RequestQuota()
 MAX_ANSWER_BYTES: Final = 2**31 - 1
 
 
+class RequestWatch:
+    """Hears how a request fares, where requests are measured."""
+
+    __slots__ = ()
+
+    def begin_wait(self) -> None:
+        """The handler has returned."""
+
+    def end(self, response: Response | None) -> None:
+        """It was answered; with None it is over without an answer."""
+
+
 class RequestContext:
     """What a handler gets beside the decoded body: who asks, and how to answer.
 
     Invariant: a request ends once, by `respond`, `no_response` or `close_connection`.
     """
 
-    __slots__ = ("_is_ended", "amend", "close_reason", "connection", "header", "received_ms")
+    __slots__ = (
+        "_is_ended",
+        "amend",
+        "close_reason",
+        "connection",
+        "header",
+        "received_ms",
+        "watch",
+    )
 
     quota: RequestQuota = NO_QUOTA
 
@@ -444,6 +473,7 @@ class RequestContext:
         self.connection = connection
         self.header = header
         self.received_ms = received_ms
+        self.watch: RequestWatch | None = None
         self._is_ended = False
         self.amend: Callable[[Any], object] | None = None
         """Called with the response before it is sent; whoever sets it calls the one of before."""
@@ -480,6 +510,13 @@ class RequestContext:
         parts = encode_response(self.header, response)
         self._is_ended = True  # not before: a response that cannot be encoded is no answer
         self.connection.send(parts)
+        if self.watch is not None:
+            self.watch.end(response)
+
+    def begin_wait(self) -> None:
+        """The handler has returned; the answer comes later, if it has not come."""
+        if self.watch is not None:
+            self.watch.begin_wait()
 
     def wait_for(self, operation: DelayedOperation | None) -> None:
         """`operation` gives the answer, unless it was given at once (None).
@@ -501,6 +538,8 @@ class RequestContext:
         self._check_not_ended()
         self._is_ended = True
         self.connection.no_response()
+        if self.watch is not None:
+            self.watch.end(None)
 
     def close_connection(self, reason: str) -> None:
         """Hang up instead of answering."""

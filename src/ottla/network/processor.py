@@ -61,7 +61,7 @@ from ottla.network.transport import (
     TruncatedFileError,
     tune_socket,
 )
-from ottla.runtime import Background, Runtime, Timer
+from ottla.runtime import Background, Clock, Runtime, Timer
 from ottla.runtime.network import (
     AUTO,
     EPOLL,
@@ -174,6 +174,13 @@ class IdleExpiry:
     def remove(self, connection: Connection) -> None:
         del self._by_activity[connection]
 
+    def quietest(self, listener: Listener) -> Connection | None:
+        """The connection of another listener that can make room for a broker's."""
+        for connection in self:
+            if connection.listener_name != listener.name and not connection.is_closing:
+                return connection
+        return None
+
     def stop(self) -> None:
         """Stop expiring connections."""
         if self._timer is not None:
@@ -227,6 +234,58 @@ def open_poller(name: str) -> Poller:
     return PORTABLE_POLLERS[chosen]()
 
 
+class Traffic:
+    """The connections of a listener that were made and ended, and what passed over these."""
+
+    __slots__ = ("closed", "created", "received_bytes", "request_count", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.created = self.closed = 0
+        self.received_bytes = self.sent_bytes = self.request_count = 0
+
+    def add(self, connection: Connection) -> None:
+        """What has passed over a connection, at its end or until now."""
+        self.received_bytes += connection.received_bytes
+        self.sent_bytes += connection.outgoing.sent_bytes
+        self.request_count += connection.request_count
+
+
+class TrafficByListener(dict[str, Traffic]):
+    """The traffic of each listener that has had a connection, by its name."""
+
+    def begin(self, connection: Connection) -> None:
+        """A connection was made."""
+        self.setdefault(connection.listener_name, Traffic()).created += 1
+
+    def end(self, connection: Connection) -> None:
+        """A connection has ended: nothing more passes over it."""
+        traffic = self[connection.listener_name]
+        traffic.closed += 1
+        traffic.add(connection)
+
+
+class Sent:
+    """Tells of measured requests (`Connection.unsent`) whose answers have been sent."""
+
+    __slots__ = ("_now_ns", "began_ns", "on_sent")
+
+    def __init__(self, clock: Clock) -> None:
+        self._now_ns = clock.monotonic_ns
+        self.on_sent: Callable[[Connection], object] | None = None
+        self.began_ns = 0
+        """When the send stage of this turn began, where requests are measured."""
+
+    def begin(self) -> None:
+        """The send stage of a turn begins."""
+        if self.on_sent is not None:
+            self.began_ns = self._now_ns()
+
+    def end(self, connection: Connection) -> None:
+        """All that was queued has been sent, or never will be."""
+        if connection.unsent and self.on_sent is not None:
+            self.on_sent(connection)
+
+
 class Processor:
     """Serves clients: frames come out through `on_request`, answers go in through the connection.
 
@@ -247,8 +306,8 @@ class Processor:
         self.max_request_bytes = config.socket_request_max_bytes
         self._on_request, self._complete_delayed = on_request, complete_delayed
         self._poller = open_poller(config.poller)
-        self._acceptor = Acceptor(runtime, config, self._poller, self.admit, self.quietest)
-        self._idle_expiry = IdleExpiry(runtime, config.connections_max_idle_ms)
+        self._idle_expiry = idle = IdleExpiry(runtime, config.connections_max_idle_ms)
+        self._acceptor = Acceptor(runtime, config, self._poller, self.admit, idle.quietest)
         self._read_ahead = ReadAhead(runtime.background)
         self._handshakes = Handshakes(
             runtime, self._poller, config.tls_handshake_timeout_ms, self._acceptor.left
@@ -258,9 +317,10 @@ class Processor:
         self._stopped: asyncio.Future[None] | None = None
         self._pool, self._arena = BufferPool(), memoryview(bytearray(TURN_RECEIVE_BYTES))
         self._connections: dict[int, Connection] = {}
-        self._accepted_count = self._now_ms = 0
+        self._accepted_count = self._now_ms = self._now_ns = self._large_bytes_left = 0
+        self.traffic = TrafficByListener()
+        self.sent = Sent(runtime.clock)
         # What the stages leave to each other, and to the next turn.
-        self._large_bytes_left = 0
         self._acceptable: dict[int, None] = {}
         self._readable: list[Connection] = []
         self._ready: list[Connection] = []
@@ -292,10 +352,6 @@ class Processor:
         """Follow changed limits of connections and, for new ones, changed certificates."""
         self._config = config
         self._acceptor.update_config(config)
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._poller.closed
 
     def listen(self, name: str, host: str, port: int) -> Listener:
         """Open a listener ("" is every interface, port 0 any free one); `start` serves it."""
@@ -339,7 +395,8 @@ class Processor:
         if self._poller.closed:
             return  # a turn was due when the processor stopped
         self._in_turn = True
-        self._now_ms = self._clock.monotonic_ms()
+        self._now_ns = self._clock.monotonic_ns()
+        self._now_ms = self._now_ns // 1_000_000
         try:
             self._poll()
             self._accept()
@@ -451,13 +508,7 @@ class Processor:
         connection.interest = IN
         self._connections[transport.fileno()] = connection
         self._idle_expiry.add(connection, self._now_ms)
-
-    def quietest(self, listener: Listener) -> Connection | None:
-        """Who of the other listeners can make room for a broker."""
-        for connection in self._idle_expiry:
-            if connection.listener_name != listener.name and not connection.is_closing:
-                return connection
-        return None
+        self.traffic.begin(connection)
 
     # Receive
 
@@ -488,6 +539,7 @@ class Processor:
         if not count:
             connection.close("the client has closed the connection")
             return 0
+        connection.received_bytes += count
         if connection.last_active_ms != self._now_ms:
             self._idle_expiry.touch(connection, self._now_ms)
         frames.feed(self._arena, used, used + count)
@@ -507,10 +559,12 @@ class Processor:
         if connection.frames.has_frame():
             self._make_ready(connection)
         self._large_bytes_left -= received
+        connection.received_bytes += received
         self._idle_expiry.touch(connection, self._now_ms)
 
     def _make_ready(self, connection: Connection) -> None:
         connection.is_ready = True
+        connection.ready_ns = self._now_ns
         self._ready.append(connection)
 
     # Handle
@@ -551,6 +605,7 @@ class Processor:
             logger.exception("%s: the handler of a request failed", connection.id)
             connection.close("the handler of its request failed")
         frames.settle()
+        connection.request_count += count
         if connection.is_half_closed:
             connection.begin_answer()
         if not connection.muted and (connection.interest != IN or not frames.is_empty()):
@@ -578,6 +633,7 @@ class Processor:
     def _send(self) -> None:
         to_send, self._to_send = self._to_send, []
         large_sends = count = 0
+        self.sent.begin()
         for connection in to_send:
             if large_sends == TURN_LARGE_SENDS:
                 break
@@ -595,6 +651,8 @@ class Processor:
             connection.close(f"sending failed: {error}")
             return None
         if flushed is ALL:
+            if connection.unsent:
+                self.sent.end(connection)
             if connection.muted or connection.interest != IN or not connection.frames.is_empty():
                 self._after_send(connection)
         elif flushed is FULL:
@@ -634,6 +692,8 @@ class Processor:
             del self._connections[fd]
             self._idle_expiry.remove(connection)
             self._acceptor.left(connection.client_host)
+            self.traffic.end(connection)
+            self.sent.end(connection)
             logger.debug("%s is closed: %s", connection.id, connection.close_reason)
         if self._stopped is not None and not self._connections and not self._stopped.done():
             self._stopped.set_result(None)

@@ -175,10 +175,18 @@ class Outgoing:
     `is_reading` says that a job in the background reads what comes next.
     """
 
-    __slots__ = ("_parts", "_region_cached", "_region_sent", "bytes_in_memory", "is_reading")
+    __slots__ = (
+        "_parts",
+        "_region_cached",
+        "_region_sent",
+        "bytes_in_memory",
+        "is_reading",
+        "sent_bytes",
+    )
 
     def __init__(self) -> None:
         self._parts: deque[Part] = deque()
+        self.sent_bytes = 0
         self._region_sent = 0
         # Up to where the region at the head is in the page cache, as far as that is known.
         self._region_cached = 0
@@ -247,6 +255,7 @@ class Outgoing:
                 elif len(parts) == 1:
                     wanted = len(part)
                     sent = transport.send(part)
+                    self.sent_bytes += sent
                     if sent == wanted:  # by far the most frequent way to end
                         self.bytes_in_memory = 0
                         parts.clear()
@@ -273,6 +282,7 @@ class Outgoing:
         wanted = sum(map(len, buffers))
         is_all = len(buffers) == len(self._parts)
         sent = transport.send_all_of(buffers, not is_all)
+        self.sent_bytes += sent
         if is_all and sent == wanted:
             self.clear()
         else:
@@ -306,6 +316,7 @@ class Outgoing:
         else:
             count = min(count, self._region_cached - self._region_sent)
         sent = transport.send_file(region.file, position, count)
+        self.sent_bytes += sent
         if sent == 0 < count:
             raise TruncatedFileError(f"{region.file.path} ends before position {position + count}")
         self._region_sent += sent

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, cast
 from zlib import crc32
 
@@ -52,6 +52,15 @@ FLUSH_CHECK_MS: Final = 1_000
 OnProgress = Callable[[TopicPartition], object]
 
 
+class Copied:
+    """What was asked of one leader, and how much it has sent."""
+
+    __slots__ = ("bytes", "requests")
+
+    def __init__(self) -> None:
+        self.bytes = self.requests = 0
+
+
 class ReplicaFetcher:
     """The partitions that one coroutine copies from one broker."""
 
@@ -66,6 +75,7 @@ class ReplicaFetcher:
         on_progress: OnProgress,
     ) -> None:
         self.leader = leader
+        self.copied = Copied()
         self.followers: dict[TopicPartition, FollowerPartition] = {}
         self._runtime = runtime
         self._config = config
@@ -201,6 +211,7 @@ class ReplicaFetcher:
         version = self._version()
         request = self._request(touched, version)
         timeout_ms = request.max_wait_ms + self._config.replica_socket_timeout_ms
+        self.copied.requests += 1
         response = cast(FetchResponse, await self._connection.send(request, version, timeout_ms))
         await self._take(self._session.accept(response))
 
@@ -322,6 +333,7 @@ class ReplicaFetcher:
         if not follower.is_current:
             return
         follower.failure_count = 0
+        self.copied.bytes += size
         if size:
             self._unflushed[follower.topic_partition] = follower
         if size and self._counts(follower):
@@ -355,6 +367,7 @@ class FetcherManager:
         self._broker_id = broker_id
         self._quota = quota
         self._on_progress = on_progress
+        self.copied: dict[Node, Copied] = {}
         self._fetchers: dict[FetcherKey, ReplicaFetcher] = {}
         self._places: dict[TopicPartition, FetcherKey] = {}
 
@@ -365,6 +378,11 @@ class FetcherManager:
         """The partition as its fetcher knows it, if one has it."""
         key = self._places.get(topic_partition)
         return None if key is None else self._fetchers[key].followers.get(topic_partition)
+
+    def followers(self) -> Iterator[FollowerPartition]:
+        """Every partition that is copied."""
+        for fetcher in self._fetchers.values():
+            yield from fetcher.followers.values()
 
     def add(self, partition: Partition, leader: Node, cluster: ClusterView) -> None:
         """Copy a partition from its leader, in place of its earlier leader."""
@@ -390,6 +408,7 @@ class FetcherManager:
             self._quota,
             self._on_progress,
         )
+        fetcher.copied = self.copied.setdefault(leader, fetcher.copied)
         if older is not None:
             partitions = [follower.partition for follower in older.followers.values()]
             older.close()

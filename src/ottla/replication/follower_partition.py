@@ -252,6 +252,13 @@ class FollowerPartition:
         return self.log.leader_epoch_cache.latest_epoch
 
     @property
+    def lag(self) -> int | None:
+        """Records up to the leader's high watermark; None while that is unknown."""
+        if self.leader_high_watermark < 0:
+            return None
+        return max(0, self.leader_high_watermark - self.log.log_end_offset)
+
+    @property
     def is_behind(self) -> bool:
         """Whether the leader has committed what is not here yet; True while that is unknown."""
         return self.leader_high_watermark < 0 or (

@@ -22,6 +22,7 @@ from ottla.replication.replica_requests import (
     FetchPartitionResult,
     OffsetResult,
     PartitionFetch,
+    TopicStats,
 )
 from ottla.runtime import Clock
 from ottla.structs import (
@@ -52,13 +53,21 @@ class Partition:
         "leadership",
         "log",
         "replicas",
+        "stats",
         "topic_partition",
         "version",
     )
 
-    def __init__(self, topic_partition: TopicPartition, log: Log, broker_id: int) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log: Log,
+        broker_id: int,
+        stats: TopicStats | None = None,
+    ) -> None:
         self.topic_partition = topic_partition
         self.log = log
+        self.stats = stats or TopicStats()
         self.broker_id = broker_id
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH

@@ -20,8 +20,17 @@ from uuid import UUID
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
 from ottla.network.node_connection import NodeConnection
+from ottla.replication.replica_requests import ReplicaStats
 from ottla.runtime import Clock
-from ottla.structs import NO_EPOCH, NO_OFFSET, LeaderAndIsr, Node, PartitionState, TopicPartition
+from ottla.structs import (
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_REPLICA,
+    LeaderAndIsr,
+    Node,
+    PartitionState,
+    TopicPartition,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -146,6 +155,33 @@ that it replaces, and the registration of each proposed replica, -1 where it is 
 `OnIsrChanged` is called once: with the state that the controller has written, its version
 included, or with the reason why it did not. Errors that a retry may mend are retried below.
 """
+
+
+def counted(
+    alter_isr: AlterIsr, stats: ReplicaStats, in_sync: Callable[[TopicPartition], Collection[int]]
+) -> AlterIsr:
+    """The same, with its outcomes counted: in-sync replicas that shrink, expand, or cannot."""
+
+    def alter(
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        state: LeaderAndIsr,
+        broker_epochs: Mapping[int, int],
+        on_changed: OnIsrChanged,
+    ) -> None:
+        before = len(in_sync(topic_partition))
+
+        def on_answer(answer: LeaderAndIsr | ErrorCode) -> None:
+            if isinstance(answer, ErrorCode):
+                stats.failed_isr_updates += 1
+            else:
+                stats.isr_expands += len(answer.isr) > before
+                stats.isr_shrinks += len(answer.isr) < before
+            on_changed(answer)
+
+        alter_isr(topic_partition, topic_id, state, broker_epochs, on_answer)
+
+    return alter
 
 
 # What replication needs to know of the other brokers, and its ways to reach them.
@@ -448,3 +484,30 @@ class PartitionLeader:
             self._may_propose_at_ms = self._clock.monotonic_ms() + RETRY_BACKOFF_MS
         self.maybe_increment_high_watermark()
         self._on_progress(self.topic_partition)
+
+
+# Which replica a consumer should read from (KIP-392): the leader, or one in its own rack.
+
+
+def replica_in_rack(
+    leadership: PartitionLeader, rack: str, fetch_offset: int, brokers: Mapping[int, Node]
+) -> int:
+    """The follower in a consumer's rack that has come furthest; -1 if the leader is as near.
+
+    Only one in sync that has the wanted offset will do: its readers would fall behind with another.
+    """
+    leader = brokers.get(leadership.broker_id)
+    if not rack or (leader is not None and leader.rack == rack):
+        return NO_REPLICA
+    near = [
+        replica
+        for replica in leadership.followers.values()
+        if replica.broker_id in leadership.in_sync.committed
+        and replica.broker_id in brokers
+        and brokers[replica.broker_id].rack == rack
+        and replica.log_start_offset <= fetch_offset <= replica.log_end_offset
+    ]
+    if not near:
+        return NO_REPLICA
+    best = max(near, key=lambda each: (each.log_end_offset, each.last_caught_up_ms))
+    return best.broker_id

@@ -13,17 +13,17 @@ from functools import partial
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.replication_config import RACK_AWARE_SELECTOR
-from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
-from ottla.log.log_results import LogAppendInfo
 from ottla.log.log_validator import AppendOrigin, LargeBatchError, LargeBatches, Validated
 from ottla.replication.fetcher import FetcherManager
 from ottla.replication.partition import Partition
-from ottla.replication.partition_leader import ClusterView, PartitionLeader
+from ottla.replication.partition_leader import ClusterView, counted, replica_in_rack
 from ottla.replication.replica_requests import (
     ACKS_ALL,
     ACKS_NONE,
+    NOT_COUNTED_AS_FAILED,
     DeleteRecordsResult,
     FetchParams,
     FetchPartitionResult,
@@ -31,13 +31,16 @@ from ottla.replication.replica_requests import (
     PartitionAppendResult,
     PartitionFetch,
     PartitionKey,
+    ReplicaStats,
+    acceptance,
+    check_may_write,
+    refusal,
 )
 from ottla.replication.replication_quota import ReplicationQuota
 from ottla.runtime import DelayedOperation, DelayedOperationPurgatory, Runtime, Scheduler, Timer
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     EPOCH_DURING_DELETE,
-    INTERNAL_TOPICS,
     NO_EPOCH,
     NO_OFFSET,
     NO_REPLICA,
@@ -285,33 +288,6 @@ class DelayedProduce(DelayedOperation):
         self.respond(self.results)
 
 
-# Which replica a consumer should read from (KIP-392): the leader, or one in its own rack.
-
-
-def replica_in_rack(
-    leadership: PartitionLeader, rack: str, fetch_offset: int, brokers: Mapping[int, Node]
-) -> int:
-    """The follower in a consumer's rack that has come furthest; -1 if the leader is as near.
-
-    Only one in sync that has the wanted offset will do: its readers would fall behind with another.
-    """
-    leader = brokers.get(leadership.broker_id)
-    if not rack or (leader is not None and leader.rack == rack):
-        return NO_REPLICA
-    near = [
-        replica
-        for replica in leadership.followers.values()
-        if replica.broker_id in leadership.in_sync.committed
-        and replica.broker_id in brokers
-        and brokers[replica.broker_id].rack == rack
-        and replica.log_start_offset <= fetch_offset <= replica.log_end_offset
-    ]
-    if not near:
-        return NO_REPLICA
-    best = max(near, key=lambda each: (each.log_end_offset, each.last_caught_up_ms))
-    return best.broker_id
-
-
 # Reading for fetches: within the limits of a request, for consumers and for followers.
 
 
@@ -328,11 +304,13 @@ class FetchReads:
         why_missing: Callable[[TopicPartition], ErrorCode],
         quota: ReplicationQuota,
         is_rack_aware: bool,
+        stats: ReplicaStats,
     ) -> None:
         self.partitions = partitions
         self.why_missing = why_missing
         self.quota = quota
         self.is_rack_aware = is_rack_aware
+        self.stats = stats
         self.cluster: ClusterView | None = None
 
     def read(self, params: FetchParams, requests: Iterable[PartitionFetch]) -> FetchResults:
@@ -385,6 +363,7 @@ class FetchReads:
         max_bytes: int,
         is_first: bool,
     ) -> FetchPartitionResult:
+        partition.stats.fetches += 1
         try:
             if params.is_from_follower:
                 if self._is_held_up(partition, params.replica_id):
@@ -401,6 +380,8 @@ class FetchReads:
                     )
             return partition.read_records(request, params, max_bytes, is_first)
         except KafkaError as error:
+            if error.error not in NOT_COUNTED_AS_FAILED:
+                partition.stats.failed_fetches += 1
             return FetchPartitionResult(error.error)
 
     def note_follower(
@@ -430,15 +411,28 @@ class FetchReads:
                 delayed.delete_records.check_and_complete(request.topic_partition)
             self._is_idle(params.replica_id, request, partition)
 
-    def note_sent(self, requests: Iterable[PartitionFetch], results: FetchResults) -> None:
-        """Count what is sent to a follower against the leader's rate of replication."""
+    def answer(
+        self,
+        params: FetchParams,
+        requests: Iterable[PartitionFetch],
+        respond: Callable[[FetchResults], object],
+        results: FetchResults,
+    ) -> None:
+        """Count what is sent, for a follower also against the leader's rate, and send it."""
+        is_from_follower = params.is_from_follower
         for request in requests:
             result = results.get(request.key)
-            if result is None or not result.size_in_bytes:
+            if result is None or result.records is None:
                 continue
+            size = result.records.size
             partition = self.partitions.get(request.topic_partition)
-            if partition is not None and self._counts(partition):
-                self.quota.record(result.size_in_bytes)
+            if is_from_follower:
+                self.stats.replication_bytes_out += size
+                if partition is not None and self._counts(partition):
+                    self.quota.record(size)
+            elif partition is not None:
+                partition.stats.bytes_out += size
+        respond(results)
 
     def _is_held_up(self, partition: Partition, replica_id: int) -> bool:
         """Whether a follower has to wait, because the leader's rate of replication is used up."""
@@ -490,19 +484,22 @@ class ReplicaManager:
         A leader would ask the controller to have it in sync, and wait for it until it is refused.
         """
         self.delayed = DelayedOperations(runtime.scheduler)
-        self.leader_quota = new_quota(runtime, broker_id, config)
-        self.follower_quota = new_quota(runtime, broker_id, config)
+        self.stats = ReplicaStats()
+        windows = config.replication_quota_window_num, config.replication_quota_window_size_seconds
+        self.leader_quota = ReplicationQuota(runtime.clock, broker_id, *windows)
+        self.follower_quota = ReplicationQuota(runtime.clock, broker_id, *windows)
         self._reads = FetchReads(
             self.partitions,
             self.why_missing,
             self.leader_quota,
             (config.replica_selector_class or "").endswith(RACK_AWARE_SELECTOR),
+            self.stats,
         )
         self._exists = exists
         self._large_batches = LargeBatches(runtime.background)
         self._cluster: ClusterView | None = None
         self._isr_timer: Timer | None = None
-        self._fetchers = FetcherManager(
+        self.fetchers = FetcherManager(
             runtime, log_manager, config, broker_id, self.follower_quota, self._on_progress
         )
         self.update_config(config)
@@ -511,7 +508,9 @@ class ReplicaManager:
 
     def join_cluster(self, cluster: ClusterView) -> None:
         """From now on there may be leaders and followers on other brokers."""
-        self._cluster = self._reads.cluster = cluster
+        in_sync = partial(in_sync_replicas, self.partitions)
+        alter_isr = counted(cluster.alter_isr, self.stats, in_sync)
+        self._cluster = self._reads.cluster = cluster._replace(alter_isr=alter_isr)
 
     def startup(self) -> None:
         """Begin to look for replicas that have fallen behind, where there can be any."""
@@ -523,14 +522,14 @@ class ReplicaManager:
         """Follow changed rates of replication, and copy with `num.replica.fetchers` a leader."""
         self.leader_quota.bytes_per_second = config.leader_replication_throttled_rate
         self.follower_quota.bytes_per_second = config.follower_replication_throttled_rate
-        self._fetchers.resize(config.num_replica_fetchers)
+        self.fetchers.resize(config.num_replica_fetchers)
 
     def shutdown(self) -> None:
         """Stop copying, and answer everything that waits, with what there is."""
         if self._isr_timer is not None:
             self._isr_timer.cancel()
             self._isr_timer = None
-        self._fetchers.shutdown()
+        self.fetchers.shutdown()
         self._large_batches.close()
         self.delayed.complete_all()
 
@@ -629,9 +628,11 @@ class ReplicaManager:
             now_ms = self.runtime.clock.now_ms()
             info = partition.append_records_to_leader(records, required_acks, now_ms, origin)
         except KafkaError as error:
+            note_refusal(self.partitions.get(topic_partition), records, error)
             if not error.retriable:
                 logger.info("refused a batch for %s: %s", topic_partition, error)
             return refusal(error)
+        partition.stats.note_append(info)
         if partition.log.high_watermark > before:
             self.delayed.committed[topic_partition] = None
         self._note_news(partition)
@@ -683,7 +684,7 @@ class ReplicaManager:
         return None
 
     def _on_flushed(self, topic_partition: TopicPartition) -> None:
-        self._fetchers.on_flushed(topic_partition)
+        self.fetchers.on_flushed(topic_partition)
         partition = self.partitions.get(topic_partition)
         leadership = None if partition is None else partition.leadership
         if leadership is not None and leadership.maybe_increment_high_watermark():
@@ -711,7 +712,7 @@ class ReplicaManager:
         unknown = unknown_to_consumer(params, results)
         if params.is_from_follower:
             self._reads.note_follower(params, partitions, results, self.delayed)
-            respond = partial(self._answer_follower, partitions, respond)
+        respond = partial(self._reads.answer, params, partitions, respond)
         if (
             params.max_wait_ms <= 0
             or len(unknown) == len(partitions)
@@ -733,15 +734,6 @@ class ReplicaManager:
     ) -> FetchResults:
         """Read each partition in the order asked for, within the limits of the request."""
         return self._reads.read(params, partitions)
-
-    def _answer_follower(
-        self,
-        partitions: Collection[PartitionFetch],
-        respond: Callable[[FetchResults], object],
-        results: FetchResults,
-    ) -> None:
-        self._reads.note_sent(partitions, results)
-        respond(results)
 
     def fetch_offset(
         self,
@@ -807,12 +799,12 @@ class ReplicaManager:
                     logger.error("%s cannot be taken over: %s", topic_partition, error)
                 elif topic_partition not in self.offline_partitions:
                     logger.error("%s is offline: %s", topic_partition, error)
-                    self._fetchers.remove(topic_partition)
+                    self.fetchers.remove(topic_partition)
                     self._drop(topic_partition)
                     self.offline_partitions.add(topic_partition)
         # Waiting operations learn of the new epochs now: the logs may soon be truncated.
         self.delayed.check(errors)
-        self._fetchers.close_idle()
+        self.fetchers.close_idle()
         return errors
 
     def _take_over(self, state: PartitionState, brokers: Mapping[int, Node]) -> ErrorCode:
@@ -822,7 +814,7 @@ class ReplicaManager:
             partition = self._create(state)
         elif state.topic_id not in (NO_UUID, partition.topic_id) and partition.topic_id != NO_UUID:
             # The older topic was deleted while the controller could not reach this broker.
-            self._fetchers.remove(topic_partition)
+            self.fetchers.remove(topic_partition)
             self._drop(topic_partition)
             partition = self._create(state)
         known = partition.leader_epoch, partition.version
@@ -831,7 +823,7 @@ class ReplicaManager:
         if (state.leader_epoch, state.leader_and_isr.version) <= known:
             return ErrorCode.NONE  # already applied
         if state.leader == self.broker_id:
-            self._fetchers.remove(topic_partition)
+            self.fetchers.remove(topic_partition)
             partition.make_leader(
                 state,
                 self.runtime.clock,
@@ -851,7 +843,8 @@ class ReplicaManager:
         log = self.log_manager.get_or_create_log(
             topic_partition, state.topic_id, is_new=state.is_new
         )
-        partition = Partition(topic_partition, log, self.broker_id)
+        stats = self.stats.join(topic_partition.topic)
+        partition = Partition(topic_partition, log, self.broker_id, stats)
         log.on_flushed = partial(self._on_flushed, topic_partition)
         self.partitions[topic_partition] = partition
         return partition
@@ -862,24 +855,25 @@ class ReplicaManager:
         is_same = partition.leader_epoch == state.leader_epoch and not partition.is_leader
         partition.make_follower(state)
         is_given_up = self.is_leaving and self.broker_id not in state.leader_and_isr.isr
-        if is_same and not is_given_up and self._fetchers.follower(state.topic_partition):
+        if is_same and not is_given_up and self.fetchers.follower(state.topic_partition):
             return
         leader = None if is_given_up else brokers.get(state.leader)
         if leader is None or self._cluster is None:
-            self._fetchers.remove(state.topic_partition)
+            self.fetchers.remove(state.topic_partition)
         else:
-            self._fetchers.add(partition, leader, self._cluster)
+            self.fetchers.add(partition, leader, self._cluster)
 
     def _drop(self, topic_partition: TopicPartition) -> None:
         partition = self.partitions.pop(topic_partition, None)
         if partition is not None:
             partition.wake_followers()
+            self.stats.leave(topic_partition.topic)
 
     def on_log_dir_failure(self, log_dir: LogDir) -> list[TopicPartition]:
         """Take the partitions of a failed directory offline, and check what waits for one."""
         gone = [tp for tp, each in self.partitions.items() if each.log.log_dir is log_dir]
         for topic_partition in gone:
-            self._fetchers.remove(topic_partition)
+            self.fetchers.remove(topic_partition)
             self._drop(topic_partition)
             self.offline_partitions.add(topic_partition)
         self.delayed.check(gone)
@@ -894,7 +888,7 @@ class ReplicaManager:
             topic_partition = stopped.topic_partition
             errors[topic_partition] = self._stop(stopped)
         self.delayed.check(errors)
-        self._fetchers.close_idle()
+        self.fetchers.close_idle()
         return errors
 
     def _stop(self, stopped: StopReplicaPartition) -> ErrorCode:
@@ -904,7 +898,7 @@ class ReplicaManager:
         if partition is not None:
             if not is_certain and stopped.leader_epoch < partition.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            self._fetchers.remove(topic_partition)
+            self.fetchers.remove(topic_partition)
             self._drop(topic_partition)
         if stopped.delete:
             if topic_partition in self.offline_partitions:
@@ -913,38 +907,19 @@ class ReplicaManager:
         return ErrorCode.NONE
 
 
-def new_quota(runtime: Runtime, broker_id: int, config: BrokerConfig) -> ReplicationQuota:
-    """A quota of replication with the windows that the broker is configured with."""
-    return ReplicationQuota(
-        runtime.clock,
-        broker_id,
-        config.replication_quota_window_num,
-        config.replication_quota_window_size_seconds * 1000,
-    )
+def in_sync_replicas(
+    partitions: Mapping[TopicPartition, Partition], topic_partition: TopicPartition
+) -> Collection[int]:
+    """The in-sync replicas of a partition that is led here."""
+    partition = partitions.get(topic_partition)
+    leadership = None if partition is None else partition.leadership
+    return () if leadership is None else leadership.in_sync.committed
 
 
-def check_may_write(topic_partition: TopicPartition, origin: AppendOrigin) -> None:
-    """Raise KafkaError where a client would write to an internal topic."""
-    if topic_partition.topic in INTERNAL_TOPICS and origin is AppendOrigin.CLIENT:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{topic_partition.topic} is written by the broker only",
-        )
-
-
-def acceptance(info: LogAppendInfo) -> PartitionAppendResult:
-    """The answer to a producer for a batch that was appended."""
-    return PartitionAppendResult(
-        ErrorCode.NONE,
-        info.first_offset,
-        info.last_offset,
-        info.log_append_time_ms,
-        info.log_start_offset,
-        awaits_flush=info.awaits_flush,
-    )
-
-
-def refusal(error: KafkaError) -> PartitionAppendResult:
-    """The answer to a producer for a batch that was refused."""
-    refused = error.record_errors if isinstance(error, RefusedRecordsError) else None
-    return PartitionAppendResult(error.error, error_message=error.message, record_errors=refused)
+def note_refusal(
+    partition: Partition | None, records: memoryview | Validated, error: KafkaError
+) -> None:
+    """Count what was refused, where the topic has a partition here."""
+    if partition is not None:
+        size = len(records) if isinstance(records, memoryview) else 0
+        partition.stats.note_refusal(error.error, size)

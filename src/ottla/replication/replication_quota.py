@@ -22,13 +22,13 @@ class ReplicationQuota:
     """Bytes over a window of samples, against a limit. Without a limit nothing is counted."""
 
     def __init__(
-        self, clock: Clock, broker_id: int, window_count: int, window_size_ms: int
+        self, clock: Clock, broker_id: int, window_count: int, window_size_seconds: int
     ) -> None:
         self.bytes_per_second = LONG_MAX
         self._clock = clock
         self._broker_id = broker_id
         self._window_count = window_count
-        self._window_size_ms = window_size_ms
+        self._window_size_ms = window_size_seconds * 1000
         self._samples: deque[tuple[int, int, int]] = deque()
         """Window, when it got its first bytes, and how many it got."""
 

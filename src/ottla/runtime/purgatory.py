@@ -75,13 +75,16 @@ class DelayedOperation(ABC):
     def _expire(self) -> None:
         self._timer = None
         if self.force_complete():
+            if self._listener is not None:
+                self._listener.expired += 1
             self.on_expiration()
 
 
 class DelayedOperationPurgatory(Generic[K]):
     """Delayed operations by the keys that may complete them.
 
-    `watched` counts entries in the lists of the keys, `delayed` the operations that still wait.
+    `watched` counts entries in the lists of the keys, `delayed` the operations that still wait,
+    `expired` those that time has ended.
     An operation under several keys leaves its other lists only when they are checked or purged;
     all lists are purged when more than `purge_interval` such leftovers have gathered.
     """
@@ -92,6 +95,7 @@ class DelayedOperationPurgatory(Generic[K]):
         "_scheduler",
         "_watchers",
         "delayed",
+        "expired",
         "name",
         "watched",
     )
@@ -100,6 +104,7 @@ class DelayedOperationPurgatory(Generic[K]):
         self.name = name
         self.watched = 0
         self.delayed = 0
+        self.expired = 0
         self._scheduler = scheduler
         self._purge_interval = purge_interval
         self._leftover_count = 0

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from selectors import DefaultSelector, SelectorKey
 from typing import Any, Final, Protocol, TypeVar
 
 from ottla.errors import KafkaTimeoutError
@@ -179,6 +180,31 @@ class LoopScheduler:
         self._timer.advance(self._clock.monotonic_ms())
         # A callback may have armed the loop timer for a task of its own: the earliest one counts.
         self._arm(self._clock.monotonic_ms())
+
+
+class _MeasuredSelector(DefaultSelector):
+    """Knows how long it has waited."""
+
+    waited_ns = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        began_ns = time.monotonic_ns()
+        found: list[tuple[SelectorKey, int]] = super().select(timeout)
+        self.waited_ns += time.monotonic_ns() - began_ns
+        return found
+
+
+class MeasuredLoop(asyncio.SelectorEventLoop):
+    """A loop that knows how long it had nothing to do; two readings of the clock a turn."""
+
+    def __init__(self) -> None:
+        self._measured = _MeasuredSelector()
+        super().__init__(self._measured)
+
+    @property
+    def idle_ns(self) -> int:
+        """For how long it has waited since it was made."""
+        return self._measured.waited_ns
 
 
 def log_task_death(task: asyncio.Task[Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
 from ottla.network.client_quotas import ClientQuotas, MeteredContext
-from ottla.network.connection import Connection, RequestContext
+from ottla.network.connection import Connection, RequestContext, RequestWatch
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.fetch import FetchRequest
@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 Answer = Response | None | Coroutine[Any, Any, Response | None]
 Handler = Callable[[RequestContext, Any], Answer]
+Measure = Callable[[Connection, RequestHeader, Request, int], RequestWatch]
+"""Gets the decoded request and the size of its frame."""
 MAX_MESSAGE_LENGTH: Final = 1000
 """Messages name what was sent, and a peer may have sent anything; strings end at 32767 bytes."""
 
@@ -68,6 +70,8 @@ class Apis:
     def __init__(self, runtime: Runtime, families: Iterable[ApiFamily] = ()) -> None:
         self.runtime = runtime
         self.quotas: ClientQuotas | None = None
+        self.measure: Measure | None = None
+        """Watches requests, where there are metrics."""
         self._apis: dict[int, Api] = {}
         for family in families:
             self.register(family)
@@ -110,11 +114,12 @@ class Apis:
             refuse(connection, f"malformed request: {error.message}")
             return
         now_ms = self.runtime.clock.now_ms()
+        size = len(frame)
         if quotas is None or not quotas.is_active or header.api_key in BROKERS_ONLY:
-            self._call(api.handler, RequestContext(connection, header, now_ms), body)
+            self._call(api.handler, RequestContext(connection, header, now_ms), body, size)
             return
-        context = quotas.context(connection, header, now_ms, len(frame), start_ns)
-        self._call(api.handler, context, body)
+        context = quotas.context(connection, header, now_ms, size, start_ns)
+        self._call(api.handler, context, body, size)
         context.quota.end_step()
 
     def _authenticate(self, connection: Connection, frame: memoryview) -> bool:
@@ -157,17 +162,20 @@ class Apis:
 
         self.runtime.scheduler.call_later(authenticator.listener.failure_delay_ms, end)
 
-    def _call(self, handler: Handler, context: RequestContext, body: Request) -> None:
+    def _call(self, handler: Handler, context: RequestContext, body: Request, size: int) -> None:
+        if self.measure is not None:
+            context.watch = self.measure(context.connection, context.header, body, size)
         try:
             answer = handler(context, body)
         except Exception as error:
             self._fail(context, body, error)
             return
         if answer is None:
-            return
-        if isinstance(answer, Response):
+            context.begin_wait()
+        elif isinstance(answer, Response):
             context.respond(answer)
         else:
+            context.begin_wait()
             if isinstance(context, MeteredContext):
                 answer = context.quota.timed(answer)
             awaiting = self._await(answer, context, body)

@@ -35,6 +35,7 @@ from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import BACKGROUND_WORKERS, Runtime, real_runtime
 from ottla.runtime.network import canonical_host_name
+from ottla.runtime.scheduler import MeasuredLoop
 from ottla.server.access_checks import put_checks
 from ottla.server.apis import Apis, keep_to_brokers
 from ottla.server.authorizer import Authorizer
@@ -42,15 +43,22 @@ from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.features import Features
+from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers import Parts, families
 from ottla.server.handlers.metadata import CreateTopic
-from ottla.server.membership import ClusterMembership, LogDirFailureHandler, cluster_registry
+from ottla.server.membership import (
+    BrokerState,
+    ClusterMembership,
+    LogDirFailureHandler,
+    cluster_registry,
+)
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import ClientEntity, EndPoint
 from ottla.version import __version__
 
 if TYPE_CHECKING:
     from ottla.server.cluster_link import ClusterLink
+    from ottla.server.metrics_listener import MetricsListener
 
 logger = logging.getLogger(__name__)
 
@@ -82,16 +90,34 @@ class Broker:
         self.broker_id = config.broker_id
         self.end_points: list[EndPoint] = []
         self.log_dir_failures = LogDirFailureHandler(runtime, config)
+        self.state = BrokerState.NOT_RUNNING
+        self.metrics: MetricsListener | None = None
         self.tls = BrokerTls(config)  # bad keys are told before anything begins
         self._network_config = network_config(config, self.tls)
 
     async def startup(self) -> None:
         """Take the log directories over, recover them, and serve clients."""
+        self.state = BrokerState.STARTING
         try:
+            await self._start_metrics()
             await self._start_parts()
         except BaseException:
             await self.registry.close()  # or the cluster would think that the broker lives
+            if self.metrics is not None:
+                await self.metrics.close()
             raise
+        self.state = BrokerState.RUNNING
+
+    async def _start_metrics(self) -> None:
+        """Tell of the broker's health from the first moment, where that is wanted."""
+        if self.config.metrics_listener is not None:
+            # Imported only here: a broker without it saves the time and the memory.
+            from ottla.server.metrics_listener import MetricsListener
+
+            self.metrics = MetricsListener(
+                self.runtime, self.config, self.config.metrics_listener, self.why_not_ready
+            )
+            await self.metrics.start()
 
     async def _start_parts(self) -> None:
         config, runtime = self.config, self.runtime
@@ -123,9 +149,13 @@ class Broker:
         if self.authorizer is not None:
             await self.authorizer.start()  # no client is served before its ACLs are known
         self.log_manager.update_all_configs(self.dynamic_config.broker_config)
+        self.state = BrokerState.RECOVERY
         await self.log_manager.startup()
+        self.state = BrokerState.STARTING
         await adoption.complete(self.log_manager.all_logs())
         self.cache = MetadataCache(cluster_id)
+        slots = config.max_incremental_fetch_session_cache_slots
+        self.fetch_sessions = FetchSessionCache(runtime, slots, self.cache.topic_name)
         self.replica_manager = ReplicaManager(
             runtime, self.log_manager, self.broker_id, self.cache.contains
         )
@@ -169,13 +199,16 @@ class Broker:
             create_topic = link.create_topic
             link.serve(self.controller)
             self.replica_manager.join_cluster(link.replication())
-        for family in families(self._parts(orders, create_topic)):
+        parts = self._parts(orders, create_topic)
+        for family in families(parts):
             self.apis.register(family)
         if len(config.listeners) > 1:
             keep_to_brokers(self.apis, config.inter_broker_listener_name)
         if self.authorizer is not None:
             put_checks(self.apis, self.authorizer, self.cache, config.auto_create_topics_enable)
         self._follow_settings()
+        if self.metrics is not None:
+            self.metrics.measure(parts, self.processor, lambda: self.state)
         coordinators.startup()
         self.replica_manager.startup()
         self.membership = ClusterMembership(
@@ -272,6 +305,7 @@ class Broker:
             self.replica_moves,
             self.replica_manager,
             self.cache,
+            self.fetch_sessions,
             self.coordinators,
             self.controller,
             orders,
@@ -296,11 +330,32 @@ class Broker:
             )
             self.end_points.append(end_point)
 
+    def why_not_ready(self) -> str | None:
+        """Why the broker is not ready for clients; None if it is.
+
+        It is ready while it runs, is registered, and leads what the cluster's metadata say.
+        """
+        if self.state is not BrokerState.RUNNING:
+            doing = "starting" if self.state < BrokerState.RUNNING else "stopping"
+            return f"the broker is {doing} ({self.state.name})"
+        if not self.membership.is_registered:
+            return "the broker is not registered: it has no session at the registry"
+        partitions = self.replica_manager.partitions
+        for topic in self.cache.topics():
+            for state in topic.partitions.values():
+                if state.leader == self.broker_id:
+                    partition = partitions.get(state.topic_partition)
+                    if partition is None or not partition.is_leader:
+                        return f"{state.topic_partition} should be led by this broker and is not"
+        return None
+
     async def shutdown(self) -> None:
         """Hand leaders over, stop serving, flush the logs and leave the mark of a clean stop."""
+        self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
         self.replica_manager.is_leaving = True
         if self.link is not None and not self.log_dir_failures.is_fatal:
             await self.link.controlled_shutdown()
+        self.state = BrokerState.SHUTTING_DOWN
         self.membership.leave()
         self.controller.shutdown()
         # Waiting clients are answered first; else the processor would wait for them.
@@ -316,6 +371,8 @@ class Broker:
             self.link.close()
         await self.registry.close()
         await self.log_manager.shutdown()
+        if self.metrics is not None:
+            await self.metrics.close()
         await self.runtime.close()
 
     def _topic_config(self, topic: str) -> TopicConfig:
@@ -359,4 +416,7 @@ def run_broker(config: BrokerConfig, adopts_log_dirs: bool = False) -> int:
 
     With `adopts_log_dirs` it takes over partitions that its registry does not know.
     """
-    return asyncio.run(serve(config, adopts_log_dirs))
+    # Only where it is wanted: to measure costs two readings of the clock in each turn of the loop.
+    new_loop = None if config.metrics_listener is None else MeasuredLoop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(serve(config, adopts_log_dirs))

@@ -212,6 +212,13 @@ class FetchSessionCache:
         self.max_sessions = max_sessions
         self.topic_name = topic_name
         self._sessions: dict[int, FetchSession] = {}
+        self.evicted = 0
+        """How many sessions have had to make room for others."""
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the sessions have."""
+        return sum(len(session.partitions) for session in self._sessions.values())
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -290,6 +297,7 @@ class FetchSessionCache:
         if oldest is None or now_ms - oldest.last_used_ms < MIN_EVICTION_MS:
             return False
         del self._sessions[oldest.id]
+        self.evicted += 1
         return True
 
 

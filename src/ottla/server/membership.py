@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from functools import partial
 from typing import Final
 
@@ -52,6 +53,17 @@ def cluster_registry(runtime: Runtime, config: BrokerConfig) -> Registry:
     return ZooKeeperRegistry(runtime, ZooKeeperSettings.of(config))
 
 
+class BrokerState(IntEnum):
+    """What a broker is doing, under the numbers that Kafka's metric has."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+
+
 class ClusterMembership:
     """Registers this broker and has it stand for election, again in every new session."""
 
@@ -71,6 +83,8 @@ class ClusterMembership:
         self.end_points = end_points
         self.broker_epoch = NO_EPOCH
         """The epoch of this broker's present registration (KIP-380)."""
+        self.is_registered = False
+        """Whether the broker has its node, in a session that has not ended."""
         self._watch: Watch | None = None
 
     async def join(self) -> None:
@@ -96,13 +110,14 @@ class ClusterMembership:
         except KafkaError as error:
             if error.error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 raise
-            if await self._is_registered():
-                return  # by an attempt of this session that failed later, or is under way
-            if not await self._outlives_predecessor():
-                raise
-            await self._create_node()
+            # Or by an attempt of this session that failed later, or is under way.
+            if not await self._has_own_node():
+                if not await self._outlives_predecessor():
+                    raise
+                await self._create_node()
+        self.is_registered = True
 
-    async def _is_registered(self) -> bool:
+    async def _has_own_node(self) -> bool:
         stat = await self.registry.exists(paths.broker(self.broker_id))
         if stat is None or not stat.is_own:
             return False
@@ -147,6 +162,7 @@ class ClusterMembership:
 
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
+            self.is_registered = False
             logger.warning("broker %d lost its session at the registry", self.broker_id)
             self.controller.resign()
         elif state is SessionState.RENEWED:

@@ -43,7 +43,7 @@ def test_creation_that_comes_too_late_leaves_the_overrides_of_the_other(world):
         await world.registry.create(PATH, encode_config({"cleanup.policy": "compact"}))
         await world.registry.create(paths.topic("t"), node.encode())
 
-    world.controller._queue.put("a tool", make_it_first)
+    world.controller.events.put("a tool", make_it_first)
     refused = world.create(RequestedTopic("t", config={"retention.ms": "5"}))["t"]
 
     assert refused.error is ErrorCode.TOPIC_ALREADY_EXISTS

@@ -209,6 +209,6 @@ class NetworkWorld:
     def close(self) -> None:
         for client in self.clients:
             client.close()
-        if not self.processor.is_stopped:
+        if not self.processor._poller.closed:
             self.loop.run_until_complete(self.processor.stop(0))
         self.loop.close()

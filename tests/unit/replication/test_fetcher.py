@@ -148,7 +148,7 @@ def test_replica_that_the_controller_refuses_is_not_waited_for(world):
     answer(ErrorCode.INELIGIBLE_REPLICA)
     leadership = world.brokers[1].manager.partition(T0).leadership
     assert leadership.in_sync.maximal == {1, 2}
-    world.brokers[3].manager._fetchers.shutdown()
+    world.brokers[3].manager.fetchers.shutdown()
 
     answers = world.append(1, b"a")
 
@@ -167,7 +167,7 @@ def test_partitions_are_dealt_out_again_among_more_fetchers(world):
         follower.update_config(follower.config.replace(num_replica_fetchers=count))
         world.append(1, b"with %d" % count)
         world.advance(1_000)
-        assert len(follower._fetchers) == count
+        assert len(follower.fetchers) == count
 
     values = [value for _, value in world.values(3)]
     assert values == [b"before", b"with 2", b"with 4", b"with 1"]

@@ -248,7 +248,7 @@ def test_partitions_without_news_are_not_even_looked_at(world, monkeypatch):
 def test_follower_that_asks_for_nothing_for_a_while_has_the_leader_forget_what_is_gone(world):
     """What was given up while every partition sat out is not in the session afterwards."""
     manager = world.brokers[2].manager
-    (fetcher,) = manager._fetchers._fetchers.values()
+    (fetcher,) = manager.fetchers._fetchers.values()
     fetcher._delay(fetcher.followers.values(), "the test says so")
     for follower in fetcher.followers.values():
         follower.retry_at_ms = world.runtime.clock.monotonic_ms() + 3_000

@@ -71,5 +71,5 @@ def test_leader_of_nobody_is_not_followed(world):
     gone = state._replace(leader_and_isr=state.leader_and_isr._replace(leader=-1, leader_epoch=1))
     manager.become_leader_or_follower([gone], world.live_brokers())
 
-    assert len(manager._fetchers) == 0
+    assert len(manager.fetchers) == 0
     assert not manager.partition(T0).is_leader

@@ -16,7 +16,7 @@ def runtime():
 @pytest.fixture
 def quota(runtime):
     """Broker 3, eleven samples of one second, 100 bytes a second."""
-    quota = ReplicationQuota(runtime.clock, 3, 11, 1000)
+    quota = ReplicationQuota(runtime.clock, 3, 11, 1)
     quota.bytes_per_second = 100
     return quota
 

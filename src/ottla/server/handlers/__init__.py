@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.log.log_dir import validate_topic_name
 from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
-from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.acls import AclsHandler
 from ottla.server.handlers.api_versions import ApiVersionsHandler, FeaturesHandler
 from ottla.server.handlers.client_quotas import ClientQuotasHandler
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinators import Coordinators
     from ottla.server.dynamic_config import DynamicConfig
     from ottla.server.features import Features
+    from ottla.server.fetch_session import FetchSessionCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class Parts:
     moves: ReplicaMoves
     replicas: ReplicaManager
     cache: MetadataCache
+    fetch_sessions: FetchSessionCache
     coordinators: Coordinators
     controller: Controller
     orders: ControllerOrders
@@ -83,14 +84,11 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
     runtime, config, cache, replicas = has.runtime, has.config, has.cache, has.replicas
     leaders = CurrentLeaders(replicas, cache)
     transactional = TransactionalProduce(replicas, has.coordinators.verifier)
-    sessions = FetchSessionCache(
-        runtime, config.max_incremental_fetch_session_cache_slots, cache.topic_name
-    )
     return (
         ApiVersionsHandler(has.apis.supported, has.features),
         FeaturesHandler(has.features),
         ProduceHandler(replicas, transactional, leaders),
-        FetchHandler(replicas, sessions, leaders, config.fetch_max_bytes, has.authorizer),
+        FetchHandler(replicas, has.fetch_sessions, leaders, config.fetch_max_bytes, has.authorizer),
         ListOffsetsHandler(replicas),
         LeaderEpochHandler(replicas),
         MetadataHandler(

@@ -1,0 +1,94 @@
+"""The broker's settings for metrics and health: Ottla's own, as Kafka has JMX in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple
+
+from ottla.config.config_def import LOW, ConfigTable, config_key
+from ottla.config.config_type import BOOLEAN, INT, PASSWORD, STRING, Password, at_least
+from ottla.errors import ConfigError
+
+LOOPBACK: Final = "127.0.0.1"
+HTTP: Final = "http"
+HTTPS: Final = "https"
+
+
+class MetricsEndPoint(NamedTuple):
+    """Where metrics are served; port 0 is any free one."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+class MetricsConfig(ConfigTable, group=True):
+    """Metrics and health over HTTP."""
+
+    metrics_listener: MetricsEndPoint | None = config_key(
+        default=None,
+        type=STRING,
+        doc="Where metrics and health are served over HTTP, as http://127.0.0.1:9404; without a "
+        "host only this machine can connect, and http://0.0.0.0:9404 is every address. https:// "
+        "takes the keys of ssl.*. Unset: nothing is measured and nothing served. Ottla's own; "
+        "needs `pip install ottla[metrics]`.",
+    )
+    metrics_listener_username: str | None = config_key(
+        default=None,
+        type=STRING,
+        doc="The user that metrics.listener asks for (HTTP basic authentication), except for "
+        "/healthz and /readyz. Ottla's own.",
+    )
+    metrics_listener_password: Password | None = config_key(
+        default=None,
+        type=PASSWORD,
+        doc="The password of metrics.listener.username. Ottla's own.",
+    )
+    metrics_partitions_enable: bool = config_key(
+        default=True,
+        type=BOOLEAN,
+        importance=LOW,
+        doc="Whether metrics of single partitions are served: about 14 series for each of them. "
+        "Ottla's own.",
+    )
+    metrics_max_series: int = config_key(
+        default=500_000,
+        type=INT,
+        rule=at_least(0),
+        importance=LOW,
+        doc="How many series with the names of topics, partitions, groups and clients one reading "
+        "may have; those beyond it are left out, with a warning. Ottla's own.",
+    )
+
+    @classmethod
+    def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
+        super().complete(values, given)
+        text = values["metrics_listener"]
+        values["metrics_listener"] = parse_metrics_listener(text) if text else None
+        pair = values["metrics_listener_username"], values["metrics_listener_password"]
+        if (pair[0] is None) != (pair[1] is None):
+            missing = "username" if pair[0] is None else "password"
+            raise ConfigError(
+                f"metrics.listener.{missing}: must be set, as metrics.listener.username and "
+                "metrics.listener.password belong together"
+            )
+
+
+def parse_metrics_listener(text: str) -> MetricsEndPoint:
+    """`http://127.0.0.1:9404` as scheme, host and port."""
+    # Imported only here: a broker without the setting saves the time.
+    from urllib.parse import urlsplit
+
+    rule = f"metrics.listener={text}: must be http://host:port or https://host:port"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise ConfigError(rule) from None
+    if parts.scheme not in (HTTP, HTTPS) or port is None or parts.path.strip("/") or parts.query:
+        raise ConfigError(rule)
+    return MetricsEndPoint(parts.scheme, parts.hostname or LOOPBACK, port)

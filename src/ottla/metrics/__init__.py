@@ -1,0 +1,1 @@
+"""Sensors under Kafka's names, and the forms in which they are read."""

@@ -1,0 +1,285 @@
+"""Metrics as text for Prometheus, and as JSON in the manner of Jolokia.
+
+The names are those that the JMX exporter makes with its rules for Kafka (`kafka-2_0_0.yml`), and
+Strimzi's rules where they differ: dashboards made for either find what they look for.
+
+Wing: attaches to `metrics_registry`, for its readers; the core works without it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from fnmatch import translate
+from typing import Any, Final, NamedTuple
+
+from ottla.metrics.metrics_registry import (
+    Attributes,
+    Family,
+    FamilyName,
+    Kind,
+    MetricsRegistry,
+    Number,
+    Reading,
+    Tags,
+    attributes,
+)
+from ottla.metrics.sensors import PERCENTILES, Histogram, Meter, Timer
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+QUANTILES: Final = {name: f"0.{name.removesuffix('thPercentile')}" for name in PERCENTILES}
+"""By the attribute of a histogram, the label that the rules make of it: 0.50, 0.999."""
+
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]+")
+_PER_SECOND: Final = "PerSec"
+_PERCENT: Final = "Percent"
+NUMBERED: Final = (Kind.METER, Kind.TIMER)
+
+
+class PrometheusName(NamedTuple):
+    """A name in Prometheus and its type; a family of MBeans may have several."""
+
+    name: str
+    type: str
+    attribute: str
+    """The attribute of the MBean that it shows."""
+
+
+def prometheus_base(name: FamilyName) -> str:
+    """`kafka.server`, `BrokerTopicMetrics`, `BytesInPerSec` under the rules of the exporter."""
+    domain = name.domain.replace(".", "_")
+    parts = [domain, name.type, name.name] if name.name else [domain, name.type]
+    return _NOT_IN_NAMES.sub("_", "_".join(parts)).lower()
+
+
+def prometheus_names(family: Family) -> list[PrometheusName]:
+    """The names under which a family is shown, but for beans of Kafka's own library.
+
+    A share of time (`...Percent`) is `..._percent` in Strimzi's rules, and in both where it is a
+    meter; the exporter's rules keep the name of one that is a gauge.
+    """
+    name, base = family.name, prometheus_base(family.name)
+    if family.kind is Kind.METER:
+        if name.name.endswith(_PERCENT):
+            return [PrometheusName(_with_percent(base), "gauge", "MeanRate")]
+        total = base.removesuffix(_PER_SECOND.lower()) + "_total"
+        return [PrometheusName(total, "counter", "Count")]
+    if family.kind in (Kind.HISTOGRAM, Kind.TIMER):
+        counted = PrometheusName(f"{base}_count", "counter", "Count")
+        return [counted, PrometheusName(base, "gauge", "")]
+    if name.name.endswith(_PERCENT):
+        names = (base, _with_percent(base))
+        return [PrometheusName(each, "gauge", "Value") for each in names]
+    return [PrometheusName(base, "gauge", "Value")]
+
+
+def _with_percent(base: str) -> str:
+    return f"{base.removesuffix('percent')}_percent"
+
+
+class Labels:
+    """The text of labels by tags, kept while one text is written: many families share them."""
+
+    def __init__(self) -> None:
+        self._known: dict[Tags, str] = {}
+
+    def text(self, tags: Tags) -> str:
+        """`topic="a",partition="0"`: what stands within the braces."""
+        known = self._known.get(tags)
+        if known is None:
+            known = ",".join(f'{label(key)}="{escaped(value)}"' for key, value in tags)
+            self._known[tags] = known
+        return known
+
+
+def label(key: str) -> str:
+    """A tag as a label: `client-id` is `client_id`."""
+    return _NOT_IN_NAMES.sub("_", key)
+
+
+def escaped(value: str) -> str:
+    """The value of a label as the text format wants it."""
+    if '"' in value or "\\" in value or "\n" in value:
+        return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return value
+
+
+def number(value: Number) -> str:
+    """A number as the text format wants it."""
+    if isinstance(value, float):
+        if math.isinf(value):
+            return "+Inf" if value > 0 else "-Inf"
+        return "NaN" if math.isnan(value) else repr(value)
+    return str(int(value))
+
+
+def prometheus_text(registry: MetricsRegistry, pattern: str | None = None) -> Iterator[str]:
+    """The whole page, a family or a thousand series at a time.
+
+    `pattern`, with `*` and `?`, chooses families by their names in Prometheus.
+    """
+    matches = re.compile(translate(pattern)).match if pattern else None
+    names = {family.name: _wanted_names(family, matches) for family in registry.families.values()}
+    labels, now_ms = Labels(), registry.now_ms
+    page = _Page()
+    for reading in registry.read(lambda family: bool(names[family.name])):
+        if page.is_done_with(reading.family):
+            yield page.take()
+        if reading.family.kind is Kind.KAFKA:
+            page.add_attributes(reading, labels.text(reading.tags), matches)
+        else:
+            page.add(reading, names[reading.family.name], labels.text(reading.tags), now_ms)
+        if page.is_long:
+            yield ""
+    yield page.take()
+
+
+def _wanted_names(family: Family, matches: Any) -> list[PrometheusName]:
+    if family.kind is Kind.KAFKA:
+        return [PrometheusName(prometheus_base(family.name), "gauge", "")]
+    names = prometheus_names(family)
+    return [name for name in names if matches is None or matches(name.name)]
+
+
+class _Page:
+    """The lines of one family, by name: all series of a name stand together in the text."""
+
+    SERIES_AT_ONCE: Final = 200
+
+    def __init__(self) -> None:
+        self._family: Family | None = None
+        self._lines: dict[str, list[str]] = {}
+        self._count = 0
+
+    def is_done_with(self, family: Family) -> bool:
+        """Whether the lines are those of another family, and complete."""
+        before, self._family = self._family, family
+        return before is not None and before is not family
+
+    @property
+    def is_long(self) -> bool:
+        """Whether so many series were added that a reader should let others run."""
+        self._count += 1
+        return self._count % self.SERIES_AT_ONCE == 0
+
+    def take(self) -> str:
+        lines, self._lines = self._lines, {}
+        return "".join("".join(each) for each in lines.values())
+
+    def _begin(self, name: str, type: str, doc: str) -> list[str]:
+        return [f"# HELP {name} {doc}\n# TYPE {name} {type}\n"]
+
+    def _put(self, name: PrometheusName, family: Family, labels: str, value: Number | str) -> None:
+        if isinstance(value, str):
+            return  # Prometheus has numbers only
+        lines = self._lines.get(name.name)
+        if lines is None:
+            lines = self._lines[name.name] = self._begin(name.name, name.type, family.doc)
+        if labels:
+            lines.append(f"{name.name}{{{labels}}} {number(value)}\n")
+        else:
+            lines.append(f"{name.name} {number(value)}\n")
+
+    def add(self, reading: Reading, names: list[PrometheusName], labels: str, now_ms: int) -> None:
+        """One series of a gauge, a meter, a histogram or a timer."""
+        family, value = reading.family, reading.value
+        if isinstance(value, Timer):
+            value = value.histogram
+        for name in names:
+            if isinstance(value, Histogram):
+                self._add_histogram(name, family, labels, value, now_ms)
+            elif isinstance(value, Meter):
+                shown = value.count if name.attribute == "Count" else value.mean_rate(now_ms)
+                self._put(name, family, labels, shown)
+            elif isinstance(value, int | float):
+                self._put(name, family, labels, value)
+
+    def _add_histogram(
+        self,
+        name: PrometheusName,
+        family: Family,
+        labels: str,
+        value: Histogram,
+        now_ms: int,
+    ) -> None:
+        if name.attribute == "Count":
+            self._put(name, family, labels, value.shown_count)
+            return
+        comma = "," if labels else ""
+        for percentile, found in value.snapshot(now_ms).percentiles.items():
+            quantile = f'{labels}{comma}quantile="{QUANTILES[percentile]}"'
+            self._put(name, family, quantile, found)
+
+    def add_attributes(self, reading: Reading, labels: str, matches: Any) -> None:
+        """One bean of Kafka's own library: each attribute is a metric."""
+        assert isinstance(reading.value, dict), "a bean of attributes"
+        base = prometheus_base(reading.family.name)
+        for attribute, value in reading.value.items():
+            name = f"{base}_{label(attribute)}".lower()
+            if matches is None or matches(name):
+                type = "counter" if attribute.endswith("-total") else "gauge"
+                self._put(PrometheusName(name, type, attribute), reading.family, labels, value)
+
+
+# JSON in the manner of Jolokia, which Kafka's users read JMX with over HTTP.
+
+
+_PROPERTY: Final = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*"|[^,]*)(?:,|$)|(\*)(?:,|$)')
+
+
+class BeanPattern:
+    """The name of an MBean, or of several: `*` and `?` stand for any text, `,*` for more tags."""
+
+    def __init__(self, text: str) -> None:
+        domain, _, properties = text.partition(":")
+        self._domain = re.compile(translate(domain))
+        found = _PROPERTY.findall(properties)
+        self._values = {
+            key: re.compile(translate(_unquoted(value))) for key, value, star in found if not star
+        }
+        self._has_more = any(star for _, _, star in found)
+        self.is_exact = not re.search(r"(?<!\\)[*?]", text)
+
+    def matches(self, name: FamilyName, tags: Tags) -> bool:
+        """Whether an MBean has the domain and the tags; their order says nothing."""
+        if self._domain.match(name.domain) is None:
+            return False
+        found = {"type": name.type, **({"name": name.name} if name.name else {}), **dict(tags)}
+        if not self._has_more and found.keys() != self._values.keys():
+            return False
+        return all(key in found and value.match(found[key]) for key, value in self._values.items())
+
+
+def _unquoted(value: str) -> str:
+    """The value of a tag without its quotes; what stood in them is meant as it is."""
+    if not value.startswith('"'):
+        return value
+    plain = re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], value[1:-1])
+    return re.sub(r"([*?[])", r"[\1]", plain)
+
+
+def read_beans(
+    registry: MetricsRegistry, pattern: BeanPattern, attribute: str | None = None
+) -> dict[str, Attributes]:
+    """The attributes of the MBeans that match, by name; of one attribute if that is named."""
+    found: dict[str, Attributes] = {}
+    now_ms = registry.now_ms
+    for family, tags, value in registry.read():
+        if pattern.matches(family.name, tags):
+            shown = attributes(value, now_ms)
+            if attribute is None:
+                found[family.name.bean(tags)] = shown
+            elif attribute in shown:
+                found[family.name.bean(tags)] = {attribute: shown[attribute]}
+    return found
+
+
+def finite(value: Any) -> Any:
+    """The same with NaN and infinities as text, as Jolokia has them: JSON has no such numbers."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else number(value)
+    return value

@@ -1,0 +1,247 @@
+"""Metrics and health of a broker over HTTP, at `metrics.listener`.
+
+    /metrics      text for Prometheus; ?name=kafka_server_* chooses names
+    /jolokia/...  MBeans as JSON, in the manner of Jolokia: read, list, search, version
+    /healthz      200 while the broker's loop turns, whatever ZooKeeper and other brokers do
+    /readyz       200 while the broker does what it should, else 503 with the reason
+
+It shares the broker's loop, and lets other work run between a few hundred series. It is there
+before the logs are recovered, and ends last.
+
+Wing: attaches to `broker`, for metrics and health; the core works without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.config.broker_config import BrokerConfig
+from ottla.config.metrics_config import HTTPS, MetricsEndPoint
+from ottla.errors import ConfigError
+from ottla.metrics.exposition import (
+    CONTENT_TYPE,
+    BeanPattern,
+    finite,
+    prometheus_text,
+    read_beans,
+)
+from ottla.metrics.metrics_registry import MetricsRegistry
+from ottla.network.tls_context import server_context
+from ottla.runtime import Runtime
+from ottla.server.broker_metrics import BrokerMetrics
+from ottla.version import __version__
+
+try:
+    from aiohttp import web
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.process_collector import ProcessCollector
+except ImportError as error:
+    raise ConfigError(
+        f"metrics.listener: needs the package {error.name}; pip install 'ottla[metrics]'"
+    ) from None
+
+if TYPE_CHECKING:
+    from ottla.network.processor import Processor
+    from ottla.server.handlers import Parts
+    from ottla.server.membership import BrokerState
+
+logger = logging.getLogger(__name__)
+
+BACKLOG: Final = 128
+STOP_TIMEOUT_S: Final = 1.0
+SLICE_NS: Final = 1_000_000
+"""After so much work on a page the loop's other work comes first."""
+OPEN_PATHS: Final = ("/healthz", "/readyz")
+"""Whatever starts and stops brokers asks these, and has no password."""
+
+Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class MetricsListener:
+    """The HTTP server of one broker, and the metrics that it serves."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        end_point: MetricsEndPoint,
+        why_not_ready: Callable[[], str | None],
+    ) -> None:
+        self.end_point = end_point
+        self.registry = MetricsRegistry(runtime, config.metrics_max_series)
+        self._runtime, self._config = runtime, config
+        self._why_not_ready = why_not_ready
+        self._metrics: BrokerMetrics | None = None
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        application = web.Application(middlewares=[self._authenticate])
+        application.add_routes(
+            [
+                web.get("/metrics", self._get_metrics),
+                web.get("/healthz", self._get_health),
+                web.get("/readyz", self._get_readiness),
+                web.get("/jolokia", self._get_version),
+                web.get("/jolokia/{tail:.*}", self._get_jolokia),
+                web.post("/jolokia", self._post_jolokia),
+                web.post("/jolokia/", self._post_jolokia),
+            ]
+        )
+        self._runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=STOP_TIMEOUT_S, handle_signals=False
+        )
+
+    # -- life
+
+    async def start(self) -> None:
+        """Listen; the log says where."""
+        host, port = self.end_point.host, self.end_point.port
+        context = None
+        if self.end_point.scheme == HTTPS:
+            context = server_context(self._config.ssl_of(""))
+        sockets = self._runtime.network.listen(host, port, backlog=BACKLOG)
+        await self._runner.setup()
+        for endpoint in sockets:
+            await web.SockSite(self._runner, endpoint, ssl_context=context).start()
+        self.end_point = self.end_point._replace(port=int(sockets[0].getsockname()[1]))
+        logger.info("Metrics and health are at %s", self.end_point)
+
+    def measure(self, parts: Parts, processor: Processor, state: Callable[[], BrokerState]) -> None:
+        """All parts of the broker are there: measure them from now on."""
+        self._metrics = BrokerMetrics(parts, processor, self.registry, state)
+        self.registry.start()
+
+    async def close(self) -> None:
+        """Measure and serve nothing any longer."""
+        if self._metrics is not None:
+            self._metrics.close()
+        self.registry.close()
+        await self._runner.cleanup()
+
+    # -- who may ask
+
+    @web.middleware
+    async def _authenticate(self, request: web.Request, handler: Reply) -> web.StreamResponse:
+        config = self._config
+        if config.metrics_listener_username is not None and request.path not in OPEN_PATHS:
+            password = config.metrics_listener_password
+            assert password is not None, "the settings belong together"
+            wanted = f"{config.metrics_listener_username}:{password.value}".encode()
+            if not hmac.compare_digest(_credentials(request), wanted):
+                headers = {"WWW-Authenticate": 'Basic realm="ottla", charset="UTF-8"'}
+                return web.Response(status=401, text="a user and a password\n", headers=headers)
+        return await handler(request)
+
+    # -- pages
+
+    async def _get_health(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _get_readiness(self, request: web.Request) -> web.Response:
+        reason = self._why_not_ready()
+        if reason is None:
+            return web.Response(text="ready\n")
+        return web.Response(status=503, text=f"{reason}\n")
+
+    async def _get_metrics(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            response.enable_compression(web.ContentCoding.gzip)
+        await response.prepare(request)
+        now_ns = self.registry.runtime.clock.monotonic_ns
+        began_ns = now_ns()
+        pattern = request.query.get("name")
+        for part in prometheus_text(self.registry, pattern):
+            if part:
+                await response.write(part.encode())
+            if now_ns() - began_ns > SLICE_NS:
+                await asyncio.sleep(0)
+                began_ns = now_ns()
+        if pattern is None:
+            await response.write(generate_latest(self._process))
+        await response.write_eof()
+        return response
+
+    # -- JSON in the manner of Jolokia
+
+    async def _get_version(self, request: web.Request) -> web.Response:
+        return self._answer({"type": "version"}, {"agent": __version__, "protocol": "7.2"})
+
+    async def _get_jolokia(self, request: web.Request) -> web.Response:
+        kind, _, rest = request.match_info["tail"].partition("/")
+        if kind in ("", "version"):
+            return await self._get_version(request)
+        asked: dict[str, Any] = {"type": kind}
+        if rest:
+            asked["mbean"], _, attribute = rest.partition("/")
+            if attribute:
+                asked["attribute"] = attribute
+        return self._reply(asked)
+
+    async def _post_jolokia(self, request: web.Request) -> web.Response:
+        try:
+            asked = json.loads(await request.text())
+        except ValueError:
+            return web.json_response({"status": 400, "error": "the body is not JSON"}, status=400)
+        if isinstance(asked, list):
+            replies = [self._reply(each).body for each in asked]
+            parts = b",".join(part for part in replies if isinstance(part, bytes))
+            return web.Response(body=b"[" + parts + b"]", content_type="application/json")
+        return self._reply(asked)
+
+    def _reply(self, asked: Any) -> web.Response:
+        kind = asked.get("type") if isinstance(asked, dict) else None
+        if kind == "version":
+            return self._answer(asked, {"agent": __version__, "protocol": "7.2"})
+        name = asked.get("mbean", "*:*") if isinstance(asked, dict) else ""
+        pattern = BeanPattern(str(name))
+        if kind == "list":
+            return self._answer(asked, self._list())
+        if kind == "search":
+            return self._answer(asked, sorted(read_beans(self.registry, pattern)))
+        if kind != "read":
+            return self._refuse(asked, 400, f"{kind}: must be read, list, search or version")
+        found = read_beans(self.registry, pattern, asked.get("attribute"))
+        if not found:
+            error = f"javax.management.InstanceNotFoundException: {name}"
+            return self._refuse(asked, 404, error)
+        if not pattern.is_exact:
+            return self._answer(asked, found)
+        (attributes,) = found.values()
+        if asked.get("attribute"):
+            return self._answer(asked, attributes[asked["attribute"]])
+        return self._answer(asked, attributes)
+
+    def _list(self) -> Mapping[str, Any]:
+        """Every MBean with its attributes, by domain."""
+        domains: dict[str, dict[str, Any]] = {}
+        for bean, attributes in read_beans(self.registry, BeanPattern("*:*")).items():
+            domain, _, properties = bean.partition(":")
+            described = {
+                name: {"rw": False, "type": type(value).__name__, "desc": name}
+                for name, value in attributes.items()
+            }
+            domains.setdefault(domain, {})[properties] = {"attr": described}
+        return domains
+
+    def _answer(self, asked: Any, value: Any) -> web.Response:
+        timestamp = self._runtime.clock.now_ms() // 1000
+        body = {"request": asked, "value": finite(value), "timestamp": timestamp, "status": 200}
+        return web.json_response(body)
+
+    def _refuse(self, asked: Any, status: int, error: str) -> web.Response:
+        return web.json_response({"request": asked, "status": status, "error": error})
+
+
+def _credentials(request: web.Request) -> bytes:
+    """User and password as the request has them: what a wrong header says is wrong, too."""
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    try:
+        return b64decode(encoded, validate=True) if scheme.lower() == "basic" else b""
+    except ValueError:
+        return b""

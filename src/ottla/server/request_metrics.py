@@ -1,0 +1,304 @@
+"""What requests take: how many there are, with which errors, and where their time goes.
+
+Every request is counted. Times are taken of up to a thousand requests a second, chosen evenly: of
+all at a small load, of one in ten where ten thousand come. So the cost stays below a hundredth of
+the broker's time. The clock is read when a request has been received, when its handler begins and
+returns, when its answer is ready, and when that begins to be sent and has been sent.
+
+Wing: attaches to `apis` and `processor`, for metrics; the core works without it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from ottla.errors import ErrorCode
+from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series
+from ottla.metrics.sensors import TICK_MS, Histogram, Meter
+from ottla.network.connection import Connection, RequestWatch
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.fetch import FetchRequest
+from ottla.protocol.header import RequestHeader
+from ottla.protocol.message import Request, Response, request_class
+from ottla.protocol.types import Array
+from ottla.server.apis import is_follower
+
+DOMAIN: Final = "kafka.network"
+TYPE: Final = "RequestMetrics"
+TIMED_PER_SECOND: Final = 1_000
+ROWS_AT_ONCE: Final = 1_024
+NS_PER_MS: Final = 1_000_000
+
+FETCH_CONSUMER: Final = "FetchConsumer"
+FETCH_FOLLOWER: Final = "FetchFollower"
+
+TIMES: Final[dict[str, str]] = {
+    "TotalTimeMs": "From when a request was received until its answer had been sent, in ms.",
+    "RequestQueueTimeMs": "From when a request was received until its handler began, in ms.",
+    "LocalTimeMs": "In the handler of a request, in ms.",
+    "RemoteTimeMs": "From when the handler returned until the answer was ready: waiting for "
+    "replicas, for data, for other members or for a disk, in ms.",
+    "ResponseQueueTimeMs": "From when an answer was ready until it began to be sent, in ms.",
+    "ResponseSendTimeMs": "From when an answer began to be sent until it had been, in ms.",
+    "RequestBytes": "The size of requests, in bytes.",
+}
+"""The histograms of a kind of request, in the order of the columns of a row."""
+
+CountErrors = Callable[[Any, dict[int, int]], None]
+Row = tuple[float, float, float, float, float, float, float]
+
+
+def error_counter(struct: type[Any]) -> CountErrors | None:
+    """Counts the error codes in a response, its own and those of partitions and the like."""
+    fields = {field.name: field for field in struct.fields}
+    own = "error_code" in fields
+    parts = [
+        (name, counter)
+        for name, field in fields.items()
+        if isinstance(field.type, Array)
+        and hasattr(field.type.element, "fields")
+        and (counter := error_counter(field.type.element)) is not None
+    ]
+    if not own and not parts:
+        return None
+
+    def count(struct: Any, errors: dict[int, int]) -> None:
+        if own:
+            errors[struct.error_code] += 1
+        for name, count_in in parts:
+            for each in getattr(struct, name) or ():
+                count_in(each, errors)
+
+    return count
+
+
+class SampledHistogram(Histogram):
+    """A histogram of some of the values, whose count is that of all."""
+
+    __slots__ = ("_read_count",)
+
+    def __init__(self, registry: MetricsRegistry, read_count: Callable[[], int]) -> None:
+        super().__init__(registry.chance, registry.now_ms)
+        self._read_count = read_count
+
+    @property
+    def shown_count(self) -> int:
+        return self._read_count()
+
+
+class RequestKind(RequestWatch):
+    """The numbers of one API, or of the fetches of consumers or followers alone.
+
+    It watches the requests that are counted and not timed.
+    """
+
+    __slots__ = (
+        "answered",
+        "count_errors",
+        "errors",
+        "histograms",
+        "meters",
+        "name",
+        "rows",
+        "versions",
+    )
+
+    def __init__(self, name: str, registry: MetricsRegistry, response: type[Response]) -> None:
+        self.name = name
+        self.answered = 0
+        self.versions: dict[int, int] = defaultdict(int)
+        self.errors: dict[int, int] = defaultdict(int)
+        self.count_errors = error_counter(response)
+        self.rows: list[Row] = []
+        self.histograms = [SampledHistogram(registry, self._answered) for _ in TIMES]
+        self.meters: dict[tuple[str, str], Meter] = {}
+
+    def _answered(self) -> int:
+        return self.answered
+
+    def end(self, response: Response | None) -> None:
+        self.answered += 1
+        if response is not None and self.count_errors is not None:
+            self.count_errors(response, self.errors)
+
+    def fold(self, now_ms: int) -> None:
+        """Bring the histograms up to date with the requests that were timed."""
+        if self.rows:
+            rows, self.rows = self.rows, []
+            for histogram, column in zip(self.histograms, zip(*rows, strict=True), strict=True):
+                histogram.update_all(column, now_ms)
+
+
+class TimedRequest(RequestWatch):
+    """A request that is counted and timed; 0 stands for a moment that has not come."""
+
+    __slots__ = (
+        "_connection",
+        "_now_ns",
+        "began_ns",
+        "kind",
+        "ready_ns",
+        "responded_ns",
+        "returned_ns",
+        "size",
+    )
+
+    def __init__(
+        self, kind: RequestKind, connection: Connection, now_ns: Callable[[], int], size: int
+    ) -> None:
+        """The handler begins now."""
+        self.kind = kind
+        self.size = size
+        self._connection = connection
+        self._now_ns = now_ns
+        self.returned_ns = self.responded_ns = 0
+        self.ready_ns = connection.ready_ns
+        self.began_ns = now_ns()
+
+    def begin_wait(self) -> None:
+        if not self.responded_ns:
+            self.returned_ns = self._now_ns()
+
+    def end(self, response: Response | None) -> None:
+        self.kind.end(response)
+        self.responded_ns = self._now_ns()
+        self._connection.unsent += (self,)
+
+    def row(self, send_began_ns: int, sent_ns: int) -> Row:
+        """Total, queue, local, remote, response queue and send, in ms; and the size in bytes."""
+        returned_ns = self.returned_ns or self.responded_ns
+        began_ns = max(self.responded_ns, send_began_ns)
+        return (
+            (sent_ns - self.ready_ns) / NS_PER_MS,
+            (self.began_ns - self.ready_ns) / NS_PER_MS,
+            (returned_ns - self.began_ns) / NS_PER_MS,
+            (self.responded_ns - returned_ns) / NS_PER_MS,
+            (began_ns - self.responded_ns) / NS_PER_MS,
+            (sent_ns - began_ns) / NS_PER_MS,
+            self.size,
+        )
+
+
+class RequestMetrics:
+    """Measures the requests of a broker, by API.
+
+    `times_all` has every request timed, as a log of slow requests needs it.
+    """
+
+    def __init__(self, registry: MetricsRegistry, send_began_ns: Callable[[], int]) -> None:
+        self.registry = registry
+        self.times_all = False
+        self._now_ns = registry.runtime.clock.monotonic_ns
+        self._send_began_ns = send_began_ns
+        self._kinds: dict[int, RequestKind] = {}
+        self._fetches = self._new_kind(FETCH_CONSUMER, ApiKey.FETCH)
+        self._follower_fetches = self._new_kind(FETCH_FOLLOWER, ApiKey.FETCH)
+        self._until_timed = 1
+        self._every = 1
+        self._counted = self._counted_before = 0
+        self._register()
+        registry.before_read(self._fold_all)
+        registry.on_tick(self._adapt)
+
+    def _new_kind(self, name: str, api_key: int) -> RequestKind:
+        return RequestKind(name, self.registry, request_class(api_key).response_class)
+
+    def _kind(self, api_key: int) -> RequestKind:
+        kind = self._kinds.get(api_key)
+        if kind is None:
+            name = request_class(api_key).__name__.removesuffix("Request")
+            kind = self._kinds[api_key] = self._new_kind(name, api_key)
+        return kind
+
+    # -- requests, as they come
+
+    def measure(
+        self, connection: Connection, header: RequestHeader, body: Request, size: int
+    ) -> RequestWatch:
+        """Count a request that is handled now, and choose whether it is timed."""
+        if isinstance(body, FetchRequest):
+            kind = self._follower_fetches if is_follower(body) else self._fetches
+        else:
+            kind = self._kinds.get(header.api_key) or self._kind(header.api_key)
+        kind.versions[header.api_version] += 1
+        self._until_timed -= 1
+        if self._until_timed > 0 and not self.times_all:
+            return kind
+        self._counted += self._every
+        self._until_timed = self._every
+        return TimedRequest(kind, connection, self._now_ns, size)
+
+    def on_sent(self, connection: Connection) -> None:
+        """The answers of a connection have been sent, or it has ended."""
+        sent_ns, began_ns = self._now_ns(), self._send_began_ns()
+        for request in connection.unsent:
+            assert isinstance(request, TimedRequest), "only timed requests are waited for"
+            rows = request.kind.rows
+            rows.append(request.row(min(began_ns, sent_ns), sent_ns))
+            if len(rows) >= ROWS_AT_ONCE:
+                self._fold_all()
+        connection.unsent = ()
+
+    def _adapt(self) -> None:
+        """Time fewer or more of the requests, as more or fewer come."""
+        count, self._counted = self._counted, 0
+        per_second = 1000 * count / TICK_MS
+        self._every = max(1, round(per_second / TIMED_PER_SECOND))
+        self._until_timed = min(self._until_timed, self._every)
+
+    def _fold_all(self) -> None:
+        now_ms = self.registry.now_ms
+        fetches = self._kind(ApiKey.FETCH)
+        for part in (self._fetches, self._follower_fetches):
+            fetches.rows += part.rows
+        for kind in self._all():
+            kind.fold(now_ms)
+
+    def _all(self) -> list[RequestKind]:
+        """Every kind that has had a request; Fetch is the sum of its two parts."""
+        whole = self._kind(ApiKey.FETCH)
+        parts = (self._fetches, self._follower_fetches)
+        whole.answered = sum(part.answered for part in parts)
+        for counts in ("versions", "errors"):
+            summed: dict[int, int] = getattr(whole, counts)
+            for key in {key for part in parts for key in getattr(part, counts)}:
+                summed[key] = sum(getattr(part, counts).get(key, 0) for part in parts)
+        return [kind for kind in (*self._kinds.values(), *parts) if kind.versions]
+
+    # -- reading
+
+    def _register(self) -> None:
+        def family(name: str, kind: Kind, doc: str, read: Callable[[], Series]) -> None:
+            self.registry.register(Family(FamilyName(DOMAIN, TYPE, name), kind, doc, read))
+
+        family("RequestsPerSec", Kind.METER, "Requests, by API and version.", self._requests)
+        family("ErrorsPerSec", Kind.METER, "Errors in answers, also NONE, by API.", self._errors)
+        for index, (name, doc) in enumerate(TIMES.items()):
+            family(name, Kind.HISTOGRAM, doc, partial(self._times, index))
+
+    def _requests(self) -> Series:
+        for kind in self._all():
+            for version in sorted(kind.versions):
+                yield from self._meter(kind, "version", str(version), kind.versions, version)
+
+    def _errors(self) -> Series:
+        for kind in self._all():
+            for code in sorted(kind.errors):
+                name = ErrorCode.of(code).name
+                yield from self._meter(kind, "error", name, kind.errors, code)
+
+    def _meter(
+        self, kind: RequestKind, tag: str, value: str, counts: dict[int, int], key: int
+    ) -> Iterator[tuple[tuple[tuple[str, str], ...], Meter]]:
+        meter = kind.meters.get((tag, value))
+        if meter is None:
+            meter = self.registry.new_meter(lambda: counts[key], "requests")
+            kind.meters[tag, value] = meter
+        yield (("request", kind.name), (tag, value)), meter
+
+    def _times(self, index: int) -> Series:
+        for kind in self._all():
+            yield (("request", kind.name),), kind.histograms[index]

@@ -1,0 +1,74 @@
+"""The dashboards that others have published find what they look for, at a broker of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from http_pages import get, samples
+
+import ottla
+from ottla.runtime.network import free_port
+from ottla.testing import wait_until
+
+NAMES = Path(__file__).parent / "dashboards"
+
+
+def names_of(dashboard):
+    """The names of a dashboard's metrics, and whether each moves when records do."""
+    lines = (NAMES / f"{dashboard}.txt").read_text().splitlines()
+    words = [line.split() for line in lines if line and not line.startswith("#")]
+    return {name: "moves" in marks for name, *marks in words}
+
+
+def load(bootstrap_servers):
+    """Records that are written, read and committed."""
+    with ottla.Producer(bootstrap_servers) as producer:
+        for number in range(500):
+            producer.send("load", b"%d" % number)
+    with ottla.Consumer(
+        bootstrap_servers, group_id="readers", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.subscribe(["load"])
+        count = 0
+        while count < 500:
+            count += len(consumer.poll(1_000))
+
+
+def page(url):
+    """The samples of /metrics under the names that they have there.
+
+    Prometheus's library for Python adds `_total` to the name of every counter.
+    """
+    status, text = get(f"{url}/metrics")
+    assert status == 200, text
+    return samples(text.replace(" counter\n", " untyped\n"))
+
+
+def series(url):
+    """By name, the sum over all labels."""
+    found = {}
+    for (name, _), value in page(url).items():
+        found[name] = found.get(name, 0) + value
+    return found
+
+
+def test_published_dashboards_are_served(start_broker):
+    """Strimzi's Kafka dashboard and the exporter's rules: every name is there, and moves."""
+    url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
+    broker = start_broker(metrics_listener=url)
+    load(broker.bootstrap_servers)
+    before = series(url)
+    load(broker.bootstrap_servers)
+    dashboards = {name: names_of(name) for name in ("strimzi-kafka", "jmx-exporter-kafka")}
+    wanted = {name: moves for names in dashboards.values() for name, moves in names.items()}
+    moving = {name for name, moves in wanted.items() if moves}
+
+    assert all(len(names) > 20 for names in dashboards.values())
+    assert not [name for name in wanted if name not in before]
+
+    def still():
+        now = series(url)
+        return {name for name in moving if now[name] == before[name]}
+
+    # What a meter or a share of time shows follows within 5 seconds.
+    wait_until(lambda: not still(), "all to move", seen=still)

@@ -1,0 +1,168 @@
+"""What Prometheus and readers of JSON get: names, labels, numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ottla.metrics.exposition import BeanPattern, finite, prometheus_text, read_beans
+from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry
+from ottla.testing.runtime import mock_runtime
+
+
+@pytest.fixture
+def registry():
+    return MetricsRegistry(mock_runtime(), max_series=1_000)
+
+
+def samples(registry, pattern=None):
+    """Name, labels and value of each sample, as Prometheus's own library reads the page."""
+    page = "".join(prometheus_text(registry, pattern))
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+def test_meter_is_a_counter_under_the_exporters_name(registry):
+    """`...PerSec` becomes `..._total`, in lower case."""
+    name = FamilyName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec")
+    registry.meter(name, "Bytes.", lambda: 12)
+
+    assert samples(registry) == {("kafka_server_brokertopicmetrics_bytesin_total", ()): 12}
+
+
+def test_histogram_has_a_count_and_quantiles(registry):
+    """The quantiles are labels, as the exporter's rules write them."""
+    histogram = registry.histogram(FamilyName("kafka.network", "RequestMetrics", "TotalTimeMs"), "")
+    histogram.update_all([1.0, 2.0], now_ms=0)
+    found = samples(registry)
+
+    base = "kafka_network_requestmetrics_totaltimems"
+    assert f"{base}_count 2\n" in "".join(prometheus_text(registry))
+    assert {labels for name, labels in found if name == base} == {
+        (("quantile", quantile),) for quantile in ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
+    }
+
+
+def test_share_of_time_has_both_names(registry):
+    """A gauge keeps its name and has Strimzi's `_percent`, too; a meter has only that."""
+    gauge = FamilyName("kafka.network", "SocketServer", "NetworkProcessorAvgIdlePercent")
+    meter = FamilyName("kafka.server", "KafkaRequestHandlerPool", "RequestHandlerAvgIdlePercent")
+    registry.gauge(gauge, "", lambda: 0.5)
+    registry.meter(meter, "", lambda: 1)
+
+    assert {name for name, _ in samples(registry)} == {
+        "kafka_network_socketserver_networkprocessoravgidlepercent",
+        "kafka_network_socketserver_networkprocessoravgidle_percent",
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+    }
+
+
+def test_attributes_of_a_kafka_bean_are_metrics(registry):
+    """Each with the bean's tags; a `-total` is a counter."""
+    tags = (("listener", "PLAINTEXT"), ("networkProcessor", "0"))
+    value = {"connection-count": 3, "request-total": 9, "version": "1.0"}
+    family = FamilyName("kafka.server", "socket-server-metrics")
+    registry.register(Family(family, Kind.KAFKA, "", lambda: ((tags, value),)))
+
+    assert samples(registry) == {
+        ("kafka_server_socket_server_metrics_connection_count", tags): 3,
+        ("kafka_server_socket_server_metrics_request_total", tags): 9,
+    }
+
+
+@pytest.mark.parametrize("value", ['a"b', "a\\b", "a\nb", "a{b}", "ä", "a,b=c"])
+def test_any_client_id_is_a_label(registry, value):
+    """Whatever a client calls itself, the page can be read, and says it."""
+    registry.gauges(FamilyName("d", "T", "X"), "", lambda: (((("clientId", value),), 1),))
+
+    assert samples(registry) == {("d_t_x", (("clientId", value),)): 1}
+
+
+def test_numbers_that_are_none_are_written_as_prometheus_has_them(registry):
+    """NaN and infinity, whole numbers, and truth as 1."""
+    values = {"nan": math.nan, "inf": math.inf, "yes": True, "large": 2**62}
+    for name, value in values.items():
+        registry.gauge(FamilyName("d", "T", name), "", lambda value=value: value)
+    found = {name: value for (name, _), value in samples(registry).items()}
+
+    assert math.isnan(found.pop("d_t_nan"))
+    assert found == {"d_t_inf": math.inf, "d_t_yes": 1, "d_t_large": 2**62}
+
+
+def test_text_has_no_place_in_prometheus(registry):
+    """The id of a cluster is shown by JSON only."""
+    registry.gauge(FamilyName("d", "T", "ClusterId"), "", lambda: "abc")
+
+    assert samples(registry) == {}
+    assert read_beans(registry, BeanPattern("d:*")) == {"d:type=T,name=ClusterId": {"Value": "abc"}}
+
+
+def test_pattern_chooses_families_by_their_names(registry):
+    """Families that do not match are not even read."""
+    registry.gauge(FamilyName("d", "T", "Wanted"), "", lambda: 1)
+    registry.gauge(FamilyName("d", "T", "Other"), "", lambda: 1 / 0)
+
+    assert samples(registry, "d_t_want*") == {("d_t_wanted", ()): 1}
+
+
+def test_series_of_a_name_stand_together(registry):
+    """Prometheus refuses a name that comes twice: quantiles and counts are apart."""
+    name = FamilyName("d", "T", "Ms")
+    histograms = [registry.new_histogram() for _ in range(3)]
+    registry.register(
+        Family(
+            name,
+            Kind.HISTOGRAM,
+            "",
+            lambda: ((((("request", str(n)),), each)) for n, each in enumerate(histograms)),
+        )
+    )
+    lines = "".join(prometheus_text(registry)).splitlines()
+
+    assert sum(line.startswith("# TYPE") for line in lines) == 2
+    assert len(samples(registry)) == 3 + 3 * 6
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        ("d:topic=a:b,name=X,type=T,partition=0", 1),
+        ('d:type=T,name=X,topic="a:b",partition=0', 1),
+        ("d:type=T,name=X", 0),
+        ("d:type=T,*", 2),
+        ("d:type=T,name=X,*", 2),
+        ("d:type=T,name=X,partition=?,topic=*", 2),
+        ("d:type=T,name=X,partition=1,*", 1),
+        ('d:type=T,topic="*",*', 0),
+        ("*:*", 2),
+        ("e:*", 0),
+    ],
+)
+def test_beans_are_found_by_their_tags(registry, pattern, count):
+    """In any order; a star may stand for more tags, and within quotes for itself."""
+    tags = [(("partition", str(n)), ("topic", "a:b")) for n in range(2)]
+    registry.gauges(FamilyName("d", "T", "X"), "", lambda: ((each, 1) for each in tags))
+
+    assert len(read_beans(registry, BeanPattern(pattern))) == count
+
+
+def test_one_attribute_can_be_asked_for(registry):
+    """Beans without it are left out."""
+    registry.gauge(FamilyName("d", "T", "X"), "", lambda: 1)
+    registry.meter(FamilyName("d", "T", "Y"), "", lambda: 2)
+
+    assert read_beans(registry, BeanPattern("d:*"), "Count") == {"d:type=T,name=Y": {"Count": 2}}
+
+
+def test_json_has_no_nan():
+    """Jolokia writes it as text."""
+    assert finite({"a": math.nan, "b": {"c": -math.inf}, "d": 1.5}) == {
+        "a": "NaN",
+        "b": {"c": "-Inf"},
+        "d": 1.5,
+    }

@@ -1,0 +1,126 @@
+"""Families, their names, their attributes, and the limit on series."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from ottla.errors import ConfigError
+from ottla.metrics.metrics_registry import (
+    Family,
+    FamilyName,
+    Kind,
+    MetricsRegistry,
+    attributes,
+)
+from ottla.testing.runtime import mock_runtime
+
+SIZE = FamilyName("kafka.log", "Log", "Size")
+
+
+@pytest.fixture
+def registry():
+    return MetricsRegistry(mock_runtime(), max_series=3)
+
+
+@pytest.mark.parametrize(
+    ("tags", "bean"),
+    [
+        ((), "kafka.log:type=Log,name=Size"),
+        (
+            (("topic", "a"), ("partition", "0")),
+            "kafka.log:type=Log,name=Size,topic=a,partition=0",
+        ),
+        ((("client-id", "a:b"),), 'kafka.log:type=Log,name=Size,client-id="a:b"'),
+        ((("client-id", 'x"*,'),), r'kafka.log:type=Log,name=Size,client-id="x\"\*,"'),
+    ],
+)
+def test_beans_have_the_names_that_jmx_gives_them(tags, bean):
+    """A value that would break the name is quoted; client ids with a colon broke parsers."""
+    assert SIZE.bean(tags) == bean
+
+
+def test_bean_of_kafkas_own_library_has_no_name():
+    """Its attributes are the metrics."""
+    name = FamilyName("kafka.server", "socket-server-metrics")
+
+    assert name.bean((("listener", "PLAINTEXT"),)) == (
+        "kafka.server:type=socket-server-metrics,listener=PLAINTEXT"
+    )
+
+
+def test_a_name_is_registered_once(registry):
+    """Two families under one name would hide each other."""
+    registry.gauge(SIZE, "", lambda: 1)
+
+    with pytest.raises(ConfigError, match="registered already"):
+        registry.gauge(SIZE, "", lambda: 2)
+
+
+def test_meters_follow_their_numbers_while_the_registry_runs(registry):
+    """Every 5 seconds, from `start` to `close`."""
+    counts = [0]
+    meter = registry.meter(FamilyName("d", "T", "XPerSec"), "", lambda: counts[0])
+    registry.start()
+    counts[0] = 50
+    registry.runtime.scheduler.advance(5_000)
+    assert meter.rates[0] == 10
+
+    registry.close()
+    counts[0] = 5_000
+    registry.runtime.scheduler.advance(60_000)
+    assert meter.rates[0] == 10
+
+
+def test_forgotten_meter_is_ticked_no_longer(registry):
+    """The meter of a deleted topic costs nothing."""
+    counts = [0]
+    meter = registry.new_meter(lambda: counts[0])
+    registry.forget(meter)
+    counts[0] = 50
+    registry.tick()
+
+    assert meter.rates == (0, 0, 0)
+
+
+def test_series_beyond_the_limit_are_left_out(registry, caplog):
+    """metrics.max.series bounds a reading, with one warning; numbers without tags stay."""
+    registry.gauges(SIZE, "", lambda: (((("topic", str(n)),), n) for n in range(10)))
+    registry.gauge(FamilyName("d", "T", "Other"), "", lambda: 7)
+    with caplog.at_level(logging.WARNING):
+        shown = list(registry.read())
+        list(registry.read())
+
+    assert [reading.value for reading in shown] == [0, 1, 2, 7]
+    assert registry.dropped_count == 7
+    assert caplog.text.count("metrics.max.series=3: 7 series") == 1
+
+
+def test_sensors_are_filled_before_they_are_read(registry):
+    """What comes in lists is folded in when somebody looks."""
+    calls = []
+    registry.before_read(lambda: calls.append("fold"))
+    registry.register(Family(SIZE, Kind.GAUGE, "", lambda: calls.append("read") or ()))
+    list(registry.read())
+
+    assert calls == ["fold", "read"]
+
+
+def test_attributes_are_those_of_jmx(registry):
+    """A meter, a histogram and a timer show what Kafka's MBeans show."""
+    meter = attributes(registry.new_meter(lambda: 5, "bytes"), now_ms=1_000)
+    assert meter == {
+        "Count": 5,
+        "EventType": "bytes",
+        "RateUnit": "SECONDS",
+        "MeanRate": 5.0,
+        "OneMinuteRate": 0.0,
+        "FiveMinuteRate": 0.0,
+        "FifteenMinuteRate": 0.0,
+    }
+    histogram = attributes(registry.new_histogram(), now_ms=0)
+    assert {"Count", "Min", "Max", "Mean", "StdDev", "999thPercentile"} <= set(histogram)
+    timer = attributes(registry.new_timer(), now_ms=0)
+    assert {*meter, *histogram, "LatencyUnit"} == set(timer)
+    assert attributes("text", now_ms=0) == {"Value": "text"}

@@ -1,0 +1,52 @@
+"""Asks a broker's `metrics.listener` as a scraper does."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def get(
+    url: str, *, user: str | None = None, body: Any = None, context: Any = None
+) -> tuple[int, str]:
+    """Status and text of a page; `user` is `name:password`, `body` is posted as JSON."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=data)
+    if user is not None:
+        request.add_header("Authorization", f"Basic {b64encode(user.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def samples(page: str) -> Samples:
+    """Name, labels and value of each sample, as Prometheus's own library reads the page."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+def scrape(url: str, **options: Any) -> Samples:
+    """The samples of /metrics."""
+    status, page = get(f"{url}/metrics", **options)
+    assert status == 200, page
+    return samples(page)
+
+
+def bean(url: str, name: str) -> Any:
+    """The attributes of one MBean."""
+    answer = json.loads(get(f"{url}/jolokia/read/{name}")[1])
+    assert answer["status"] == 200, answer
+    return answer["value"]

@@ -1,0 +1,196 @@
+"""How requests are counted and timed, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.metrics.metrics_registry import MetricsRegistry
+from ottla.network.connection import Connection, FrameBuffer, RequestContext
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.fetch import FetchRequest, FetchResponse
+from ottla.protocol.header import RequestHeader
+from ottla.protocol.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.server.request_metrics import RequestMetrics, error_counter
+from ottla.testing.runtime import mock_runtime
+
+
+class Owner:
+    """The processor's place: what is sent is noted by `sent`."""
+
+    def has_output(self, connection):
+        pass
+
+
+class World:
+    """Requests of one connection, measured."""
+
+    def __init__(self):
+        self.runtime = mock_runtime()
+        self.registry = MetricsRegistry(self.runtime, 1_000)
+        self.send_began_ns = 0
+        self.metrics = RequestMetrics(self.registry, lambda: self.send_began_ns)
+        self.connection = Connection(
+            Owner(), None, FrameBuffer(1_000, None), "id", "PLAINTEXT", ("127.0.0.1", 1)
+        )
+
+    def pass_ms(self, ms):
+        self.runtime.clock.advance(ms)
+
+    @property
+    def now_ns(self):
+        return self.runtime.clock.monotonic_ns()
+
+    def begin(self, body, version=3, size=100):
+        """A request whose bytes are here now, as its handler gets it."""
+        header = RequestHeader(body.api_key, version, 7, "client")
+        self.connection.muted = 1
+        context = RequestContext(self.connection, header, 0)
+        context.watch = self.metrics.measure(self.connection, header, body, size)
+        return context
+
+    def send(self):
+        """What is queued begins to be sent now, and takes 1 ms."""
+        self.send_began_ns = self.now_ns
+        self.pass_ms(1)
+        if self.connection.unsent:
+            self.metrics.on_sent(self.connection)
+
+    def read(self, name):
+        """The values of a family by the values of their tags."""
+        return {
+            tuple(value for _, value in tags): value
+            for family, tags, value in self.registry.read()
+            if family.name.name == name
+        }
+
+    def times(self, request):
+        """The mean of each time of an API, in ms."""
+        names = ("TotalTimeMs", "RequestQueueTimeMs", "LocalTimeMs", "RemoteTimeMs")
+        names += ("ResponseQueueTimeMs", "ResponseSendTimeMs")
+        return tuple(
+            self.read(name)[(request,)].snapshot(self.registry.now_ms).mean for name in names
+        )
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_times_of_a_request_that_is_answered_at_once(world):
+    """Queued for 2 ms, 5 ms in the handler, 3 ms until sending, 1 ms to send: 11 in all."""
+    world.connection.ready_ns = world.now_ns
+    world.pass_ms(2)
+    context = world.begin(ApiVersionsRequest())
+    world.pass_ms(5)
+    context.respond(ApiVersionsResponse())
+    world.pass_ms(3)
+    world.send()
+
+    assert world.times("ApiVersions") == (11, 2, 5, 0, 3, 1)
+    assert world.read("RequestBytes")[("ApiVersions",)].snapshot(0).max == 100
+
+
+def test_waiting_is_remote_time(world):
+    """A produce with acks=all is 4 ms in the handler, then waits for 90 ms for its replicas."""
+    world.connection.ready_ns = world.now_ns
+    context = world.begin(ProduceRequest())
+    world.pass_ms(4)
+    context.begin_wait()
+    world.pass_ms(90)
+    context.respond(ProduceResponse())
+    world.send()
+
+    assert world.times("Produce") == (95, 0, 4, 90, 0, 1)
+
+
+def test_request_without_an_answer_is_measured(world):
+    """A produce with acks=0 ends when its handler does."""
+    world.connection.ready_ns = world.now_ns
+    context = world.begin(ProduceRequest())
+    world.pass_ms(4)
+    context.no_response()
+    world.send()
+
+    assert world.read("TotalTimeMs")[("Produce",)].shown_count == 1
+    assert world.read("LocalTimeMs")[("Produce",)].snapshot(0).mean == 4
+
+
+def test_requests_are_counted_by_version_and_errors_by_name(world):
+    """Each partition of an answer counts, those without an error as NONE."""
+    for version, codes in ((8, (0, 3)), (9, (0,))):
+        partitions = [
+            PartitionProduceResponse(index=index, error_code=code)
+            for index, code in enumerate(codes)
+        ]
+        context = world.begin(ProduceRequest(), version)
+        context.respond(
+            ProduceResponse(
+                responses=[TopicProduceResponse(name="t", partition_responses=partitions)]
+            )
+        )
+    requests = {tags: meter.count for tags, meter in world.read("RequestsPerSec").items()}
+    errors = {tags: meter.count for tags, meter in world.read("ErrorsPerSec").items()}
+
+    assert requests == {("Produce", "8"): 1, ("Produce", "9"): 1}
+    assert errors == {("Produce", "NONE"): 2, ("Produce", "UNKNOWN_TOPIC_OR_PARTITION"): 1}
+
+
+def test_fetches_of_consumers_and_followers_are_told_apart(world):
+    """Fetch is both together."""
+    for replica_id in (-1, 2, 2):
+        context = world.begin(FetchRequest(replica_id=replica_id), version=11)
+        context.respond(FetchResponse())
+        world.send()
+    counts = {tags[0]: value.shown_count for tags, value in world.read("TotalTimeMs").items()}
+
+    assert counts == {"Fetch": 3, "FetchConsumer": 1, "FetchFollower": 2}
+    assert world.read("RequestsPerSec")[("Fetch", "11")].count == 3
+
+
+def test_all_are_counted_where_only_some_are_timed(world):
+    """At 5,000 requests a second one in five is timed; the counts are those of all."""
+    world.registry.start()
+    for _ in range(2):
+        for _ in range(25_000):
+            world.begin(ApiVersionsRequest()).respond(ApiVersionsResponse())
+            if world.connection.unsent:
+                world.metrics.on_sent(world.connection)
+        world.runtime.scheduler.advance(5_000)
+    histogram = world.read("TotalTimeMs")[("ApiVersions",)]
+
+    assert histogram.shown_count == 50_000
+    assert histogram.count == 25_000 + 25_000 // 5
+    for _ in range(2):  # and when they become few, all are timed again
+        world.runtime.scheduler.advance(5_000)
+    assert world.metrics._every == 1
+
+
+def test_log_of_requests_has_every_one_timed(world):
+    """`times_all` leaves nothing to chance."""
+    world.metrics._every = world.metrics._until_timed = 100
+    world.metrics.times_all = True
+    for _ in range(10):
+        world.begin(ApiVersionsRequest()).respond(ApiVersionsResponse())
+
+    assert len(world.connection.unsent) == 10
+
+
+def test_every_response_with_errors_can_be_counted():
+    """A response of any API; those without a place for an error have no counter."""
+    from ottla.protocol.message import REQUESTS
+
+    assert len(REQUESTS) > 40
+    for request in REQUESTS.values():
+        count = error_counter(request.response_class)
+        if count is not None:
+            errors = dict.fromkeys([0], 0)
+            count(request.response_class(), errors)
+            assert set(errors) == {0}
+    assert error_counter(REQUESTS[ApiKey.PRODUCE].response_class) is not None
