@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -39,7 +40,14 @@ from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.runtime.scheduler import pause
-from ottla.structs import NO_EPOCH, NO_UUID, IsolationLevel, TopicPartition
+from ottla.structs import (
+    DEBUGGING_REPLICA_ID,
+    NO_EPOCH,
+    NO_UUID,
+    IsolationLevel,
+    TopicPartition,
+    by_topic,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -279,6 +287,112 @@ class RangeFetcher:
             raise error
         ((data,),) = (topic.partitions for topic in response.responses)
         return chunk_of(left, data)
+
+
+class ReplicaData(NamedTuple):
+    """The batches that one replica has from an offset on, and its high watermark."""
+
+    batches: list[RecordBatch]
+    high_watermark: int
+
+
+Replicas = Mapping[int, Mapping[TopicPartition, int]]
+"""Brokers by id, each with the partitions to read from it and their offsets."""
+
+
+class ReplicaReader(ClosedOnExit):
+    """Reads partitions from each of their replicas, leading or not: for tools that compare these.
+
+    Settings are those of a consumer; max.partition.fetch.bytes is how much one fetch brings.
+    """
+
+    def __init__(self, bootstrap_servers: Servers, settings: Mapping[str, Any]) -> None:
+        self._config = ConsumerConfig.parse(merge_settings(bootstrap_servers, settings, {}))
+        self._io = IoThread(f"{self._config.client_id}-replica-reader")
+        self._client, self._metadata = self._io.begin_with(self._build())
+
+    def fetch(
+        self, replicas: Replicas
+    ) -> dict[int, dict[TopicPartition, ReplicaData | KafkaError]]:
+        """One fetch from each broker, at the same time; waits up to fetch.max.wait.ms for records.
+
+        A broker that does not answer has an error for each of its partitions.
+        """
+        limit_ms = self._config.request_timeout_ms + self._config.fetch_max_wait_ms
+        return self._io.run(self._fetch_all(replicas), 2 * limit_ms + MARGIN_MS)
+
+    def close(self) -> None:
+        """Close the connections and end the I/O thread. Closing twice does nothing."""
+        self._io.close(self._close)
+
+    def _close(self) -> None:
+        self._metadata.close()
+        self._client.close()
+
+    async def _build(self) -> tuple[NetworkClient, Metadata]:
+        client = NetworkClient(self._io.runtime, self._config)
+        return client, Metadata(client, allow_auto_topic_creation=False)
+
+    async def _fetch_all(
+        self, replicas: Replicas
+    ) -> dict[int, dict[TopicPartition, ReplicaData | KafkaError]]:
+        deadline = Deadline(self._io.runtime.clock, self._config.request_timeout_ms)
+        await self._metadata.update(deadline)
+        found = await asyncio.gather(*(self._fetch(*each) for each in replicas.items()))
+        return dict(zip(replicas, found, strict=True))
+
+    async def _fetch(
+        self, broker_id: int, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, ReplicaData | KafkaError]:
+        config = self._config
+        topics = [
+            FetchTopic(
+                topic=name,
+                partitions=[
+                    FetchPartition(
+                        partition=each,
+                        fetch_offset=offsets[TopicPartition(name, each)],
+                        partition_max_bytes=config.max_partition_fetch_bytes,
+                    )
+                    for each in partitions
+                ],
+            )
+            for name, partitions in by_topic(offsets).items()
+        ]
+        request = FetchRequest(
+            replica_id=DEBUGGING_REPLICA_ID,
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            topics=topics,
+        )
+        try:
+            connection = await self._client.ready(connection_id(broker_id, RequestKind.FETCH))
+            low, high = FIRST_VERSION_OF_CONSUMERS, LAST_VERSION_WITH_NAMES
+            version = connection.version_of(FetchRequest, low, high)
+            limit_ms = config.request_timeout_ms + config.fetch_max_wait_ms
+            response = cast(
+                FetchResponse, await self._client.send_on(connection, request, version, limit_ms)
+            )
+        except KafkaError as error:
+            return dict.fromkeys(offsets, error)
+        return {
+            partition: replica_data(partition, data)
+            for topic in response.responses
+            for data in topic.partitions
+            for partition in [TopicPartition(topic.topic, data.partition_index)]
+        }
+
+
+def replica_data(partition: TopicPartition, data: PartitionData) -> ReplicaData | KafkaError:
+    """A replica's answer about one partition."""
+    refused = response_error(data.error_code, f"partition {partition}")
+    if refused is not None:
+        return refused
+    found, malformed = split_batches(data.records or b"")
+    if malformed is not None and not found:
+        return malformed
+    return ReplicaData(found, data.high_watermark)
 
 
 def is_unknown_epoch(answer: object) -> bool:
