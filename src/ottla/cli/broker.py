@@ -7,6 +7,8 @@ import gc
 import logging
 import resource
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ottla.cli.command import Command
 from ottla.cli.local_port import in_use
@@ -43,22 +45,19 @@ class BrokerCommand(Command):
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.cli.doctor import warn_at_start
-        from ottla.config.broker_config import BrokerConfig
-        from ottla.config.known_keys import shown
+        with collector_paused():
+            from ottla.cli.doctor import warn_at_start
+            from ottla.config.broker_config import BrokerConfig
+            from ottla.config.known_keys import shown
 
-        settings = server_settings(arguments)
-        config = BrokerConfig.parse(settings)
-        for key, value in settings.items():
-            logger.info("Property %s is overridden to %s", key, shown(key, value))
+            settings = server_settings(arguments)
+            config = BrokerConfig.parse(settings)
+            for key, value in settings.items():
+                logger.info("Property %s is overridden to %s", key, shown(key, value))
 
-        warn_at_start(config)
-        # A tenth of a start would be the collector, which finds nothing: what is imported stays.
-        gc.disable()
-        from ottla.server.broker import run_broker
+            warn_at_start(config)
+            from ottla.server.broker import run_broker
 
-        gc.freeze()
-        gc.enable()
         raise_open_files_limit()
         try:
             return run_broker(config, arguments.adopt_log_dirs)
@@ -66,6 +65,17 @@ class BrokerCommand(Command):
             if error.errno != errno.EADDRINUSE:
                 raise
             raise in_use(error) from error
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Import without the collector: a tenth of a start, and it finds nothing, as all stays."""
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def raise_open_files_limit() -> None:

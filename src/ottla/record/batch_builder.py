@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from crc32c import crc32c
-
 from ottla.record import kernel
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType, compress
+from ottla.record.kernel import crc32c
 from ottla.record.plain_kernel import NewRecord
 from ottla.record.record import (
     COMPRESSION_MASK,

@@ -2,19 +2,23 @@
 
 `COMPILED` says whether the compiled ones are in use. The environment variable OTTLA_PURE=1 asks for
 the plain ones, at build time (nothing is compiled) and at run time (nothing compiled is used).
+`ColumnBuilder` and `RowEncoder` are loaded when they are first asked for: a broker never does.
 """
 
 from __future__ import annotations
 
 import os
-from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import TYPE_CHECKING, Any, cast
 
 __all__ = [
     "COMPILED",
     "ColumnBuilder",
     "RowEncoder",
+    "crc32c",
     "decode_keys",
     "decode_records",
     "encode_records",
@@ -41,7 +45,6 @@ def _use_compiled() -> bool:
 
 
 if not TYPE_CHECKING and _use_compiled():
-    from ottla.record.native_columns import ColumnBuilder
     from ottla.record.native_kernel import (
         COMPILED,
         decode_keys,
@@ -51,7 +54,6 @@ if not TYPE_CHECKING and _use_compiled():
         survey_records,
     )
 else:
-    from ottla.record.columns import ColumnBuilder
     from ottla.record.plain_kernel import (
         COMPILED,
         decode_keys,
@@ -66,7 +68,40 @@ if not TYPE_CHECKING and COMPILED and _is_compiled("ottla.record.native_compacti
 else:
     from ottla.record.plain_compaction import keep_records, last_offset, note_keys
 
-if not TYPE_CHECKING and COMPILED and _is_compiled("ottla.record.native_rows"):
-    from ottla.record.native_rows import RowEncoder
-else:
+if TYPE_CHECKING:
+    from ottla.record.columns import ColumnBuilder
     from ottla.record.rows import RowEncoder
+
+
+def __getattr__(name: str) -> Any:
+    """What only those use that read or write columns and rows."""
+    if name == "ColumnBuilder":
+        plain, compiled = "ottla.record.columns", "ottla.record.native_columns"
+    elif name == "RowEncoder":
+        plain, compiled = "ottla.record.rows", "ottla.record.native_rows"
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(compiled if COMPILED and _is_compiled(compiled) else plain)
+    found = globals()[name] = getattr(module, name)
+    return found
+
+
+def _load_crc32c() -> Callable[..., int]:
+    """The function of the package crc32c, without the package's head.
+
+    That one reads the metadata of installed packages for a version, which takes a process 13 ms.
+    """
+    package = find_spec("crc32c")
+    places = package.submodule_search_locations if package is not None else None
+    extension = PathFinder.find_spec("crc32c._crc32c", places) if places else None
+    if extension is None or extension.loader is None:  # another layout of the package
+        from crc32c import crc32c
+
+        return cast(Callable[..., int], crc32c)
+    module = module_from_spec(extension)
+    extension.loader.exec_module(module)
+    return cast(Callable[..., int], module.crc32c)
+
+
+crc32c = _load_crc32c()
+"""CRC-32C of a buffer, going on from the value of what stands before it."""

@@ -47,22 +47,20 @@ class RecordSurvey(NamedTuple):
 
 
 _SMALL = 8192
+# For `_Survey`: the first and the second byte of the varints of 64 to 8191, which repeat every
+# 8192, and how many offset deltas have varints of at most three bytes. Each process builds them.
+_LOW_BYTES = bytes(range(0x80, 0x100, 2)) * (_SMALL // 64)
+_HIGH_BYTES = b"".join(bytes((high,)) * 64 for high in range(_SMALL // 64))
 # The varints of 0 to 8191, in one byte and in two.
-_VARINTS = [
-    *(bytes((raw,)) for raw in range(0, 0x80, 2)),
-    *(bytes((raw & 0x7F | 0x80, raw >> 7)) for raw in range(0x80, 2 * _SMALL, 2)),
-]
+_VARINTS = [bytes((raw,)) for raw in range(0, 0x80, 2)]
+_VARINTS += map(bytes, zip(_LOW_BYTES[64:], _HIGH_BYTES[64:], strict=True))
 _NULL = encode_varint(-1)
 _NO_HEADERS = encode_varint(0)
 # The largest raw (zig-zag) varint of two bytes, and timestamps too far off to add such a delta to.
 _SHORT_RAW = 2 * _SMALL - 1
 _FAR = 1 << 62
 
-
-# For `_Survey`: the first and the second byte of the varints of 64 to 8191, which repeat every
-# 8192, and how many offset deltas have varints of at most three bytes.
-_LOW_BYTES = bytes(number << 1 & 0x7F | 0x80 for number in range(_SMALL))
-_HIGH_BYTES = bytes(number >> 6 for number in range(_SMALL))
+# More for `_Survey`.
 _WITHOUT_TOP_BIT = bytes(byte & 0x7F for byte in range(256))
 _WITH_TOP_BIT = bytes(byte | 0x80 for byte in range(256))
 _TOPPED = bytes(range(128, 256))

@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.record import kernel
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType, decompress
+from ottla.record.kernel import crc32c
 from ottla.record.legacy import (
     ENTRY,
     MAGIC_0,

@@ -1,6 +1,7 @@
 """`ottla broker`, up to the moment when the broker starts."""
 
 import resource
+import subprocess
 import sys
 from types import ModuleType
 
@@ -131,3 +132,30 @@ def test_limit_that_cannot_be_raised_is_a_warning(limits, monkeypatch, caplog):
         raise_open_files_limit()
 
     assert "at most 1024 open files" in caplog.text
+
+
+def test_broker_imports_nothing_that_it_does_not_need():
+    """Each import is paid for at every start; kazoo's only where ZooKeeper is asked for."""
+    code = (
+        "import sys, ottla.server.broker; print(*{m.split('.')[0] for m in sys.modules},"
+        " *(m for m in sys.modules if m.startswith(('ottla', 'importlib'))))"
+    )
+    shown = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    unneeded = {
+        "crc32c",  # its head reads the metadata of all packages
+        "email",
+        "importlib.metadata",
+        "kazoo",
+        "numpy",
+        "ottla.record.columns",
+        "ottla.record.rows",
+        "ottla.registry.zookeeper",
+        "ottla.runtime.poller",
+        "pandas",
+        "pyarrow",
+        "pyspark",
+        "uvloop",
+    }
+
+    assert not unneeded.intersection(shown)
+    assert "ottla.server.broker" in shown

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 from handmade import sealed
@@ -328,7 +329,22 @@ def test_pure_runs_the_plain_loops():
 
 def test_kernel_has_the_names_of_the_plain_one():
     """Whichever is in use, the functions are the same."""
-    names = set(kernel.__all__) - {"ColumnBuilder", "RowEncoder"}
+    names = set(kernel.__all__) - {"ColumnBuilder", "RowEncoder", "crc32c"}
 
     plain = set(dir(plain_kernel)) | set(dir(plain_compaction))
     assert names <= plain
+
+
+def test_checksum_is_found_in_any_layout_of_its_package(monkeypatch):
+    """With the extension beside the package's head, and where there is none."""
+    assert kernel.crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C
+    finder = SimpleNamespace(find_spec=lambda name, places: None)
+    monkeypatch.setattr(kernel, "PathFinder", finder)
+
+    assert kernel._load_crc32c()(b"6789", kernel.crc32c(b"12345")) == 0xE3069283
+
+
+def test_kernel_lacks_what_it_does_not_name():
+    """What is loaded when it is asked for is no more than the two classes."""
+    with pytest.raises(AttributeError, match="'RowDecoder'"):
+        kernel.RowDecoder  # noqa: B018

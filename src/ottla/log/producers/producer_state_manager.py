@@ -36,11 +36,10 @@ from dataclasses import dataclass, field
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.indexes.index_file import AbortedTxn
 from ottla.log.log_dir import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
+from ottla.record.kernel import crc32c
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import RecordBatch, end_of_transaction
 from ottla.runtime import Disk
