@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ hypothesis.settings.register_profile(
     "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("untimed")
+
+# A test starts many a Python: compiled once and kept, Ottla is imported twice as fast.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell lets what it runs in the background ignore Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,9 +63,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         note_for_ci(report.nodeid)
 
 
-def pytest_sessionfinish(exitstatus: int) -> None:
-    """Say that the session came to its end, and how."""
-    note_for_ci(f"# ended {int(exitstatus)}")
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Say that the session came to its end, and how; its workers (pytest-xdist) do not count."""
+    if not hasattr(session.config, "workerinput"):
+        note_for_ci(f"# ended {int(exitstatus)}")
 
 
 @pytest.fixture

@@ -65,6 +65,8 @@ class Shell:
         self.translated = translated
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.environment = dict(os.environ, PATH=path, PYTHONUNBUFFERED="1")
+        # A shell does not export it; a worker of pytest-xdist does, and `ps` cuts its lines there.
+        self.environment.pop("COLUMNS", None)
         self.started: list[subprocess.Popen[str]] = []
 
     def run(self, command: str, typed: str = "") -> list[str]:
