@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -22,7 +23,9 @@ class Source:
 
     @cached_property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text, filename=str(self.path))
+        tree = ast.parse(self.text, filename=str(self.path))
+        gc.freeze()  # it lives as long as the tests: the collector need not visit it
+        return tree
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
