@@ -13,6 +13,7 @@ import kafka
 import pytest
 
 import ottla
+from ottla.clients.admin.configs import UserScramCredential
 from ottla.errors import ErrorCode, SaslAuthenticationError
 from ottla.testing import InProcessBroker, wait_until
 
@@ -21,7 +22,7 @@ COUNT = 1000
 VALUES = [b"record %d" % number for number in range(COUNT)]
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 PASSWORD = "alice, =secret"
-MECHANISMS = ("PLAIN",)
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 
 pytestmark = pytest.mark.usefixtures("sockets_left_open")
@@ -54,6 +55,10 @@ def broker(certificates) -> Iterator[SaslBroker]:
         },
     }
     with SaslBroker(**settings) as running:
+        with ottla.Admin(running.address("PLAINTEXT")) as admin:
+            admin.alter_user_scram_credentials(
+                [UserScramCredential("alice", each, PASSWORD) for each in MECHANISMS[1:]]
+            )
         yield running
 
 
@@ -240,6 +245,36 @@ def test_login_on_a_listener_without_one_is_refused(broker, certificates):
 
     with pytest.raises(SaslAuthenticationError, match="must be without SASL_"):
         list_topics(settings)
+
+
+def test_scram_user_holds_from_the_next_login_on(broker, certificates):
+    """Made, changed and removed while the broker runs; who is logged in stays."""
+    login = settings_of(broker, certificates, "SASL_SSL", "SCRAM-SHA-512") | {
+        "sasl.username": "late",
+        "sasl.password": "first",
+    }
+    credential = UserScramCredential("late", "SCRAM-SHA-512", "first", 8192)
+
+    def is_let_in(settings: dict[str, str]) -> bool:
+        try:
+            list_topics(ours(settings))
+        except SaslAuthenticationError:
+            return False
+        return True
+
+    with ottla.Admin(broker.address("PLAINTEXT")) as admin:
+        assert not is_let_in(login)
+        admin.alter_user_scram_credentials([credential])
+        assert admin.describe_user_scram_credentials(["late"]) == {"late": {"SCRAM-SHA-512": 8192}}
+        wait_until(lambda: is_let_in(login), "the login", LIMIT_S)
+        with ottla.Admin(None, ours(login)) as old:
+            old.list_topics()
+            admin.alter_user_scram_credentials([credential._replace(password="second")])
+            wait_until(lambda: not is_let_in(login), "the refusal", LIMIT_S)
+            assert is_let_in(login | {"sasl.password": "second"})
+            old.list_topics()
+        admin.alter_user_scram_credentials([credential._replace(password=None)])
+        wait_until(lambda: not is_let_in(login | {"sasl.password": "second"}), "the end", LIMIT_S)
 
 
 # Sessions

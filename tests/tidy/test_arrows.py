@@ -49,6 +49,7 @@ PARTS = {
     "src/ottla/clients/legacy/": {"registry"},
     "src/ottla/cli/reassign_partitions.py": {"controller"},
     "src/ottla/cli/zookeeper_": {"registry"},
+    "src/ottla/cli/users.py": {"registry", "controller"},
     "src/ottla/cli/registry_files.py": {"registry"},
 }
 

@@ -31,6 +31,7 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Look after a cluster": (
         "consumer-groups",
         "configs",
+        "users",
         "get-offsets",
         "delete-records",
         "log-dirs",
@@ -70,6 +71,7 @@ COMMANDS: Final[dict[str, str]] = {
     "transactions": "ottla.cli.transactions.command:TransactionsCommand",
     "features": "ottla.cli.features:FeaturesCommand",
     "configs": "ottla.cli.configs:ConfigsCommand",
+    "users": "ottla.cli.users:UsersCommand",
     "get-offsets": "ottla.cli.get_offsets:GetOffsetsCommand",
     "delete-records": "ottla.cli.delete_records:DeleteRecordsCommand",
     "log-dirs": "ottla.cli.log_dirs:LogDirsCommand",

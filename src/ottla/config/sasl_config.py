@@ -31,17 +31,25 @@ from ottla.config.zookeeper_config import ZooKeeperConfig
 from ottla.errors import ConfigError
 
 PLAIN: Final = "PLAIN"
+SCRAM_SHA_256: Final = "SCRAM-SHA-256"
+SCRAM_SHA_512: Final = "SCRAM-SHA-512"
 GSSAPI: Final = "GSSAPI"
 
 LOGIN_MODULES: Final[Mapping[str, str]] = {
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
+    SCRAM_SHA_256: "org.apache.kafka.common.security.scram.ScramLoginModule",
+    SCRAM_SHA_512: "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 """The mechanisms, and the class that Kafka's files name for each."""
 
 NEEDS_ENTRY: Final = (PLAIN,)
 """The mechanisms of a listener that cannot be without a `sasl.jaas.config`."""
 
-NEEDS_OF_LOGIN: Final[Mapping[str, tuple[str, ...]]] = {PLAIN: ("username", "password")}
+NEEDS_OF_LOGIN: Final[Mapping[str, tuple[str, ...]]] = {
+    PLAIN: ("username", "password"),
+    SCRAM_SHA_256: ("username", "password"),
+    SCRAM_SHA_512: ("username", "password"),
+}
 """The options without which a mechanism cannot log in."""
 
 CONTROL_FLAGS: Final = ("required", "requisite", "sufficient", "optional")

@@ -495,7 +495,18 @@ class Handshakes:
 # The broker's listeners as settings of the network layer: limits, keys, trusted certificates.
 
 
-def network_config(config: BrokerConfig, tls: BrokerTls) -> SocketConfig:
+UserSettings = Callable[[str], Mapping[str, str]]
+"""What the registry has of a user: among it, SCRAM credentials by mechanism."""
+
+
+def no_user_settings(name: str) -> Mapping[str, str]:
+    """As before any user is made: nobody can log in by SCRAM."""
+    return {}
+
+
+def network_config(
+    config: BrokerConfig, tls: BrokerTls, user_settings: UserSettings = no_user_settings
+) -> SocketConfig:
     """What the network layer needs to know of the broker's settings."""
     return SocketConfig(
         socket_request_max_bytes=config.socket_request_max_bytes,
@@ -509,26 +520,34 @@ def network_config(config: BrokerConfig, tls: BrokerTls) -> SocketConfig:
         poller=config.ottla_network_poller,
         inter_broker_listener_name=config.inter_broker_listener_name,
         tls=tls.listeners,
-        sasl={name: sasl_listener(config, name) for name in config.sasl_listeners},
+        sasl={name: sasl_listener(config, name, user_settings) for name in config.sasl_listeners},
     )
 
 
-def sasl_listener(config: BrokerConfig, listener_name: str) -> SaslListener:
+def sasl_listener(
+    config: BrokerConfig, listener_name: str, user_settings: UserSettings
+) -> SaslListener:
     """The mechanisms of a SASL listener, made from its settings."""
     settings = config.sasl_of(listener_name)
     return SaslListener(
-        {each: _mechanism(each, settings) for each in settings.mechanisms},
+        {each: _mechanism(each, settings, user_settings) for each in settings.mechanisms},
         settings.max_reauth_ms,
         config.sasl_server_max_receive_size,
         config.connection_failed_authentication_delay_ms,
     )
 
 
-def _mechanism(name: str, settings: SaslSettings) -> Callable[[], SaslServer]:
+def _mechanism(
+    name: str, settings: SaslSettings, user_settings: UserSettings
+) -> Callable[[], SaslServer]:
     """What begins an exchange of a mechanism."""
     match name:
         case "PLAIN":
             return partial(PlainServer, users_of(settings.entries[name]))
+        case "SCRAM-SHA-256" | "SCRAM-SHA-512":
+            from ottla.security.scram import ScramServer, stored_credential  # only where used
+
+            return partial(ScramServer, name, partial(stored_credential, user_settings, name))
     raise ConfigError(f"sasl.enabled.mechanisms={name}: there is no such mechanism")
 
 

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from ottla.config.sasl_config import SaslLogin
 from ottla.errors import (
+    ConfigError,
     ErrorCode,
     InvalidMetadataError,
     KafkaError,
@@ -33,7 +34,7 @@ from ottla.protocol.sasl import (
 from ottla.runtime import Background, Runtime, Timer
 from ottla.runtime.network import StreamOptions
 from ottla.runtime.scheduler import within
-from ottla.security.sasl import sasl_client
+from ottla.security.sasl import PlainClient, SaslClient
 from ottla.structs import Node
 from ottla.version import __version__
 
@@ -410,3 +411,16 @@ class NodeConnection:
 
     def _unreachable(self, why: str) -> KafkaError:
         return InvalidMetadataError(ErrorCode.NETWORK_EXCEPTION, f"broker {self.node}: {why}")
+
+
+def sasl_client(login: SaslLogin) -> SaslClient:
+    """A new exchange for a login."""
+    options = login.options
+    match login.mechanism:
+        case "PLAIN":
+            return PlainClient(options["username"], options["password"])
+        case "SCRAM-SHA-256" | "SCRAM-SHA-512" as mechanism:
+            from ottla.security.scram import ScramClient  # only where it is used
+
+            return ScramClient(mechanism, options["username"], options["password"])
+    raise ConfigError(f"sasl.mechanism={login.mechanism}: there is no such mechanism")

@@ -146,6 +146,8 @@ MODULES: Final[dict[int, str]] = {
     ApiKey.OFFSET_DELETE: "offsets",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "configs",
     ApiKey.ALTER_CLIENT_QUOTAS: "configs",
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "sasl",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "sasl",
     ApiKey.ALTER_PARTITION: "leader_and_isr",
     ApiKey.UPDATE_FEATURES: "api_versions",
     ApiKey.DESCRIBE_CLUSTER: "metadata",

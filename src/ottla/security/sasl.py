@@ -34,8 +34,7 @@ from enum import Enum
 from hmac import compare_digest
 from typing import Final, NamedTuple
 
-from ottla.config.sasl_config import SaslLogin
-from ottla.errors import ConfigError, ErrorCode, RemoteProtocolError
+from ottla.errors import ErrorCode, RemoteProtocolError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.header import (
@@ -159,15 +158,6 @@ class PlainClient(SaslClient):
 
 def _plain(reason: str) -> SaslError:
     return SaslError(reason, shown=reason)
-
-
-def sasl_client(login: SaslLogin) -> SaslClient:
-    """A new exchange for a login."""
-    options = login.options
-    match login.mechanism:
-        case "PLAIN":
-            return PlainClient(options["username"], options["password"])
-    raise ConfigError(f"sasl.mechanism={login.mechanism}: there is no such mechanism")
 
 
 # A listener

@@ -61,6 +61,7 @@ from ottla.protocol.offsets import (
 )
 from ottla.protocol.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.reassignments import ElectLeadersRequest
+from ottla.protocol.sasl import AlterUserScramCredentialsRequest
 from ottla.protocol.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -606,6 +607,12 @@ def check_alter_client_quotas(asking: Asking, body: AlterClientQuotasRequest) ->
     return None if asking.may_to_cluster(ALTER_CONFIGS) else denials.quotas_not_altered(body)
 
 
+def check_alter_scram_users(
+    asking: Asking, body: AlterUserScramCredentialsRequest
+) -> Response | None:
+    return None if asking.may_to_cluster(ALTER) else denials.scram_users_not_altered(body)
+
+
 def check_describe_cluster(asking: Asking, body: Any) -> None:
     if body.include_cluster_authorized_operations:
         asking.amend(partial(_tell_of_cluster, asking))
@@ -801,6 +808,7 @@ CHECKS: Final[Mapping[ApiKey, Check]] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: of_cluster(DESCRIBE_CONFIGS),
     ApiKey.ALTER_CLIENT_QUOTAS: check_alter_client_quotas,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: of_cluster(DESCRIBE),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: check_alter_scram_users,
     ApiKey.ALTER_PARTITION: of_brokers,
     ApiKey.UPDATE_FEATURES: of_cluster(ALTER),
     ApiKey.DESCRIBE_CLUSTER: check_describe_cluster,

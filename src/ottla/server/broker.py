@@ -10,7 +10,7 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,7 +93,11 @@ class Broker:
         self.state = BrokerState.NOT_RUNNING
         self.metrics: MetricsListener | None = None
         self.tls = BrokerTls(config)  # bad keys are told before anything begins
-        self._network_config = network_config(config, self.tls)
+        self._network_config = network_config(config, self.tls, self._user_settings)
+
+    def _user_settings(self, name: str) -> Mapping[str, str]:
+        """Quotas and credentials of a user, as they are now."""
+        return self.dynamic_config.client_overrides(ClientEntity(user=name))
 
     async def startup(self) -> None:
         """Take the log directories over, recover them, and serve clients."""

@@ -65,6 +65,11 @@ from ottla.protocol.reassignments import (
     ElectLeadersRequest,
     ElectLeadersResponse,
 )
+from ottla.protocol.sasl import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from ottla.protocol.topics import (
     CreatableTopicResult,
     CreatePartitionsTopicResult,
@@ -388,6 +393,21 @@ def quotas_not_altered(body: AlterClientQuotasRequest) -> AlterClientQuotasRespo
         entries=[
             AlteredQuota(error_code=CLUSTER_DENIED, error_message=MESSAGE, entity=each.entity)
             for each in body.entries
+        ]
+    )
+
+
+def scram_users_not_altered(
+    body: AlterUserScramCredentialsRequest,
+) -> AlterUserScramCredentialsResponse:
+    deleted = [each.name for each in body.deletions]
+    names = dict.fromkeys(deleted + [each.name for each in body.upsertions])
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(
+                user=name, error_code=CLUSTER_DENIED, error_message=MESSAGE
+            )
+            for name in names
         ]
     )
 

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.config.sasl_config import SaslLogin
 from ottla.errors import ConfigError, ErrorCode
+from ottla.network.node_connection import sasl_client
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest
 from ottla.protocol.header import SIZE, decode_response, encode_request
@@ -24,7 +25,6 @@ from ottla.security.sasl import (
     SaslListener,
     SaslServer,
     SaslState,
-    sasl_client,
 )
 from ottla.testing import MockClock
 

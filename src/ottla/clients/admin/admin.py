@@ -13,7 +13,9 @@ from ottla.clients.admin.configs import (
     FeatureDescription,
     LogDirAdmin,
     LogDirs,
+    ScramUserAdmin,
     TopicPartitionReplica,
+    UserScramCredential,
 )
 from ottla.clients.admin.descriptions import (
     AlterConfigOp,
@@ -76,6 +78,7 @@ class Admin(ClosedOnExit):
         self._log_dirs = LogDirAdmin(self._client)
         self._transactions = TransactionAdmin(self._client)
         self._features = FeatureAdmin(self._client)
+        self._users = ScramUserAdmin(self._client)
         self._reassignments = ReassignmentAdmin(self._client)
 
     # Topics
@@ -198,6 +201,18 @@ class Admin(ClosedOnExit):
     ) -> None:
         """Set limits of entities, as `producer_byte_rate`; None removes one."""
         checked(self._run(self._quotas.alter_client_quotas(changes, validate_only)))
+
+    # Users
+
+    def describe_user_scram_credentials(
+        self, users: Sequence[str] | None = None
+    ) -> dict[str, dict[str, int]]:
+        """The iterations by mechanism of some users, or of all that have SCRAM credentials."""
+        return checked(self._run(self._users.describe(users)))
+
+    def alter_user_scram_credentials(self, credentials: Sequence[UserScramCredential]) -> None:
+        """Make, replace and remove credentials; a user whose entry is refused keeps all of its."""
+        checked(self._run(self._users.alter(credentials)))
 
     # Settings
 

@@ -28,7 +28,7 @@ from ottla.server.handlers.metadata import CreateTopic, MetadataHandler
 from ottla.server.handlers.offsets import LeaderEpochHandler, ListOffsetsHandler, OffsetHandlers
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
 from ottla.server.handlers.reassignments import ReassignmentsHandler
-from ottla.server.handlers.sasl import SaslHandlers
+from ottla.server.handlers.sasl import SaslHandlers, ScramUsersHandler
 from ottla.server.handlers.topics import TopicsHandler
 from ottla.server.handlers.transactions import (
     ProducerIdHandlers,
@@ -100,6 +100,7 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
         ),
         AclsHandler(has.authorizer),
         SaslHandlers(),
+        ScramUsersHandler(has.settings, lambda: has.controller.is_active),
         ReassignmentsHandler(has.controller),
         TopicsHandler(runtime, has.controller, replicas, has.settings),
         ConfigsHandler(has.settings, cache),

@@ -1,0 +1,283 @@
+"""SCRAM: the examples of the RFCs, what is refused, and what an attacker learns."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from base64 import b64decode, b64encode
+
+import pytest
+
+from ottla.config.sasl_config import SaslLogin
+from ottla.errors import SaslAuthenticationError
+from ottla.network.node_connection import sasl_client
+from ottla.security.principal import KafkaPrincipal
+from ottla.security.sasl import SaslError
+from ottla.security.scram import (
+    HASHES,
+    ScramClient,
+    ScramCredential,
+    ScramServer,
+    salted_password,
+    stored_credential,
+)
+
+SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+NONCES = ("rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+"""Those of RFC 7677, of client and server."""
+CREDENTIAL = ScramCredential.of_password("SCRAM-SHA-256", "pencil", 4096, SALT)
+USERS = {"user": CREDENTIAL, "a,b=c": ScramCredential.of_password("SCRAM-SHA-256", "pencil")}
+
+
+def server(nonce: str = NONCES[1]) -> ScramServer:
+    return ScramServer("SCRAM-SHA-256", USERS.get, lambda: nonce)
+
+
+def client(name: str = "user", password: str = "pencil") -> ScramClient:
+    return ScramClient("SCRAM-SHA-256", name, password, nonce=lambda: NONCES[0])
+
+
+def last_message(first: bytes, password: str = "pencil") -> bytes:
+    """What an honest client answers to the first message of a server."""
+    honest = client(password=password)
+    return honest.evaluate(first)
+
+
+# The exchange
+
+
+def test_example_of_rfc_7677():
+    """Byte for byte, on both sides."""
+    one, other = client(), server()
+    messages = [one.first()]
+    messages.append(other.evaluate(messages[-1]))
+    messages.append(one.evaluate(messages[-1]))
+    messages.append(other.evaluate(messages[-1]))
+
+    assert [message.decode() for message in messages] == [
+        "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
+        "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+        "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+        "p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+    ]
+    assert one.evaluate(messages[-1]) is None
+    assert one.is_complete
+    assert (other.is_complete, other.principal) == (True, KafkaPrincipal.user("user"))
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+@pytest.mark.parametrize("name", ["alice", "a,b=c", "=2C", "ä ö"])
+def test_both_sides_agree(mechanism, name):
+    """With either hash, and names that must be escaped."""
+    users = {name: ScramCredential.of_password(mechanism, "pässword,=")}
+    other = ScramServer(mechanism, users.get)
+    login = SaslLogin(mechanism, {"username": name, "password": "pässword,="})
+    one = sasl_client(login)
+
+    one.evaluate(other.evaluate(one.evaluate(other.evaluate(one.first()))))
+
+    assert one.is_complete
+    assert other.principal == KafkaPrincipal.user(name)
+
+
+# Credentials
+
+
+def test_credential_is_kept_as_kafka_keeps_it():
+    """Four parts, in base64 where they are bytes; and it is read back."""
+    text = CREDENTIAL.format()
+
+    assert re.fullmatch(
+        r"salt=W22ZaJ0SNY7soEsUEjb6gQ==,stored_key=[^,]{44},server_key=[^,]{44},iterations=4096",
+        text,
+    )
+    assert ScramCredential.parse(text) == CREDENTIAL
+    assert stored_credential({"u": {"S": text}}.get, "S", "u") == CREDENTIAL
+
+
+def test_user_without_a_credential_has_none():
+    """Quotas may stand in its place."""
+    assert stored_credential({"u": {"producer_byte_rate": "1"}}.get, "S", "u") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "salt=AA==",
+        "salt=AA==,stored_key=AA==,server_key=AA==,iterations=x",
+        "salt=AA==,stored_key=AA==,server_key=AA==,iterations=4096,more=1",
+        "salt=AA==,stored_key=AA==,server_key=AA==,server_key=AA==",
+        "salt=,stored_key=AA==,server_key=AA==,iterations=4096",
+        "salt=SECRET!,stored_key=AA==,server_key=AA==,iterations=4096",
+    ],
+)
+def test_stored_text_that_is_none_is_refused_without_showing_it(text):
+    """Nobody logs in with it, and it stands in no log."""
+    with pytest.raises(ValueError, match="SCRAM credential") as caught:
+        ScramCredential.parse(text)
+
+    assert "SECRET" not in str(caught.value)
+    with pytest.raises(SaslError):
+        stored_credential({"u": {"S": text}}.get, "S", "u")
+
+
+def test_credential_shows_no_key():
+    """A log line of it tells the iterations only."""
+    assert repr(CREDENTIAL) == "ScramCredential(iterations=4096)"
+
+
+# Who is refused
+
+
+def test_wrong_password_is_refused():
+    """After the proof, not before."""
+    other = server()
+    first = other.evaluate(client().first())
+
+    with pytest.raises(SaslError, match="wrong password for user 'user'"):
+        other.evaluate(last_message(first, "pen"))
+    assert not other.is_complete
+
+
+def test_unknown_user_gets_as_far_as_a_known_one():
+    """A salt that is always the same for the name, and the refusal only after the proof."""
+    firsts = []
+    for _ in range(2):
+        other = server()
+        firsts.append(other.evaluate(client("nobody").first()))
+        with pytest.raises(SaslError, match="no SCRAM-SHA-256 credential"):
+            other.evaluate(last_message(firsts[-1]))
+
+    known = server("x").evaluate(client("a,b=c").first()).decode()
+    assert firsts[0] == firsts[1]
+    salts = [re.search(r"s=([^,]*)", text).group(1) for text in (firsts[0].decode(), known)]
+    assert len(salts[0]) == len(salts[1])
+    assert firsts[0].endswith(b",i=4096")
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda nonce: NONCES[0],
+        lambda nonce: nonce + "x",
+        lambda nonce: nonce[:-1],
+        lambda nonce: "x" + nonce,
+        lambda nonce: "other" + NONCES[1],
+    ],
+    ids=["the client's only", "longer", "shorter", "longer in front", "the server's end"],
+)
+def test_forged_nonce_is_refused(forge):
+    """Also with a proof that is right for it, and where it ends right (CVE-2024-56128)."""
+    other = server()
+    honest = client()
+    begin = honest.first()
+    first = other.evaluate(begin).decode()
+    nonce = forge(NONCES[0] + NONCES[1])
+    bare = f"c=biws,r={nonce}"
+    message = f"{begin.decode()[3:]},{first},{bare}".encode()
+    signature = hmac.digest(CREDENTIAL.stored_key, message, "sha256")
+    salted = salted_password("SCRAM-SHA-256", "pencil", SALT, 4096)
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    proof = b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+
+    with pytest.raises(SaslError, match="nonce"):
+        other.evaluate(f"{bare},p={proof}".encode())
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (b"", "malformed"),
+        (b"n,,n=user", "malformed"),
+        (b"y,,n=user,r=abc", "malformed"),
+        (b"p=tls-unique,,n=user,r=abc", "malformed"),
+        (b"n,,n=us=er,r=abc", "malformed"),
+        (b"n,,n=,r=abc", "malformed"),
+        (b"n,,n=user,r=", "malformed"),
+        (b"n,,n=user,r=a b", "malformed"),
+        (b"n,,m=x,n=user,r=abc", "malformed"),
+        (b"\xff", "not UTF-8"),
+        (b"n,a=other,n=user,r=abc", "authorization id"),
+        (b"n,,n=user,r=abc,tokenauth=true", "no delegation tokens"),
+    ],
+)
+def test_first_message_that_does_not_fit_is_refused(message, said):
+    """Before anything is looked up."""
+    with pytest.raises(SaslError, match=said):
+        server().evaluate(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"c=biws",
+        b"c=biws,r=%s,p=" % "".join(NONCES).encode(),
+        b"c=biws,r=%s,p=AA==" % "".join(NONCES).encode(),
+        b"c=biws,r=%s,p=A" % "".join(NONCES).encode(),
+        b"c=eSws,r=%s,p=AAAA" % "".join(NONCES).encode(),
+        b"\xff",
+    ],
+)
+def test_last_message_that_does_not_fit_is_refused(message):
+    """Short proofs, other channel bindings, and what is no message."""
+    other = server()
+    other.evaluate(client().first())
+
+    with pytest.raises(SaslError):
+        other.evaluate(message)
+    assert not other.is_complete
+
+
+def test_own_name_as_authorization_id_is_let_in():
+    """With the binding of the first message, or with that of Kafka's clients."""
+    other = server()
+    first = other.evaluate(b"n,a=user,n=user,r=" + NONCES[0].encode())
+
+    other.evaluate(last_message(first))
+
+    assert other.is_complete
+
+
+def test_token_after_the_last_is_refused():
+    """An exchange proves one name, once."""
+    other = server()
+    last = last_message(other.evaluate(client().first()))
+    other.evaluate(last)
+
+    with pytest.raises(SaslError, match="after the last"):
+        other.evaluate(last)
+
+
+# Brokers that are none
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (b"r=%s,s=AAAA,i=4096" % NONCES[0].encode(), "has not added to the nonce"),
+        (b"r=other,s=AAAA,i=4096", "has not added to the nonce"),
+        (b"r=%sx,s=AAAA,i=4095" % NONCES[0].encode(), "4095 iterations"),
+        (b"r=%sx,s=AAAA,i=100000000" % NONCES[0].encode(), "100000000 iterations"),
+        (b"r=%sx,s=A,i=4096" % NONCES[0].encode(), "base64"),
+        (b"e=other-error", "malformed"),
+        (b"\xff", "not UTF-8"),
+    ],
+)
+def test_client_proves_nothing_to_a_broker_that_does_not_play(message, said):
+    """Few iterations would make the password easy to guess from the proof."""
+    with pytest.raises(SaslAuthenticationError, match=said):
+        client().evaluate(message)
+
+
+@pytest.mark.parametrize("message", [b"v=AAAA", b"e=invalid-proof", b""])
+def test_client_is_not_done_before_the_broker_has_proved_itself(message):
+    """A broker that does not know the keys of the password cannot be the right one."""
+    one = client()
+    one.evaluate(server().evaluate(one.first()))
+
+    with pytest.raises(SaslAuthenticationError, match="does not know the password"):
+        one.evaluate(message)
+    assert not one.is_complete
