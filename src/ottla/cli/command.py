@@ -43,6 +43,7 @@ COMMAND_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "broker-api-versions",
         "dump-log",
         "doctor",
+        "metrics",
     ),
     "Measure and verify": (
         "producer-perf-test",
@@ -79,6 +80,7 @@ COMMANDS: Final[dict[str, str]] = {
     "leader-election": "ottla.cli.leader_election:LeaderElectionCommand",
     "preferred-replica-election": "ottla.cli.leader_election:PreferredReplicaElectionCommand",
     "dump-log": "ottla.cli.dump_log.command:DumpLogCommand",
+    "metrics": "ottla.cli.metrics:MetricsCommand",
     "broker-api-versions": "ottla.cli.broker_api_versions:BrokerApiVersionsCommand",
     "doctor": "ottla.cli.doctor:DoctorCommand",
     "producer-perf-test": "ottla.cli.perf_tests:ProducerPerfTestCommand",

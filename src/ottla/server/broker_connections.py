@@ -39,6 +39,7 @@ class Purpose(Enum):
     CONTROLLER = "controller"
     MARKERS = "markers"
     VERIFICATION = "verification"
+    OFFSETS = "offsets"
 
 
 class BrokerConnections:

@@ -32,6 +32,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.replica_requests import TopicStats
 from ottla.runtime import Disk
 from ottla.runtime.scheduler import MeasuredLoop
+from ottla.server.consumer_lag import ConsumerLag
 from ottla.server.request_metrics import RequestMetrics
 from ottla.structs import TopicPartition
 from ottla.version import __version__
@@ -84,6 +85,7 @@ class BrokerMetrics:
         of_fetch_sessions(registry, parts.fetch_sessions)
         of_controller(registry, parts.controller)
         of_groups(registry, parts.coordinators.groups.manager)
+        self.lag = ConsumerLag(parts, registry)
         of_processor(registry, processor)
         of_loop(registry)
         if parts.config.zookeeper_connect is not None:

@@ -1,0 +1,191 @@
+"""`ottla metrics`: look at a broker's metrics, once or as they change."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ottla.cli.command import Command
+from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.table import JSON, TEXT, Row, add_format, show_rows
+from ottla.cli.terminal import Terminal
+
+DEFAULT_URL: Final = "http://127.0.0.1:9404"
+PASSWORD_VARIABLE: Final = "OTTLA_METRICS_PASSWORD"
+TIMEOUT_S: Final = 30
+WILD: Final = ("*", "?")
+
+Beans = Mapping[str, Mapping[str, Any]]
+
+
+class MetricsCommand(Command):
+    """Reads MBeans over HTTP from `metrics.listener`."""
+
+    name = "metrics"
+    help = "Look at a broker's metrics, by Kafka's names; watch those that change."
+    examples = (
+        "ottla metrics lag",
+        "ottla metrics 'kafka.network:type=RequestMetrics,name=TotalTimeMs,*'",
+        "ottla metrics BytesIn --attributes Count,OneMinuteRate --watch 5",
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "pattern",
+            nargs="?",
+            default="",
+            metavar="PATTERN",
+            help="A part of the names of MBeans, in any case; or a whole name with * and ?, as "
+            "kafka.log:type=Log,*. Without one, all.",
+        )
+        parser.add_argument(
+            "--url",
+            default=DEFAULT_URL,
+            help=f"The broker's metrics.listener (default: {DEFAULT_URL}).",
+        )
+        parser.add_argument(
+            "--user",
+            metavar="NAME",
+            help=f"The user that the listener asks for; its password is in {PASSWORD_VARIABLE}.",
+        )
+        parser.add_argument(
+            "--ca-file", metavar="FILE", help="The certificates to trust, for https (PEM)."
+        )
+        parser.add_argument(
+            "--attributes", metavar="NAMES", help="Only these attributes, as Count,Mean."
+        )
+        parser.add_argument(
+            "--watch",
+            type=float,
+            metavar="SECONDS",
+            help="Read again so often, and print what has changed and how fast, until Ctrl-C.",
+        )
+        parser.add_argument(
+            "--reports",
+            type=int,
+            metavar="NUMBER",
+            help="With --watch: end after so many reports.",
+        )
+        add_format(parser)
+
+    def run(self, arguments: Namespace, terminal: Terminal) -> int:
+        if arguments.watch is not None and arguments.watch <= 0:
+            raise UsageError(f"--watch {arguments.watch:g}: must be more than 0")
+        if arguments.reports is not None and arguments.watch is None:
+            raise UsageError("--reports: needs --watch")
+        if arguments.watch is None:
+            found = values(read_beans(arguments), arguments.attributes)
+            rows = [
+                {"bean": bean, "attribute": attribute, "value": value}
+                for (bean, attribute), value in found.items()
+            ]
+            show(rows, arguments.format, terminal)
+            return 0
+        watch(arguments, terminal)
+        return 0
+
+
+def show(rows: Sequence[Row], format: str, terminal: Terminal) -> None:
+    """A line of text for each value, or a table, or JSON."""
+    if format != TEXT:
+        show_rows(rows, format, terminal)
+    elif not rows:
+        terminal.remark("nothing to show")
+    for row in rows if format == TEXT else ():
+        change = f" ({row['per_second']:+g}/s)" if "per_second" in row else ""
+        terminal.print(f"{row['bean']} {row['attribute']}={shown(row['value'])}{change}")
+
+
+def shown(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def watch(arguments: Namespace, terminal: Terminal) -> None:
+    """Print what has changed since the reading before, with how fast."""
+    before = values(read_beans(arguments), arguments.attributes)
+    read_at = time.monotonic()
+    left = arguments.reports
+    while left is None or left > 0:
+        time.sleep(arguments.watch)
+        now = values(read_beans(arguments), arguments.attributes)
+        elapsed, read_at = time.monotonic() - read_at, time.monotonic()
+        rows = [
+            {
+                "bean": bean,
+                "attribute": attribute,
+                "value": value,
+                "per_second": round((value - old) / elapsed, 3),
+            }
+            for (bean, attribute), value in now.items()
+            if isinstance(value, int | float)
+            and isinstance(old := before.get((bean, attribute), 0), int | float)
+            and value != old
+        ]
+        if arguments.format != JSON:
+            terminal.print(time.strftime("-- %H:%M:%S"))
+        show(rows, arguments.format, terminal)
+        terminal.out.flush()
+        before = now
+        left = None if left is None else left - 1
+
+
+def values(beans: Beans, wanted: str | None) -> dict[tuple[str, str], Any]:
+    """The values by MBean and attribute, in the order of the names."""
+    names = None if wanted is None else {name.strip() for name in wanted.split(",")}
+    return {
+        (bean, attribute): value
+        for bean, attributes in sorted(beans.items())
+        for attribute, value in attributes.items()
+        if names is None or attribute in names
+    }
+
+
+def read_beans(arguments: Namespace) -> Beans:
+    """The MBeans that match; a pattern without a colon is looked for in every name."""
+    pattern = arguments.pattern
+    is_name = ":" in pattern
+    answer = ask(arguments, {"type": "read", "mbean": pattern if is_name else "*:*"})
+    if answer.get("status") == 404:
+        raise CommandError(f"{arguments.url}: there is no MBean {pattern}")
+    if answer.get("status") != 200:
+        raise CommandError(f"{arguments.url}: {answer.get('error', answer)}")
+    found: Any = answer["value"]
+    if is_name and not any(sign in pattern for sign in WILD):
+        return {pattern: found}
+    part = "" if is_name else pattern.lower()
+    return {bean: each for bean, each in found.items() if part in bean.lower()}
+
+
+def ask(arguments: Namespace, request: Mapping[str, Any]) -> Any:
+    """What the listener answers to a request in the manner of Jolokia."""
+    # Only where it runs: `ottla --help` imports every command.
+    import ssl
+    from base64 import b64encode
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    url = f"{arguments.url.rstrip('/')}/jolokia"
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"--url {arguments.url}: must be http://host:port or https://host:port")
+    asked = Request(url, data=json.dumps(request).encode())
+    if arguments.user is not None:
+        pair = f"{arguments.user}:{os.environ.get(PASSWORD_VARIABLE, '')}"
+        asked.add_header("Authorization", f"Basic {b64encode(pair.encode()).decode()}")
+    context = ssl.create_default_context(cafile=arguments.ca_file) if "https" in url[:5] else None
+    try:
+        with urlopen(asked, timeout=TIMEOUT_S, context=context) as answer:
+            return json.load(answer)
+    except HTTPError as error:
+        with error:
+            hint = f"; set --user and {PASSWORD_VARIABLE}" if error.code == 401 else ""
+            raise CommandError(f"{arguments.url}: {error.code} {error.reason}{hint}") from None
+    except URLError as error:
+        raise CommandError(
+            f"{arguments.url}: {error.reason}; a broker serves metrics with metrics.listener"
+        ) from None
+    except ValueError:
+        raise CommandError(f"{arguments.url}: the answer is not JSON: no broker of Ottla") from None
