@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from ottla.config.config_def import LOW, ConfigTable, config_key, dotted
+from ottla.config.config_def import LOW, config_key, dotted
 from ottla.config.config_type import (
     INT,
     INT_MAX,
@@ -27,6 +27,14 @@ from ottla.config.endpoint import is_sasl
 from ottla.config.known_keys import shown
 from ottla.config.listener_config import ListenerSslConfig
 from ottla.config.network_config import NetworkConfig
+from ottla.config.oauthbearer_config import (
+    OAUTHBEARER,
+    OAuthBearerConfig,
+    OAuthBearerListenerConfig,
+    OAuthBearerSettings,
+    check_tokens_are_verified,
+    oauth_login_options,
+)
 from ottla.config.zookeeper_config import ZooKeeperConfig
 from ottla.errors import ConfigError
 
@@ -39,6 +47,7 @@ LOGIN_MODULES: Final[Mapping[str, str]] = {
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
     SCRAM_SHA_256: "org.apache.kafka.common.security.scram.ScramLoginModule",
     SCRAM_SHA_512: "org.apache.kafka.common.security.scram.ScramLoginModule",
+    OAUTHBEARER: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 """The mechanisms, and the class that Kafka's files name for each."""
 
@@ -49,6 +58,7 @@ NEEDS_OF_LOGIN: Final[Mapping[str, tuple[str, ...]]] = {
     PLAIN: ("username", "password"),
     SCRAM_SHA_256: ("username", "password"),
     SCRAM_SHA_512: ("username", "password"),
+    OAUTHBEARER: (),
 }
 """The options without which a mechanism cannot log in."""
 
@@ -150,16 +160,22 @@ class SaslSettings:
     """By mechanism; not all need one."""
     max_reauth_ms: Mapping[str, int]
     """By mechanism: how long a session may last, 0 without limit."""
+    oauth: OAuthBearerSettings | None
+    """Which tokens OAUTHBEARER takes, where it is among the mechanisms."""
 
 
 _OF_LISTENER: Final = re.compile(
     r"listener\.name\.(?P<listener>.+?)\."
     r"(?:(?P<mechanism>plain|scram-sha-256|scram-sha-512|gssapi|oauthbearer)\.)?"
-    r"(?P<key>sasl\.enabled\.mechanisms|sasl\.jaas\.config|connections\.max\.reauth\.ms)"
+    r"(?P<key>sasl\.enabled\.mechanisms|sasl\.jaas\.config|connections\.max\.reauth\.ms"
+    + "".join("|" + re.escape(name) for name in OAuthBearerListenerConfig.keys)
+    + ")"
 )
 
 
-class ListenerSaslConfig(NetworkConfig, ZooKeeperConfig, ListenerSslConfig, group=True):
+class ListenerSaslConfig(
+    OAuthBearerListenerConfig, NetworkConfig, ZooKeeperConfig, ListenerSslConfig, group=True
+):
     """SASL of all listeners, and what single ones, or their mechanisms, override."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = config_key(
@@ -245,7 +261,26 @@ class ListenerSaslConfig(NetworkConfig, ZooKeeperConfig, ListenerSslConfig, grou
             each: self._override(listener_name, each, key, self.connections_max_reauth_ms)[1]
             for each in mechanisms
         }
-        return SaslSettings(tuple(mechanisms), entries, reauth)
+        oauth = self._oauth_of(listener_name) if OAUTHBEARER in mechanisms else None
+        return SaslSettings(
+            tuple(mechanisms),
+            entries,
+            reauth,
+            None if oauth is None else OAuthBearerSettings(**oauth),
+        )
+
+    def _oauth_of(self, listener_name: str) -> dict[str, Any]:
+        """What holds for tokens on a listener, by attribute; ConfigError where it is not enough."""
+        given = {
+            row.attribute: self._override(
+                listener_name, OAUTHBEARER, name, getattr(self, row.attribute)
+            )[1]
+            for name, row in OAuthBearerListenerConfig.keys.items()
+        }
+        entry = self._entry(listener_name, OAUTHBEARER)
+        key = _prefix(listener_name, OAUTHBEARER) + "sasl.jaas.config"
+        check_tokens_are_verified(key, given, entry.options if entry else {})
+        return given
 
     def inter_broker_login(self) -> SaslLogin | None:
         """How this broker logs in to others; None where their listener asks for no login."""
@@ -265,6 +300,9 @@ class ListenerSaslConfig(NetworkConfig, ZooKeeperConfig, ListenerSslConfig, grou
         where = _prefix(listener, mechanism) + "sasl.jaas.config"
         if entry is None:
             raise ConfigError(f"{where}: must be set, for the login of this broker to others")
+        if mechanism == OAUTHBEARER:
+            given = self._oauth_of(listener)
+            return SaslLogin(mechanism, oauth_login_options(where, given, entry.options))
         return _login(where, mechanism, entry.options)
 
     def _entry(self, listener_name: str, mechanism: str) -> JaasEntry | None:
@@ -345,6 +383,8 @@ class SaslLogin:
 
     mechanism: str
     options: Mapping[str, str] = field(repr=False)
+    held: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What a mechanism keeps from one login to the next, such as a token."""
 
 
 def _login(key: str, mechanism: str, options: Mapping[str, str]) -> SaslLogin:
@@ -354,7 +394,7 @@ def _login(key: str, mechanism: str, options: Mapping[str, str]) -> SaslLogin:
     return SaslLogin(mechanism, options)
 
 
-class SaslClientConfig(ConfigTable, group=True):
+class SaslClientConfig(OAuthBearerConfig, group=True):
     """The login of a client."""
 
     sasl_mechanism: str = config_key(
@@ -401,6 +441,15 @@ class SaslClientConfig(ConfigTable, group=True):
         return _client_login(values) if is_sasl(values["security_protocol"]) else None
 
 
+def _oauth_login(values: Mapping[str, Any]) -> SaslLogin:
+    options: Mapping[str, str] = {}
+    if values["sasl_jaas_config"] is not None:
+        entry = parse_jaas("sasl.jaas.config", values["sasl_jaas_config"].value)
+        require_module("sasl.jaas.config", entry, OAUTHBEARER)
+        options = entry.options
+    return SaslLogin(OAUTHBEARER, oauth_login_options("sasl.jaas.config", values, options))
+
+
 def _client_login(values: Mapping[str, Any]) -> SaslLogin:
     mechanism, jaas = values["sasl_mechanism"], values["sasl_jaas_config"]
     if mechanism not in LOGIN_MODULES:
@@ -409,6 +458,8 @@ def _client_login(values: Mapping[str, Any]) -> SaslLogin:
             f"security.protocol={values['security_protocol']}"
         )
     username, password = values["sasl_username"], values["sasl_password"]
+    if mechanism == OAUTHBEARER:
+        return _oauth_login(values)
     if jaas is not None:
         if username is not None or password is not None:
             raise ConfigError("sasl.username: cannot be set together with sasl.jaas.config")

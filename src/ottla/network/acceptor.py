@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.oauthbearer_config import OAUTHBEARER
 from ottla.config.sasl_config import SaslSettings, users_of
 from ottla.errors import ConfigError
 from ottla.network.client_quotas import Rate
@@ -529,11 +530,24 @@ def sasl_listener(
 ) -> SaslListener:
     """The mechanisms of a SASL listener, made from its settings."""
     settings = config.sasl_of(listener_name)
+    factories: dict[str, Callable[[], SaslServer]] = {}
+    on_start = []
+    for each in settings.mechanisms:
+        if each == OAUTHBEARER and settings.oauth is not None:
+            from ottla.security.oauthbearer import ListenerTokens  # only where it is used
+
+            entry = settings.entries.get(each)
+            tokens = ListenerTokens(listener_name, settings.oauth, entry.options if entry else {})
+            on_start.append(tokens.start)
+            factories[each] = tokens.server
+        else:
+            factories[each] = _mechanism(each, settings, user_settings)
     return SaslListener(
-        {each: _mechanism(each, settings, user_settings) for each in settings.mechanisms},
+        factories,
         settings.max_reauth_ms,
         config.sasl_server_max_receive_size,
         config.connection_failed_authentication_delay_ms,
+        tuple(on_start),
     )
 
 

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from ottla.config.oauthbearer_config import OAUTHBEARER
 from ottla.config.sasl_config import SaslLogin
 from ottla.errors import (
     ConfigError,
@@ -358,7 +359,7 @@ class NodeConnection:
         assert isinstance(offer, SaslHandshakeResponse)
         if offer.error_code:
             raise self._refused_mechanism(login.mechanism, offer)
-        client = sasl_client(login)
+        client = await new_exchange(login, self._runtime)
         token: bytes | None = client.first()
         lifetime_ms = 0
         while token is not None:
@@ -413,8 +414,17 @@ class NodeConnection:
         return InvalidMetadataError(ErrorCode.NETWORK_EXCEPTION, f"broker {self.node}: {why}")
 
 
+async def new_exchange(login: SaslLogin, runtime: Runtime) -> SaslClient:
+    """An exchange for a login; the token that it needs may have to be asked for first."""
+    if login.mechanism != OAUTHBEARER:
+        return sasl_client(login)
+    from ottla.security.oauthbearer import oauth_client  # only where it is used
+
+    return await oauth_client(login, runtime)
+
+
 def sasl_client(login: SaslLogin) -> SaslClient:
-    """A new exchange for a login."""
+    """An exchange for a login that has all it needs."""
     options = login.options
     match login.mechanism:
         case "PLAIN":

@@ -52,7 +52,7 @@ from ottla.protocol.sasl import (
     SaslHandshakeResponse,
 )
 from ottla.protocol.types import Part
-from ottla.runtime import Clock
+from ottla.runtime import Clock, Runtime
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 
 GSSAPI: Final = "GSSAPI"
@@ -175,6 +175,8 @@ class SaslListener:
     """The largest frame of a client that is not authenticated."""
     failure_delay_ms: int
     """How long a client that is refused waits for its answer and its end."""
+    on_start: tuple[Callable[[Runtime], object], ...] = ()
+    """What the mechanisms need to have started with the broker."""
 
 
 # A connection

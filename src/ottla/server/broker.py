@@ -174,6 +174,9 @@ class Broker:
         )
         self._listen()
         await self._join_cluster()
+        for listener in self._network_config.sasl.values():
+            for start in listener.on_start:
+                start(runtime)
         self.processor.start()
         self.tls.start(runtime)
         if self.link is not None:
